@@ -135,7 +135,9 @@ def short_names(apart: Apart) -> dict[str, str]:
 
 
 def short_name(key: str) -> str:
-    """`workload.loader_workers_per_rank` -> `workers`."""
+    """`workload.loader_workers_per_rank` -> `workers`; a variable by its name."""
+    if key.startswith("env."):
+        return key.removeprefix("env.")
     return SHORT.get(key, key.rpartition(".")[2].replace("_", " "))
 
 

@@ -115,7 +115,7 @@ class _Executor(LocalExecutor):
     def _submit_command(self, command: str) -> LocalJob[Any]:
         bootstrap = [sys.executable, "-u", str(self._code / "bootstrap.py"), *trust_option(self._entry.trusted)]
         controller = [*bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
-        environment = _environment(self._entry, self._job, command)
+        environment = {**_environment(self._entry, self._job, command), **self._point.env}
         if self._point.layout.launcher == "torchrun":
             environment |= _for_torchrun(environment)
         with (self.folder / "batch.out").open("ab") as out, (self.folder / "batch.err").open("ab") as err:

@@ -143,6 +143,16 @@ def jobs_named(names: Iterable[str]) -> dict[str, JobRow]:
     return {job: row for part in _chunks(names) for job, row in _squeue(f"--name={','.join(part)}").items()}
 
 
+def jobs_of(ids: Sequence[str]) -> dict[str, JobRow]:
+    """The same for these ids, whoever submitted them; without those that squeue does not know."""
+    try:
+        return _squeue("-j", ",".join(ids)) if ids else {}
+    except HpcddpError as error:
+        if "invalid job id" in str(error).lower():
+            return {}
+        raise
+
+
 def accounted(jobs: Iterable[str]) -> dict[str, JobRow]:
     """The jobs that accounting knows, by id; each as it ended last. A new job's row may be seconds late."""
     ids = {base_id(job) for job in jobs}

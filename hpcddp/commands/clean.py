@@ -11,7 +11,7 @@ from hpcddp.commands.runs_path import RunsPath
 
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False), default=".")
-@click.option("--yes", is_flag=True, help="Remove them; else they are only listed.")
+@click.option("-y", "--yes", is_flag=True, help="Remove them; else they are only listed.")
 def clean(study: Path, yes: bool) -> None:
     """List, or remove, checkpoints and code that nothing needs.
 

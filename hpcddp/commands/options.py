@@ -205,10 +205,11 @@ def laying_out(command: Command) -> Command:
 
 
 def _job_ids(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    for job in given:
+    jobs = tuple(job for text in given for job in re.split("[:,]", text))
+    for job in jobs:
         if re.fullmatch(r"[0-9]+(_[0-9]+)?", job) is None:
             raise click.BadParameter(f"{job!r} is no job's number; `squeue --me` lists yours, as 4711 or 4711_3", ctx, param)
-    return given
+    return jobs
 
 
 after_option = click.option(
@@ -216,7 +217,7 @@ after_option = click.option(
     multiple=True,
     metavar="JOB",
     callback=_job_ids,
-    help="Only when that job of Slurm has ended well: one that prepares data, say.",
+    help="Only when that job of Slurm has ended well: one that prepares data, say. Several: 4711:4712.",
 )
 runs_option = click.option(
     "--runs",

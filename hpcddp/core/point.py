@@ -261,6 +261,8 @@ class Point:
     device: Literal["cuda", "cpu"] = "cuda"
     script: OwnScript | None = added_later(None)
     """The user's own training loop, which `hpcddp.probe` measured; None: hpcddp's own."""
+    env: Mapping[str, str] = added_later(dict)
+    """Variables of its ranks, above those of the profile."""
 
     @property
     def gpus(self) -> int:
@@ -336,9 +338,9 @@ class Point:
 
 
 def comm_point(point: Point) -> Point:
-    """The benchmark of the collectives on the point's ranks: of equal layouts the same point, whatever they train."""
+    """The benchmark of the collectives on the point's ranks: of equal layouts and variables the same, whatever they train."""
     nothing = Workload(model="none", data=Data(name="none"), loader_workers_per_rank=0)
-    return Point(cluster=point.cluster, workload=nothing, layout=point.layout, work="comm", device=point.device)
+    return Point(cluster=point.cluster, workload=nothing, layout=point.layout, work="comm", device=point.device, env=point.env)
 
 
 def canonical(point: Point) -> str:

@@ -5,7 +5,7 @@ the ranks whatever its image sets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hpcddp.cluster.environment import Container
@@ -41,14 +41,14 @@ class ContainerLines:
         return self.runtime in BY_SRUN
 
 
-def container_lines(profile: ClusterProfile, folders: Sequence[str]) -> ContainerLines | None:
-    """None where ranks run in no container. `folders`: what they read and write; may hold variables."""
+def container_lines(profile: ClusterProfile, folders: Sequence[str], variables: Iterable[str] = ()) -> ContainerLines | None:
+    """None where ranks run in no container. `folders`: what they read and write, may hold variables; `variables`: a study's."""
     container = profile.compute.container
     if container is None:
         return None
     paths = dict.fromkeys(folders)
     in_paths = [name for path in paths for name in VARIABLE.findall(path) if name not in SET_BY_SCRIPT]
-    names = [*profile.env, *(rule.name for rule in profile.env_rules), *FROM_SCRIPT, *in_paths]
+    names = [*profile.env, *(rule.name for rule in profile.env_rules), *FROM_SCRIPT, *variables, *in_paths]
     return ContainerLines(
         runtime=container.runtime,
         image=shell_word(container.image),

@@ -1,4 +1,4 @@
-"""What the profile's `env_rules` come to in a script.
+"""What the profile's `env_rules`, and a study's own variables, come to in a script.
 
 What hangs on fabric, node type and nodes is known when it is rendered; what hangs on NCCL's version or on what a command prints,
 in the job.
@@ -14,6 +14,7 @@ from hpcddp.cluster.conditions import holds
 from hpcddp.cluster.environment import EnvRule
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.point import Point
+from hpcddp.script.job_request import JobRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,11 @@ class RuleLines:
     """Variables that hang on them."""
     in_steps: Mapping[int, str]
     """Nodes of a step -> shell text that each of its ranks runs before it starts."""
+
+    def in_step(self, request: JobRequest) -> str:
+        """That of a step, and the variables of its point, which stand above all others."""
+        own = [f"export {name}={shlex.quote(value)}" for name, value in request.env]
+        return "\n".join(filter(None, (self.in_steps[request.nodes], *own)))
 
 
 def rule_lines(profile: ClusterProfile, point: Point, step_nodes: Collection[int]) -> RuleLines:

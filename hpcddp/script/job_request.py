@@ -45,6 +45,8 @@ class JobRequest:
     user: User
     node_gpus: int | None = None
     """All GPUs of a node where a job has whole nodes, whatever it asks for; None: only those asked for count."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables of the ranks, by name."""
 
     @property
     def gpus_counted(self) -> int:

@@ -117,6 +117,7 @@ def _template_text(
     if launch.array is not None:
         request = replace(request, name=launch.array)
     disks, removal = _copies(profile, point) if point.workload.data.stage != "none" else ((), None)
+    requests = [step.request for step in _steps(launch)] or [request]
     values = {
         "cluster": profile,
         "point": point,
@@ -124,9 +125,9 @@ def _template_text(
         "launch": launch,
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
-        "container": container_lines(profile, (*launch.folders, *disks)),
+        "container": container_lines(profile, (*launch.folders, *disks), (name for each in requests for name, _ in each.env)),
         "removal": removal,
-        "rules": rule_lines(profile, point, {step.request.nodes for step in _steps(launch)} or {request.nodes}),
+        "rules": rule_lines(profile, point, {each.nodes for each in requests}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)

@@ -43,6 +43,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         nodelist=slurm.nodelist,
         exclude=slurm.exclude,
         options=(*job_options(profile.slurm), *slurm.options),
+        env=tuple(sorted(point.env.items())),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
     )
     queue = choose_queue(profile, point, slurm, request)

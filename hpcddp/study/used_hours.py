@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,16 +39,25 @@ class StudyHours:
     """At most, by what waits or runs; None where a time limit is not known, or what became of a job."""
 
 
-def study_hours(study: Study, states: Sequence[RunState], now_ns: int | None = None) -> StudyHours:
+def study_hours(study: Study, states: Sequence[RunState], now_ns: int | None = None, limit_s: float | None = None) -> StudyHours:
     """Of a study whose runs are in these states. Each attempt counts from when its ranks met to its end, on its nodes: the last
-    one of a job that runs until now, one that left no end until its last rows.
+    one of a job that runs until now, one that left no end until its last rows. `limit_s`: what a run that waits or runs may take
+    where nobody says how much of that is left; what it has taken is in it.
     """
     requested = _Requested(study, latest_events(study))
-    running = {state.job for state in states if state.job and state.phase == "running"}
-    return StudyHours(
-        used=_used(study, requested, running, time.time_ns() if now_ns is None else now_ns),
-        to_come=_to_come(requested, states),
-    )
+    live = [state for state in states if state.job and state.phase in ("running", "unknown")]
+    running = {str(state.job) for state in live if state.phase == "running"}
+    unmeasured = {str(state.job) for state in live if state.limit_left_s is None} if limit_s is not None else set()
+    used, now_ns = Hours(), time.time_ns() if now_ns is None else now_ns
+    for key in study.begun():
+        attempts = study.attempts(*key)
+        for attempt in attempts:
+            newest = job_of(attempt) if attempt == newest_of(attempts, job_of(attempt)) else ""
+            if newest not in unmeasured:
+                nodes, hours = _taken(attempt, now_ns if newest in running else None)
+                node_h = (nodes or requested.nodes(key) or 0) * hours
+                used += Hours(node=node_h, gpu=node_h * requested.gpus_per_node(key) if node_h else 0.0)
+    return StudyHours(used=used, to_come=_to_come(requested, states, limit_s))
 
 
 class _Requested:
@@ -76,72 +85,47 @@ class _Requested:
         return point.layout.gpus_per_node if point is not None and point.device == "cuda" else 0
 
     def nodes(self, key: RunKey) -> int | None:
-        """Of its job; None where its point is not known."""
+        """Of its job; None where its point is not known, and 0 of a cluster on this machine."""
         event = self.events.get(key)
+        if event is not None and event.backend == "local":
+            return 0
         if event is not None and event.nodes is not None:
             return event.nodes
         point = self.point(key.label)
         return None if point is None else point.layout.nodes
 
 
-def _used(study: Study, requested: _Requested, running: Container[str], now_ns: int) -> Hours:
-    used = Hours()
-    for key in study.begun():
-        attempts = study.attempts(*key)
-        for attempt in attempts:
-            node_h = _node_hours(attempt, now_ns if _is_running(attempt, attempts, running) else None)
-            used += Hours(node=node_h, gpu=node_h * requested.gpus_per_node(key) if node_h else 0.0)
-    return used
-
-
-def _to_come(requested: _Requested, states: Sequence[RunState]) -> Hours | None:
-    """A job that several runs share counts once."""
+def _to_come(requested: _Requested, states: Sequence[RunState], limit_s: float | None) -> Hours | None:
+    """A job that several runs share counts once, or for the limits of all where its own is not known."""
     by_job: dict[str, Hours] = {}
     for state in states:
         event = requested.events.get(state.key)
         if event is None or event.job is None or event.backend != "slurm" or state.phase not in ("queued", "running", "unknown"):
             continue
-        nodes = requested.nodes(state.key)
-        if state.limit_left_s is None or nodes is None:
-            return None
-        node_h = nodes * state.limit_left_s / 3600
-        by_job[slurm_id(event.job)] = Hours(node=node_h, gpu=node_h * requested.gpus_per_node(state.key))
+        nodes, left_s = requested.nodes(state.key), limit_s if state.limit_left_s is None else state.limit_left_s
+        if left_s is None or nodes is None:
+            if limit_s is None:
+                return None
+            continue
+        node_h, job = nodes * left_s / 3600, slurm_id(event.job)
+        before = by_job.get(job, Hours()) if state.limit_left_s is None else Hours()
+        by_job[job] = before + Hours(node=node_h, gpu=node_h * requested.gpus_per_node(state.key))
     return sum(by_job.values(), Hours())
 
 
-def lasted_h(attempt: Path, now_ns: int | None = None) -> float:
-    """Hours of one attempt by its records; `now_ns`: of one that runs, until now. 0 where its ranks never met, and on this
-    machine, which no job of a cluster has."""
+def _taken(attempt: Path, now_ns: int | None) -> tuple[int, float]:
+    """Nodes and hours of one attempt by its records; `now_ns`: of one that runs, until now. No hours where its ranks never met,
+    and on this machine, which no job of a cluster has.
+    """
     launch = _read_launch(attempt)
-    return 0.0 if launch.backend == "local" else _lasted_h(attempt, launch, now_ns)
-
-
-def _lasted_h(attempt: Path, launch: _Launch, now_ns: int | None) -> float:
-    started_ns = launch.started_unix_ns
-    if started_ns is None:
-        return 0.0
+    nodes, started_ns = _shared_nodes(attempt, launch) or len(launch.hosts), launch.started_unix_ns
+    if started_ns is None or launch.backend == "local":
+        return nodes, 0.0
     end = read_end(attempt)
     ended_ns = end.ended_unix_ns if end else None
     if ended_ns is None:
         ended_ns = _last_row_ns(attempt, started_ns) if now_ns is None else now_ns
-    return max(0, ended_ns - started_ns) / 3.6e12
-
-
-def _is_running(attempt: Path, of_run: Sequence[Path], running: Container[str]) -> bool:
-    return job_of(attempt) in running and attempt == newest_of(of_run, job_of(attempt))
-
-
-def _node_hours(attempt: Path, now_ns: int | None) -> float:
-    launch = _read_launch(attempt)
-    if launch.backend == "local":
-        return 0.0
-    nodes = _shared_nodes(attempt, launch) or len(launch.hosts)
-    return nodes * _lasted_h(attempt, launch, now_ns)
-
-
-def nodes_held(attempt: Path) -> int | None:
-    """By an attempt in one allocation with others: all of its job's; None of any other."""
-    return _shared_nodes(attempt, _read_launch(attempt))
+    return nodes, max(0, ended_ns - started_ns) / 3.6e12
 
 
 def _shared_nodes(attempt: Path, launch: _Launch) -> int | None:

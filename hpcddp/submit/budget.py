@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Point
-from hpcddp.core.run_root import Study, newest_of
+from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState
-from hpcddp.study.study_records import read_point
-from hpcddp.study.submission_log import latest_events
-from hpcddp.study.used_hours import lasted_h, nodes_held
+from hpcddp.study.used_hours import study_hours
 from hpcddp.submit.one_allocation import allocation_request
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -41,8 +39,12 @@ class Account:
 
 
 def run_hours(plan: SubmissionPlan, point: Point) -> Hours:
-    """What one run may take at most: its time limit on all its nodes."""
-    return _hours(plan, point, plan.source.sweep.slurm.walltime_min / 60)
+    """What one run may take at most: its time limit on all its nodes; nothing on this machine, as `status` has it."""
+    if plan.profile.backend == "local":
+        return Hours()
+    request, node = plan.requests.get(point.label), point.layout.nodes * plan.source.sweep.slurm.walltime_min / 60
+    gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_counted
+    return Hours(node=node, gpu=node * gpus)
 
 
 def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
@@ -55,23 +57,14 @@ def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
 
 
 def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
-    """The account of all that was ever submitted of the study, also of points that are not in this plan."""
-    used, waiting, events = Hours(), Hours(), latest_events(study)
-    points = {planned.point.label: planned.point for planned in plan.points}
-    for state in states:
-        attempts = study.attempts(*state.key)
-        if (point := points.get(state.label) or read_point(study, state.label)) is None:
-            continue
-        points[state.label] = point
-        if state.job is not None and state.phase in ("queued", "running", "unknown"):
-            line = events.get(state.key)
-            shared = (None, None) if line is None else (line.nodes, line.gpus_per_node)
-            waiting += _hours(plan, point, plan.source.sweep.slurm.walltime_min / 60, *shared)
-            at_work = newest_of(attempts, state.job) if state.phase != "queued" else None
-            attempts = [attempt for attempt in attempts if attempt != at_work]
-        for attempt in attempts:
-            used += _hours(plan, point, lasted_h(attempt), nodes_held(attempt))
-    return Account(budget=plan.source.sweep.budget or plan.settings.budget, used=used, waiting=waiting)
+    """The account of all that was ever submitted of the study, also of points that are not in this plan: by the hours that
+    `status` shows, and at most the plan's time limit where a job's own is not known.
+    """
+    budget = plan.source.sweep.budget or plan.settings.budget
+    if plan.profile.backend == "local":
+        return Account(budget=budget, used=Hours(), waiting=Hours())
+    hours = study_hours(study, states, limit_s=plan.source.sweep.slurm.walltime_min * 60)
+    return Account(budget=budget, used=hours.used, waiting=hours.to_come or Hours())
 
 
 def account_if_limited(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
@@ -101,16 +94,3 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
             "or submit less with --where or --max-jobs"
         )
     return list(runs)
-
-
-def _hours(plan: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
-    """Node and GPU hours of the point in so many hours; `nodes` and `gpus` (of a node) are the job's where not the point's.
-
-    None on this machine, as `status` has it (used_hours.py).
-    """
-    if plan.profile.backend == "local":
-        return Hours()
-    request, nodes = plan.requests.get(point.label), nodes or point.layout.nodes
-    if gpus is None:
-        gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_counted
-    return Hours(node=nodes * hours, gpu=nodes * gpus * hours)

@@ -22,7 +22,7 @@ def untrained_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoin
     chosen = choose_layout(layout, options, lambda profile: {"model": "none", "data": {"name": "none"}}, "bench-comm")
     wanted = chosen.source.sweep
     full = with_node_type(wanted.layout, chosen.profile)
-    point = Point(cluster=chosen.profile.name, workload=wanted.workload, layout=full, device=wanted.device)
+    point = Point(cluster=chosen.profile.name, workload=wanted.workload, layout=full, device=wanted.device, env=wanted.variables)
     return replace(chosen, points=[PlannedPoint(comm_point(point), ())])
 
 

@@ -18,6 +18,7 @@ from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
 from hpcddp.core.umask import not_for_others
+from hpcddp.study.diagnosis import never_started
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
 from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
@@ -79,7 +80,7 @@ def submit_command(job: CommandJob, options: SubmitOptions, console: Console) ->
     backend.check_folder(job.folder, job.plan.source.sweep.account or job.plan.settings.account)
     confirm_one_job(job.plan, options, console)
     number = _send(job)
-    console.echo(submitted_words([number], None, options.after))
+    console.echo(submitted_words([number], None, job.plan.after))
     console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
     console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
     return _wait(number, job, backend, console) if options.wait else 0
@@ -102,7 +103,7 @@ def _send(job: CommandJob) -> str:
 
 def _sbatch(job: CommandJob, here: Path) -> list[str]:
     """Name, log and folder are options, so that the script is as `render` prints it."""
-    after = [f"--dependency=afterok:{':'.join(job.plan.after)}"] if job.plan.after else []
+    after = [f"--dependency=afterok:{':'.join(job.plan.after)}", "--kill-on-invalid-dep=yes"] if job.plan.after else []
     options = [f"--job-name={job.name}", f"--output={job.log}", f"--chdir={here}", *after]
     return ["sbatch", *options, str(job.script_file)]
 
@@ -114,7 +115,9 @@ def _wait(number: str, job: CommandJob, backend: SlurmBackend, console: Console)
     except KeyboardInterrupt:
         console.remark(f"the job goes on: squeue -j {number}")
         raise
-    console.echo(f"{state.phase}{f': {state.detail}' if state.detail else ''}")
+    never = job.plan.after and state.word == "CANCELLED" and state.by is None and state.nodes is None
+    why = never_started(job.plan.after).sentence if never else state.detail
+    console.echo(f"{state.phase}{f': {why}' if why else ''}")
     return 0 if state.phase == "done" else FAILED
 
 

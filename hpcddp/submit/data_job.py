@@ -97,7 +97,7 @@ def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Consol
     confirm_one_job(job.plan, options, console)
     record, is_new = ensure_data_job(job)
     if is_new:
-        console.echo(submitted_words([record.job], None, options.after))
+        console.echo(submitted_words([record.job], None, job.plan.after))
     else:
         console.echo(f"nothing submitted: job {record.job} does that already")
     console.progress(f"hpcddp status {shlex.quote(str(job.study.folder))}")

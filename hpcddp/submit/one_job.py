@@ -6,7 +6,7 @@ from hpcddp.core.text import count
 from hpcddp.script.resources import hours_at_most
 from hpcddp.submit.console import Console
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.overview import small_words
+from hpcddp.submit.overview import dry_run_words, small_words
 from hpcddp.submit.request_check import check_requests
 from hpcddp.submit.submission_plan import SubmissionPlan, lacks_account, obstacles
 
@@ -29,7 +29,7 @@ def end_dry_run(plan: SubmissionPlan, console: Console, more: str = "") -> None:
         found = check_requests(plan, [(planned.point, 1) for planned in plan.points])
         for text in (*([found.remark] if found.remark else []), *found.certain, *found.uncertain):
             console.remark(text)
-    console.echo(f"nothing submitted: this was a dry run{more}")
+    console.echo(dry_run_words(plan, more))
 
 
 def confirm_one_job(plan: SubmissionPlan, options: SubmitOptions, console: Console) -> None:

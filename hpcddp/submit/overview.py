@@ -20,6 +20,7 @@ from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
 from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
 from hpcddp.submit.remarks import remarks
+from hpcddp.submit.submission_plan import SubmissionPlan
 
 
 def pending_remarks(pending: PendingRuns) -> Iterator[str]:
@@ -114,3 +115,9 @@ def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequenc
     later = f", when {' and '.join(after)} ended well" if after else ""
     number = len(set(map(slurm_id, jobs)))
     return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{one_by_one}{at_most}{later}"
+
+
+def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
+    """That nothing was submitted, `more` at its end, and what jobs would wait for."""
+    later = f"\njobs would start when {' and '.join(plan.after)} ended well" if plan.after else ""
+    return f"nothing submitted: this was a dry run{more}{later}"

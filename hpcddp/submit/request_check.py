@@ -86,7 +86,7 @@ def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) 
         return
     groups: dict[JobRequest, list[Point]] = {}
     for point in points:
-        groups.setdefault(dataclasses.replace(plan.requests[point.label], name=""), []).append(point)
+        groups.setdefault(dataclasses.replace(plan.requests[point.label], name="", env=()), []).append(point)
     for of_group in groups.values():
         yield _Distinct(request=plan.requests[of_group[0].label], points=of_group)
 

@@ -13,6 +13,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
+from hpcddp.script.own_command import check_launcher, in_environment
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, launch_command, render
 from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
 from hpcddp.submit.remarks import without_folder
@@ -43,8 +44,10 @@ def script_of_command(points: ChosenPoints, settings: Settings, words: Sequence[
     """The script that runs a command of the user's own as every rank of the only point's layout."""
     (planned,) = points.points
     (request,) = job_requests(points, settings).values()
+    check_launcher(words, request)
     run_root = settings.run_root_here()
     launch = launch_command(words, None if run_root is None else str(run_root))
+    launch = replace(launch, command=in_environment(words, points.profile.compute.python))
     return render(points.profile, planned.point, replace(request, name=command_name(words)), launch)
 
 

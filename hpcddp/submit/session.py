@@ -22,7 +22,7 @@ from hpcddp.submit.console import Console
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
+from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
 from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
@@ -107,7 +107,7 @@ class _Session:
                 self.console.remark(text)
         except UsageError as error:
             self.console.remark(str(error))
-        self.console.echo("nothing submitted: this was a dry run")
+        self.console.echo(dry_run_words(pending.plan))
         return 0
 
     def check_requests(self, pending: PendingRuns) -> RequestCheck:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcddp.backends.base import Submission
+from hpcddp.backends.slurm_awaited import find_awaited
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.profile import ClusterProfile
@@ -55,7 +56,9 @@ class SubmissionPlan:
     failed_only: bool = False
     """Whether only runs that failed are submitted again, and those that are missing stay so."""
     after: tuple[str, ...] = ()
-    """Jobs of Slurm, of whatever study, that have to end well first."""
+    """Jobs of Slurm, of whatever study, that have to end well first, and have not ended."""
+    cannot_await: Sequence[str] = ()
+    """A sentence for each such job that has failed, or that nobody knows."""
     reads_data: bool = True
     """False of a job that makes or checks a data set."""
     prepares: bool = False
@@ -75,7 +78,9 @@ class SubmissionPlan:
 def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOptions = SubmitOptions()) -> SubmissionPlan:  # noqa: B008
     """The points with the user's settings and the jobs they request; UsageError for what the cluster would refuse."""
     requests = job_requests(points, settings)
-    has_limit = options.one_allocation and points.profile.backend == "slurm"
+    on_slurm = points.profile.backend == "slurm"
+    has_limit = options.one_allocation and on_slurm
+    after, refused = find_awaited(options.after) if options.after and on_slurm else (options.after, ())
     return SubmissionPlan(
         source=points.source,
         profile=points.profile,
@@ -85,7 +90,8 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
         max_running=options.max_running,
         max_jobs=options.max_jobs,
         failed_only=options.failed,
-        after=options.after,
+        after=tuple(after),
+        cannot_await=refused,
         prepares=options.prepare,
         one_allocation=options.one_allocation,
         longest_min=longest_min(max(requests.values(), key=lambda one: one.nodes).partition) if has_limit else None,
@@ -94,7 +100,7 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
 
 def obstacles(plan: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
-    found = _data_obstacles(plan) if plan.reads_data else []
+    found = [*(_data_obstacles(plan) if plan.reads_data else []), *plan.cannot_await]
     if lacks_account(plan):
         found.append(
             f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"

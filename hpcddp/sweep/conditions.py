@@ -76,9 +76,9 @@ def _parse(text: str) -> tuple[str, str, object]:
 
 
 def _holds(values: ComparedValues, key: str, op: str, wanted: object) -> bool:
-    if key not in values:
+    if key not in values and not key.startswith("env."):  # a variable that is not set is null
         raise UsageError(f"no key `{key}` in a point{did_you_mean(key, values)}")
     try:
-        return COMPARE[op](values[key], wanted)
+        return COMPARE[op](values.get(key), wanted)
     except TypeError as error:
-        raise UsageError(f"{key} is {values[key]!r}; it cannot be compared by `{op}` with {wanted!r}") from error
+        raise UsageError(f"{key} is {values.get(key)!r}; it cannot be compared by `{op}` with {wanted!r}") from error

@@ -169,6 +169,7 @@ def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
         measure=_without_unused(sweep.measure, sweep.work),
         work=sweep.work,
         device=sweep.device,
+        env=sweep.variables,
     )
 
 

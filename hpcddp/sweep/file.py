@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,18 @@ from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
 from hpcddp.core.schema import Count, MissingKeyError, Positive, SchemaError, added_later, decode
 from hpcddp.sweep.groups import SweepGroup, read_group
+
+SET_OTHERWISE = re.compile(
+    r"(?P<hpcddp>(SLURM|SBATCH|SRUN|HPCDDP|SUBMITIT|PET|TORCHELASTIC)_.*|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)"
+    r"|PATH|PYTHONUNBUFFERED|PYTHONSAFEPATH)|(?P<layout>OMP_NUM_THREADS|(CUDA|ROCR|HIP|GPU)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL)"
+    r"|(?P<secret>.*(TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|CREDENTIAL|(API|ACCESS)_?KEY).*)"
+)
+WHOSE = {
+    "hpcddp": "hpcddp or Slurm sets it in each job; leave it out",
+    "layout": "it follows from layout.physical_cores_per_rank and layout.gpus_per_node; set these",
+    "secret": "records and bundles would show it; export it in the shell that submits, whose variables jobs inherit",
+}
+"""Group of SET_OTHERWISE -> why, and the way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +97,14 @@ class Sweep:
     """Account that pays for the jobs. None: the user's settings or SBATCH_ACCOUNT. Outside the id."""
     slurm: SlurmOptions = SlurmOptions()
     """What jobs ask of Slurm besides nodes and GPUs."""
+    env: Mapping[str, str | int | float | None] = added_later(dict)
+    """Variables of the ranks by name, above those of the profile. Each may be an axis: `env.NCCL_ALGO: [null, Ring, Tree]`.
+    Nothing in a value is expanded. null: not set. Part of the id."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Of the ranks, those that are set."""
+        return {name: str(value) for name, value in self.env.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -144,9 +165,26 @@ def decode_sweep(document: Mapping[str, object]) -> Sweep:
     if document.get("work") == "comm":
         message = "comm trains nothing, so it is no work of a sweep; `hpcddp bench comm SWEEP` times collectives at its layouts"
         raise SchemaError(("work",), message)
+    _check_variables(document.get("env"))
     sweep = decode(Sweep, document)
     _check_what_trains(sweep.workload)
     return sweep
+
+
+def _check_variables(env: object) -> None:
+    """SchemaError for a name that is none, or hpcddp's, and for a value that is not sure to reach the ranks as it is meant."""
+    for key, value in env.items() if isinstance(env, dict) else ():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name := str(key), re.ASCII):
+            words = f"`{name}` is no name of a variable: letters, digits and _"
+        elif found := SET_OTHERWISE.fullmatch(name):
+            words = f"{name} is not a study's to set: {WHOSE[str(found.lastgroup)]}"
+        elif isinstance(value, bool):
+            words = f"{name} is {str(value).lower()}, and a variable is text: write it in quotes, as the program reads it"
+        elif re.search(r"[\n\r\0]", str(value)):
+            words = f"{name} has a line break, which no job script carries"
+        else:
+            continue
+        raise SchemaError(("env", name), words)
 
 
 def _check_what_trains(workload: Workload) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
 
-AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
+AXIS_ROOTS = ("workload", "layout", "measure", "device", "work", "env")
 """What an axis may vary: the parts of a point."""
 
 KEYWORDS = ("zip", "include", "exclude", "where")

@@ -14,8 +14,8 @@ from hpcddp.sweep.groups import AXIS_ROOTS
 
 CONDITIONS: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
-ARGUMENT = r"^workload\.args\."
-"""Axes that a script names."""
+ARGUMENT = r"^(workload\.args|env)\."
+"""Axes that a sweep names: arguments of a script, variables."""
 
 
 def sweep_schema() -> Schema:

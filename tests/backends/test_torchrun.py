@@ -31,6 +31,9 @@ from tests.backends.waiting import wait_for
 from tests.given_event import log_event
 from tests.worker import given
 
+VARIABLES = {"UCX_OF_STUDY": "it's $HOME"}
+"""One that launch.json has."""
+
 Launcher = Literal["direct", "torchrun"]
 
 
@@ -46,7 +49,7 @@ def point(launcher: Launcher, **changes: Any) -> Point:
     """Two ranks that train the MNIST CNN on this machine's CPU."""
     base = given.point(2, **changes)
     measure = dataclasses.replace(base.measure, comm="on", telemetry_hz=0.0)
-    return dataclasses.replace(base, layout=dataclasses.replace(base.layout, launcher=launcher), measure=measure)
+    return dataclasses.replace(base, layout=dataclasses.replace(base.layout, launcher=launcher), measure=measure, env=VARIABLES)
 
 
 def submitted(study: Study, what: Point) -> tuple[str, Submission]:
@@ -119,6 +122,7 @@ def test_both_launchers_leave_the_same_records(attempts: dict[str, Path], study:
 def test_the_record_names_the_launcher(attempts: dict[str, Path]) -> None:
     """launch.json says who started the ranks and how they talk; all else that it has is there with both."""
     launches = {launcher: read(attempt / "launch.json") for launcher, attempt in attempts.items()}
+    assert all(VARIABLES.items() <= launch["environment"].items() for launch in launches.values())
     assert {launcher: launch["launcher"] for launcher, launch in launches.items()} == {"direct": "direct", "torchrun": "torchrun"}
     shape = ("communication", "ranks", "ranks_per_node")
     assert {tuple(launch[key] for key in shape) for launch in launches.values()} == {("gloo", 2, 2)}

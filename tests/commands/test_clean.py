@@ -30,7 +30,7 @@ def test_clean_of_another_users_study_says_whose_it_is(run: Run, public: Path) -
     assert "to remove: hpcddp clean" in run("clean", study.folder).stdout  # and what it imports is there
 
     def clean() -> None:
-        result = run("clean", study.folder, "--yes")
+        result = run("clean", study.folder, "-y")
         expected = f"{study.folder}: nothing can be changed there (Permission denied); it belongs to root\n"
         assert (result.exit_code, result.stderr) == (FAILED, expected)
 

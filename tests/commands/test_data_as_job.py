@@ -56,6 +56,7 @@ def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pyt
 
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
     """One process with the cores of the node, in the profile's template with account and wall time; what it waits for."""
+    say("squeue", "printf '4711\\037other\\037PENDING\\037None\\037\\037/x\\n'")
     done = run(*BIGMNIST, *ON_RCC, "--set", "slurm.walltime_min=90", "--after", "4711")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].startswith("1 job on rcc: 1 node x 1 rank, partition gpu, at most 1.5 node hours")

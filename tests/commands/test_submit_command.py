@@ -14,6 +14,20 @@ from tests.commands.conftest import Run
 LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
 COMMAND = ("--", "python", "train.py", "--lr", "0.1")
 
+SITE = """\
+schema: 1
+name: site
+title: A cluster whose environment is a venv
+default_node_type: a100
+node_types: {a100: {count: 8, physical_cores: 64, memory_mb: 480000, gpus: 4, gres_type: a100}}
+slurm: {partition: gpu, gpu_request: gres}
+compute: {kind: venv, python: $WORK/venv/bin/python}
+"""
+
+NO_SUCH_JOB = 'case "$*" in *" -j "*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1;; esac'
+NO_ACCOUNTING = 'echo "Slurm accounting storage is disabled" >&2; exit 1'
+AWAY = 'echo "Unable to contact slurm controller" >&2; exit 1'
+
 Submit = Callable[..., Result]
 
 
@@ -90,13 +104,60 @@ def test_a_dry_run_writes_nothing(submit: Submit, say: Say, tmp_path: Path) -> N
 
 
 def test_it_is_asked_for_and_awaited(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """Without -y no job without an answer; with --wait the exit code says how the job ended, and --after waits for another."""
+    """Without -y no job without an answer; with --wait the exit code says how the job ended."""
     assert (submit().exit_code, (tmp_path / "jobs").exists()) == (1, False)
     names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
     for state, code in (("COMPLETED", 0), ("FAILED", 1)):
         say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
-        assert submit("-y", "--wait", "--after", "4711").exit_code == code
-    assert "--dependency=afterok:4711" in calls(tmp_path, "sbatch")[0]
+        assert submit("-y", "--wait").exit_code == code
+
+
+def row(job: str, state: str, name: str = "prepare") -> str:
+    """A line of squeue, or of sacct with an exit code."""
+    return f"printf '{job}\\037{name}\\037{state}\\037None\\037\\037/x\\0371:0\\n'"
+
+
+def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> None:
+    """For those that wait or run; what has ended well needs no dependency. Slurm itself ends a job whose dependency fails, and
+    --wait says so.
+    """
+    queue = "; ".join([row("11", "RUNNING"), row("12_0", "COMPLETED"), row("12_1", "PENDING")])
+    say("squeue", queue)
+    say("sacct", row("13", "COMPLETED"))
+    dry = submit("--dry-run", "--after", "11:12", "--after", "13")
+    assert (dry.exit_code, dry.stdout.endswith("\njobs would start when 11 and 12 ended well\n")) == (0, True), dry.output
+    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
+    say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({names})"')
+    done = submit("-y", "--wait", "--after", "11:12,13")
+    assert done.exit_code == 1
+    assert "submitted    1 job    7, when 11 and 12 ended well" in done.stdout
+    assert "failed: never started: one of jobs 11, 12 did not end well, and it waited for that" in done.stdout
+    assert " --dependency=afterok:11:12 --kill-on-invalid-dep=yes " in calls(tmp_path, "sbatch")[-1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (("exit 0", row("11", "FAILED")), "--after 11: it did not end well: exit code 1 (FAILED)"),
+        ((row("11", "TIMEOUT"), "exit 0"), "--after 11: it did not end well: its time limit was over (TIMEOUT)"),
+        (("exit 0", f"{row('11_0', 'COMPLETED')}; {row('11_1', 'CANCELLED')}"), "--after 11: it did not end well: cancelled"),
+        ((row("11_1", "COMPLETED"), row("11_0", "FAILED")), "--after 11: it did not end well: exit code 1"),
+        (("exit 0", "exit 0"), "--after 11: Slurm knows no such job: `squeue --me`"),
+        (("exit 0", row("11", "RUNNING")), "--after 11: Slurm knows no such job"),
+        (
+            (NO_SUCH_JOB, NO_ACCOUNTING),
+            "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: Slurm acc",
+        ),
+        ((AWAY, "exit 0"), "--after 11: nobody says what became of it: squeue: Unable"),
+    ],
+)
+def test_what_will_never_end_well_is_not_awaited(submit: Submit, say: Say, answers: tuple[str, str], words: str) -> None:
+    """Slurm takes a dependency on a forgotten job as fulfilled: one that failed, or a typo, would start everything at once."""
+    say("squeue", answers[0])
+    say("sacct", answers[1])
+    refused, dry = submit("-y", "--after", "11"), submit("--dry-run", "--after", "11")
+    assert (refused.exit_code, dry.exit_code, words in refused.stderr, words in dry.stderr) == (2, 0, True, True), refused.output
+    assert "submitted" not in refused.stdout
 
 
 def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +169,16 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
     assert len(list((tmp_path / "elsewhere" / "commands").iterdir())) == 1
 
 
+def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
+    """A venv's Python in place of `python`, and first on PATH."""
+    (tmp_path / "site.yaml").write_text(SITE)
+    layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
+    (line,) = [line for line in run("render", *layout, "--", "python", "train.py").stdout.splitlines() if "train.py" in line[3:]][
+        1:
+    ]
+    assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -115,6 +186,8 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
         (("submit", *LAYOUT, "--smoke", *COMMAND), "a command behind -- has no --smoke"),
         (("submit", *LAYOUT, "--max-running", "2", *COMMAND), "a command behind -- has no --max-running"),
         (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command behind -- has no sweep"),
+        (("submit", *LAYOUT, "--", "torchrun", "train.py"), "`torchrun` starts ranks"),
+        (("render", *LAYOUT, "--", "srun", "python", "train.py"), "`srun` starts ranks"),
         (("submit", *LAYOUT, "--"), "behind -- stands a command"),
         (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
         (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),

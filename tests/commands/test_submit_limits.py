@@ -13,6 +13,7 @@ from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.cluster.settings import config_file
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
+from hpcddp.study.outcome import RecordedEnd, read_end
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Recorded, write_run
@@ -128,7 +129,12 @@ def test_records_are_read_once_for_a_budget(run: Run, done: Done, monkeypatch: p
     """For the line that is shown and for what may be submitted; not at all where there is no budget."""
     run("submit", "small.yaml", "-y")
     read: list[Path] = []
-    monkeypatch.setattr("hpcddp.submit.budget.lasted_h", lambda attempt: read.append(attempt) or 0.0)  # type: ignore[func-returns-value]
+
+    def noted(attempt: Path) -> RecordedEnd | None:
+        read.append(attempt)
+        return read_end(attempt)
+
+    monkeypatch.setattr("hpcddp.study.used_hours.read_end", noted)
     assert run("submit", "small.yaml", "--dry-run").exit_code == 0
     assert read == []
     assert run("submit", "small.yaml", "--dry-run", "--set", "budget.node_hours=9").exit_code == 0

@@ -66,6 +66,7 @@ def test_what_is_not_read_need_not_be_there(run: Run, say: Say, sweep: Path, tmp
 def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
     """One job for all points; every job of the sweep starts only when it ended well; what a user waits for besides holds, too."""
     (tmp_path / "data").mkdir()
+    say("squeue", "printf '5\\037other\\037RUNNING\\037None\\037\\037/x\\n'")
     done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", "--prepare", "--after", "5")
     assert done.exit_code == 0, done.output
     prepare, *runs = [call for call in calls(tmp_path, "sbatch") if "--test-only" not in call]

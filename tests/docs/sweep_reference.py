@@ -96,7 +96,7 @@ def _named(kind: Any) -> str:
         return " or ".join(f"`{arg}`" for arg in args)
     if origin is tuple:
         return f"list of {TYPES[args[0]]}s" if args[0] is int else "list of texts"
-    return TYPES.get(kind, "mapping of groups")
+    return TYPES.get(kind) or ("mapping of groups" if typing.get_origin(args[-1]) is Mapping else "mapping")
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

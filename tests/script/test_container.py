@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -139,6 +140,17 @@ def test_a_command_has_its_ranks_variables(tmp_path: Path, runtime: Runtime) -> 
     names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
     assert words[-2:] == ["python3", "train.py"]
     assert names & {word.removeprefix("--env=") for word in words} == (names if runtime == "podman-hpc" else set())
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_studys_variables_reach_the_ranks_inside(tmp_path: Path, runtime: Runtime) -> None:
+    """By name where the runtime is given names; where srun starts the container they are set in it."""
+    _, point, request = plain_profile()
+    request = dataclasses.replace(request, env=(("WANDB_MODE", "off line"),))
+    text = render(contained(runtime), point, request, launch_on("/runs"))
+    assert "\nexport HPCDDP_RANK_ENV='export WANDB_MODE='\"'\"'off line'\"'\"''\n" in text
+    handed_on = {"apptainer": r"for name in [\w ]* WANDB_MODE[ ;]", "podman-hpc": r"\n  [\w ]* WANDB_MODE; do container"}
+    assert re.search(handed_on.get(runtime, "bash -c 'eval"), text)
 
 
 def test_a_script_by_hand(tmp_path: Path) -> None:

@@ -149,6 +149,26 @@ def test_a_later_rule_of_the_same_name_wins(tmp_path: Path) -> None:
     assert rank_environment(tmp_path / "two", script(rcc(*rules), "layout.nodes=2"))[0]["NCCL_X"] == "third"
 
 
+@pytest.mark.parametrize("value", ["Ring", 'it\'s "$HOME" `id`', "", "a;b #c", "\\\\n"])
+def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
+    """As they are, above those of the profile, be they of the whole job, of a rule, or of a command on the node."""
+    rules = (rule("NCCL_X"), rule("NCCL_Y", command="echo profile"))
+    profile = dataclasses.replace(rcc(*rules), env={"NCCL_Z": "profile"})
+    found, said = rank_environment(tmp_path, script(profile, *(f"env.NCCL_{name}={json.dumps(value)}" for name in "XYZ")))
+    assert ([found[f"NCCL_{name}"] for name in "XYZ"], said) == ([value] * 3, "")
+
+
+def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
+    """An array has points of one script, and so of equal variables; in one allocation each step has its own."""
+    plan = submission_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
+    shapes = {dataclasses.replace(request, name="") for request in plan.requests.values()}
+    prepare(tmp_path / "job", batch_of(plan, tmp_path))
+    text = (tmp_path / "job" / SCRIPT).read_text()
+    found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30", text)
+    own = [re.findall(r"NCCL_ALGO=(\w+)", words) for words in found]
+    assert (len(shapes), own, lint_script(text)) == (3, [[], ["Ring"], ["Tree"]], [])
+
+
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
     """A variable for several nodes reaches the runs on several only, though one job has them all; preflight is on all of them."""
     plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,26 @@ def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, h
     backend.states[first.job] = JobState(phase=phase)
     found = account(study, planned, run_states(study, backend))
     assert (found.used, found.waiting) == (Hours(node=hours), Hours(node=2.0))
+
+
+@pytest.mark.parametrize("left_s", [900.0, None])
+def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | None) -> None:
+    """What a running job has taken and what its own limit leaves, whatever limit the next runs get; nodes are those it has."""
+    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    first, second = submit_runs(study, planned, backend)
+    attempt = study.attempt_dir(first.label, first.run, first.job, 0)
+    started_ns = time.time_ns() - HOUR_NS // 4
+    write_json(attempt / "launch.json", {"started_unix_ns": started_ns, "hosts": ["a", "b"], "backend": "slurm"})
+    backend.states[first.job] = JobState(phase="running", time_left_s=left_s)
+    backend.states[second.job] = JobState(phase="failed")
+    later = submission_plan(tmp_path, "slurm.walltime_min=240", "repeat=1")
+    states = run_states(study, backend)
+    found, shown = account(study, later, states), study_hours(study, states)
+    if left_s is None:
+        assert (found.used, found.waiting, shown.to_come) == (Hours(), Hours(node=4.0), None)
+    else:
+        assert found.used.node == pytest.approx(0.5, abs=0.01)
+        assert found.waiting == shown.to_come == Hours(node=0.25)
 
 
 def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:

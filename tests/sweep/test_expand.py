@@ -14,6 +14,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
+from hpcddp.core.point import comm_point
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import make_sweep, read_sweep
 
@@ -241,3 +242,18 @@ def test_auto_workers_need_known_cores() -> None:
 def test_a_word_that_is_no_number_of_workers_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'many' is text; a whole number is expected"):
         make_sweep(BASE, ("workload.loader_workers_per_rank=many",), Path("many"))
+
+
+def test_variables_are_of_the_point() -> None:
+    """Each is an axis; null is none at all, and a number is its text. Without any the point is what it was before there were."""
+    found = ids({"env.NCCL_ALGO": [None, "Ring", "Tree"]})
+    assert (len(set(found)), found[:1]) == (3, ids({}))
+    assert ids({}, env={"A": 1, "B": None}) == ids({"env.A": ["1"]}) == ids({"env": [{"A": "1"}]}) != ids({})
+    assert ids({"env.A": [1, None], "where": "env.A == null"}) == ids({})
+
+
+def test_variables_are_compared_with_their_own_baselines() -> None:
+    """What differs by a variable is another series; the benchmark of its collectives has the variable."""
+    assert sizes({"g": {"env.NCCL_ALGO": ["Ring", "Tree"], "layout.nodes": [2, 4]}})[1] == ["1x1", "1x1"]
+    source = make_sweep({**BASE, "env": {"NCCL_ALGO": "Tree"}}, (), Path("told"))
+    assert [comm_point(planned.point).env for planned in expand(source, RCC)] == [{"NCCL_ALGO": "Tree"}]

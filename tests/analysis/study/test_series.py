@@ -118,3 +118,9 @@ def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp
     assert [sentence.partition(",")[0] for sentence in found.sentences] == ["With torch 2.3.0", "With torch 2.10.0"]
     assert "2 software environments (torch 2.10.0, torch 2.3.0) are separate series: never averaged or compared" in found.notes
     assert "hash" not in " ".join([*found.sentences, *found.notes, *(verdict.where for verdict in found.verdicts)])
+
+
+def test_a_variable_has_its_own_name() -> None:
+    """As a user writes it; a point without it has the default."""
+    apart = differing([key_text({"env.NCCL_ALGO": "Ring"}), key_text({})])
+    assert list(full_names(apart).values()) == ["NCCL_ALGO Ring", "NCCL_ALGO default"]
