@@ -21,6 +21,9 @@ NOTHING = {"", "(null)", "N/A", "None", "n/a"}
 RAW_NO_LIMIT = range(0xFFFFFFFD, 0x100000000)
 """INFINITE and NO_VAL of slurm.h, which 23.02 writes as plain numbers."""
 
+MIG_SLICE = re.compile(r"(?<!\d)[1-7]g[._-]?\d+|(?<![a-z])mig(?![a-z])", re.IGNORECASE)
+"""A GRES type that is a part of a GPU: `a100_1g.5gb`, `1g.10gb`. A process uses one, and NCCL joins none (NVIDIA, MIG guide)."""
+
 PER_CPU = 1 << 63
 """Of a raw memory limit: MB per CPU and not per node (slurm.h, MEM_PER_CPU)."""
 
@@ -115,6 +118,11 @@ def tres(value: object) -> dict[str, int] | None:
         entries = [entry for entry in value if isinstance(entry, Mapping)]
         return {"/".join(filter(None, (e.get("type"), e.get("name")))): integer(e.get("count")) or 0 for e in entries}
     return None
+
+
+def is_slice(gres_type: str | None) -> bool:
+    """Whether its devices are MIG slices, which are no GPUs for DDP."""
+    return gres_type is not None and MIG_SLICE.search(gres_type) is not None
 
 
 def gpus(gres: object) -> tuple[tuple[str | None, int], ...] | None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from hpcddp.backends.slurm_commands import query
+from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, query
 from hpcddp.core.errors import REFUSED, HpcddpError
 from hpcddp.core.text import one_line
 from hpcddp.detect.accounting import (
@@ -60,8 +60,15 @@ class LiveSlurm:
     @property
     def has_accounting(self) -> bool | None:
         """Whether it keeps accounts and QOS."""
-        kind = self.setting("AccountingStorageType")
-        return None if kind is None else not kind.endswith("/none")
+        if self.config is None or "AccountingStorageType" not in self.config:
+            return None
+        kind = self.setting("AccountingStorageType")  # newer Slurm has `(null)` where there is none
+        return kind is not None and not kind.endswith("/none")
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the controller answered none of its questions, whatever the accounting answered."""
+        return self.nodes is None and self.partitions is None and self.config is None
 
     def setting(self, name: str) -> str | None:
         """A line of slurm.conf as the controller has it."""
@@ -81,7 +88,7 @@ class _Form(Generic[Records]):
 
 
 def read_live(deadline_s: float) -> LiveSlurm:
-    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where none was answered."""
+    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where the controller is away."""
     user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
@@ -98,7 +105,7 @@ def read_live(deadline_s: float) -> LiveSlurm:
         associations=associations.result()[0],
         problems=tuple(problem for _, problem in answers if problem),
     )
-    if all(found is None for found, _ in answers):
+    if all(found is None for found, _ in answers) or (live.is_silent and UNANSWERED.search("\n".join(live.problems))):
         raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
     return _without_accounting(live)
 
@@ -136,6 +143,8 @@ def _first(subject: str, forms: Sequence[_Form[Records]], deadline_s: float) -> 
         except HpcddpError as error:
             if problem is None or not _unknown_option(str(error)):
                 problem = f"{subject}: `{_shown(form.command)}` failed: {one_line(str(error))}"
+            if isinstance(error, UnansweredError):
+                break  # to any form
             continue
         except ValueError:
             records = None

@@ -11,7 +11,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
-from hpcddp.script.queues import Queue, choose_queue, types_in
+from hpcddp.script.queues import Queue, choose_queue, rival_types
 from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
@@ -95,7 +95,7 @@ def _gpus_requested(profile: ClusterProfile, node: NodeType, point: Point) -> in
 
 def _pinned_nodes(profile: ClusterProfile, partition: str | None, node: NodeType, point: Point) -> str | None:
     """The nodes by name where a type cannot be asked for otherwise and the point takes all of them."""
-    mixed = len(types_in(profile, partition)) > 1 and node.gres_type is None and node.constraint is None
+    mixed = rival_types(profile, point, partition) and node.gres_type is None and node.constraint is None
     return node.names if mixed and node.count == point.layout.nodes else None
 
 
