@@ -27,7 +27,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         name=point.label,
         nodes=layout.nodes,
         ranks_per_node=point.ranks_per_node,
-        cpus_per_rank=None if cores is None else cores * _threads(profile, node),
+        cpus_per_rank=None if cores is None else cores * threads_per_core(profile, node),
         physical_cores_per_rank=cores,
         launcher=layout.launcher,
         gpus_per_node=_gpus_requested(profile, node, point),
@@ -70,7 +70,7 @@ def cores_per_rank(point: Point) -> int | None:
     return None if of_gpu is None else of_gpu * point.layout.gpus_per_node // point.ranks_per_node
 
 
-def _threads(profile: ClusterProfile, node: NodeType) -> int:
+def threads_per_core(profile: ClusterProfile, node: NodeType) -> int:
     """CPUs of a core, as Slurm counts those that a job asks for."""
     return 1 if profile.slurm.one_thread_per_core else node.smt
 

@@ -30,7 +30,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
-from hpcddp.submit.function_request import KEYS, OWN, function_plan, in_parameters, warning_s
+from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, warning_s
 from hpcddp.submit.own_modules import own_modules, search_path
 from hpcddp.submit.refused_requests import explained
 from hpcddp.submit.snapshot import take_snapshot
@@ -137,7 +137,7 @@ class ClusterExecutor(SlurmExecutor):
 
     @classmethod
     def _valid_parameters(cls) -> set[str]:
-        return {*KEYS, *OWN}
+        return set(NAMES)
 
     def _convert_parameters(self, params: dict[str, Any]) -> dict[str, Any]:
         converted = super(SlurmExecutor, self)._convert_parameters(params)
