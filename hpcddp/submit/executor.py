@@ -26,6 +26,7 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.bootstrap import ownership_problems
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.launcher import trust_option
+from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
@@ -205,7 +206,7 @@ class ClusterExecutor(SlurmExecutor):
         with not_for_others(trusted_gids(self._settings)):
             try:
                 self._dump(submissions, files)
-                script.write_text(self._script(self._command(code, token), name, tag), encoding="utf-8")
+                write_file(script, self._script(self._command(code, token), name, tag))
                 number = self._send(name, tag, len(submissions), script)
             except Exception as error:
                 if isinstance(error, RefusedError) or not isinstance(error, HpcddpError):  # else it may be queued
