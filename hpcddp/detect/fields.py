@@ -24,9 +24,6 @@ RAW_NO_LIMIT = range(0xFFFFFFFD, 0x100000000)
 MIG_SLICE = re.compile(r"(?<!\d)[1-7]g[._-]?\d+|(?<![a-z])mig(?![a-z])", re.IGNORECASE)
 """A GRES type that is a part of a GPU: `a100_1g.5gb`, `1g.10gb`. A process uses one, and NCCL joins none (NVIDIA, MIG guide)."""
 
-PER_CPU = 1 << 63
-"""Of a raw memory limit: MB per CPU and not per node (slurm.h, MEM_PER_CPU)."""
-
 
 def pairs(line: str) -> dict[str, str]:
     """The `Key=value` of a line of `scontrol --oneliner`; of a repeated key the first, as free text comes last."""
@@ -98,15 +95,6 @@ def json_at(data: object, path: str) -> Any:
             return None
         data = data[key]
     return data
-
-
-def raw_memory_per_cpu(value: object) -> int | None:
-    """MB per CPU of Slurm's raw number, which newer versions write as a negative one; a limit per node is none of these."""
-    number = integer(value)
-    if number is None:
-        return None
-    number &= (1 << 64) - 1
-    return NO_LIMIT if number >= (1 << 64) - 2 or not number & PER_CPU else number ^ PER_CPU
 
 
 def tres(value: object) -> dict[str, int] | None:

@@ -27,7 +27,7 @@ from hpcddp.detect.accounting import (
 )
 from hpcddp.detect.fields import integer, word
 from hpcddp.detect.nodes import LiveNode, nodes_of_json, nodes_of_text
-from hpcddp.detect.partitions import LivePartition, filled_in, partitions_of_json, partitions_of_text
+from hpcddp.detect.partitions import LivePartition, partitions_of_text
 
 TIME_LIMIT_S = 30.0
 """For all questions and `sbatch --test-only` after them."""
@@ -92,7 +92,7 @@ def read_live(deadline_s: float) -> LiveSlurm:
     user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
-        partitions = pool.submit(_partitions, deadline_s)
+        partitions = pool.submit(_first, "partitions", [_PARTITIONS], deadline_s)
         config = pool.submit(_first, "configuration", [_CONFIG], deadline_s)
         qos = pool.submit(_first, "QOS", _QOS, deadline_s)
         associations = pool.submit(_first, "accounts", _association_forms(user), deadline_s)
@@ -162,16 +162,6 @@ def _unknown_option(words: str) -> bool:
     return "unrecognized option" in words or "invalid option" in words
 
 
-def _partitions(deadline_s: float) -> tuple[tuple[LivePartition, ...] | None, str | None]:
-    """JSON lacks the default and what is hidden before 26.05: text fills them in."""
-    answer = _first("partitions", [_PARTITIONS_JSON], deadline_s)
-    in_json = answer[0]
-    if in_json and all(partition.default is not None for partition in in_json):
-        return in_json, None
-    second = _first("partitions", [_PARTITIONS_TEXT], deadline_s)
-    return (filled_in(in_json or (), second[0] or ()) or None), second[1]
-
-
 def _json(read: Callable[[object], Records]) -> Callable[[str], Records]:
     return lambda text: read(json.loads(text))
 
@@ -186,8 +176,7 @@ def _node_forms() -> list[_Form[tuple[LiveNode, ...]]]:
     ]
 
 
-_PARTITIONS_JSON = _Form(command=["scontrol", "--all", "--json", "show", "partitions"], read=_json(partitions_of_json))
-_PARTITIONS_TEXT = _Form(command=["scontrol", "--all", "--oneliner", "show", "partitions"], read=partitions_of_text)
+_PARTITIONS = _Form(command=["scontrol", "--all", "--oneliner", "show", "partitions"], read=partitions_of_text)
 
 
 def _config_of_text(text: str) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, json_limit, limit, names, pairs, raw_memory_per_cpu, smallest, tres
+from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, json_limit, limit, names, pairs, smallest, tres
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,6 @@ def test_limits_in_json(value: object, number: int | None) -> None:
 def test_the_smaller_limit_holds(limits: tuple[int | None, ...], found: int | None) -> None:
     """No limit and an unknown one do not hold; one that is unknown is not none."""
     assert smallest(*limits) == found
-
-
-@pytest.mark.parametrize(
-    ("raw", "mb"),
-    [(9223372036854776320, 512), (-9223372036854775296, 512), (0, NO_LIMIT), (18446744073709551614, NO_LIMIT), (4096, NO_LIMIT)],
-)
-def test_raw_memory(raw: int, mb: int) -> None:
-    """Slurm's raw number says by its highest bit that it is per CPU; both signs of it are the same."""
-    assert raw_memory_per_cpu(raw) == mb
 
 
 def test_the_first_of_a_repeated_key_counts() -> None:

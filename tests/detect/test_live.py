@@ -182,7 +182,7 @@ def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
         " State=IDLE+DRAIN ThreadsPerCore=1 Partitions=gpu Reason=Gres=gpu:9 broke [root@2026-11-23T14:59:28]"
     )
     (tmp_path / "node").write_text(node)
-    files = {"nodes": "node", "partitions": "25.05-flags", "config": "25.05-config"}
+    files = {"nodes": "node", "partitions": "25.05-partitions", "config": "25.05-config"}
     show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in files.items())
     say("scontrol", f'case "$*" in {old} {show} esac')
     say("sacctmgr", f'case "$*" in {old} *qos*) echo "normal||cpu=8,node=2||1-00:00:00||0|1.000000";; *) exit 1;; esac')
