@@ -144,8 +144,8 @@ def _requested_types(node: LiveNode, gres_type: str | None) -> list[tuple[str | 
     whole GPUs.
     """
     there = list(node.gpus or ())
-    whole = [each for each in there if not is_slice(each[0])]
-    return [each for each in there if each[0] == gres_type] or whole or there
+    full_gpus = [each for each in there if not is_slice(each[0])]
+    return [each for each in there if each[0] == gres_type] or full_gpus or there
 
 
 def _gpu_count(node: LiveNode, gres_type: str | None) -> int:
@@ -177,9 +177,9 @@ def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: No
     groups: dict[str, list[str]] = {}
     for node in nodes:
         is_used = not used or bool(used & set(node.partitions or ()))
-        whole = [(name, count) for name, count in node.gpus or () if not is_slice(name)]
-        if node.name not in known and whole and is_used:
-            words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in whole)
+        full_gpus = [(name, count) for name, count in node.gpus or () if not is_slice(name)]
+        if node.name not in known and full_gpus and is_used:
+            words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in full_gpus)
             groups.setdefault(words, []).append(node.name)
     for words, names in groups.items():
         yield Finding(field="node_types", verdict="differs", profile="no type", slurm=f"{node_list(names)} ({words})")
