@@ -289,7 +289,7 @@ def test_a_frozen_controller_is_given_up(sweep: Sweep) -> None:
     for words in (status.stderr, said):
         assert words.count("! waiting for Slurm: ") == 1
     finish(sweep.begin("-J", "--hold"), 0)
-    sweep.check()
+    sweep.check_queue()
 
 
 def test_accounting_answers_for_a_controller_that_is_stopped(sweep: Sweep) -> None:
