@@ -50,8 +50,8 @@ QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 
 
-ACCOUNTING = {"sacct", "sacctmgr"}
-"""Commands that slurmdbd answers, not the controller."""
+NOT_BY_CONTROLLER = {"sacct", "sacctmgr", "srun"}
+"""Commands that slurmdbd answers; `srun --version` asks nobody."""
 
 
 class UnansweredError(HpcddpError):
@@ -110,14 +110,17 @@ def run(command: Sequence[str], timeout_s: float | None = None) -> subprocess.Co
     """Runs a command of Slurm outside any enclosing allocation, and ends an sbatch that retries; HpcddpError where it is not
     installed, UnansweredError where it does not come back in time.
     """
-    start_s, answered = time.monotonic(), False
+    start_s, unanswered = time.monotonic(), False
     try:
         done = _run(command, timeout_s or (AGAIN_TIMEOUT_S if away_s() else COMMAND_TIMEOUT_S))
-        answered = done.returncode == 0 or not UNANSWERED.search(done.stderr)
+        unanswered = done.returncode != 0 and UNANSWERED.search(done.stderr) is not None
+    except UnansweredError:
+        unanswered = True
+        raise
     finally:
-        if command[0] not in ACCOUNTING:
-            _Absence.since_s = None if answered else _Absence.since_s or start_s
-            _Absence.is_said = _Absence.is_said and not answered
+        if command[0] not in NOT_BY_CONTROLLER:
+            _Absence.since_s = (_Absence.since_s or start_s) if unanswered else None
+            _Absence.is_said = _Absence.is_said and unanswered
     return done
 
 
