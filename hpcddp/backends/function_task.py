@@ -16,6 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
+from submitit.core.job_environment import _checkpoint
 from submitit.core.plugins import get_job_environments
 from submitit.core.submission import process_job
 from submitit.core.utils import DelayedSubmission, JobPaths
@@ -57,7 +58,16 @@ class FunctionEnvironment(SlurmJobEnvironment):
     def _handle_signals(self, paths: JobPaths, submission: DelayedSubmission) -> None:
         name_after(submission)
         super()._handle_signals(paths, submission)
+        signal.signal(signal.SIGTERM, lambda *_: self._ended_by_slurm(paths, submission))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # the bootstrap has blocked it
+
+    def _ended_by_slurm(self, paths: JobPaths, submission: DelayedSubmission) -> None:
+        """SIGTERM comes before SIGKILL, also to a job that is preempted without a warning: rank 0 writes its checkpoint, once.
+        Slurm itself requeues the job, or does not.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.global_rank == 0 and hasattr(submission.function, "checkpoint"):
+            _checkpoint(submission, paths.submitted_pickle, submission._timeout_countdown)
 
     def _requeue(self, countdown: int) -> None:
         """By the batch script where there is no scontrol: in a container."""

@@ -7,6 +7,7 @@ import pwd
 import re
 import selectors
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,18 @@ from hpcddp.core.slurm_environment import slurm_environment
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""
 
-COMMAND_TIMEOUT_S = 120
-"""A frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
+COMMAND_TIMEOUT_S = 40.0
+"""A frozen controller makes a command give up by itself after 10-20 s (MessageTimeout), a busy one may answer later."""
+
+AGAIN_TIMEOUT_S = 15.0
+"""The same while the controller is away: with that, a command of hpcddp that gives up does so within a minute."""
+
+SILENT_S = 5.0
+"""After so long a user wonders: what is waited for is said."""
 
 UNANSWERED = re.compile(
-    r"timed out|unable to contact|connection refused|zero bytes|transport endpoint|communication|message (send|receive) failure",
+    r"timed out|did not answer|unable to contact|connection refused|zero bytes|transport endpoint|communication"
+    r"|message (send|receive) failure",
     re.IGNORECASE,
 )
 """A command's stderr when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
@@ -40,6 +48,10 @@ SBATCH_RETRIES = "sleeping and retrying"
 QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+
+
+NOT_BY_CONTROLLER = {"sacct", "sacctmgr", "srun"}
+"""Commands that slurmdbd answers; `srun --version` asks nobody."""
 
 
 class UnansweredError(HpcddpError):
@@ -74,10 +86,45 @@ class JobRow:
         return self.state in QUEUED | RUNNING
 
 
+class _Absence:
+    """Of the controller."""
+
+    since_s: float | None = None
+    """When the first command began that it did not answer, on the monotonic clock; None: it answered the last one."""
+    is_said = False
+
+
+def away_s() -> float:
+    """For how long the controller has answered nothing; 0 if it answered the last command."""
+    return 0.0 if _Absence.since_s is None else time.monotonic() - _Absence.since_s
+
+
+def say_absence(why: str) -> None:
+    """What is waited for on stderr, once until the controller answers again."""
+    if not _Absence.is_said:
+        _Absence.is_said = True
+        print(f"! waiting for Slurm: {why}", file=sys.stderr, flush=True)
+
+
 def run(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a command of Slurm outside any enclosing allocation, and ends an sbatch that retries; HpcddpError where it is not
-    installed or does not come back (within COMMAND_TIMEOUT_S).
+    installed, UnansweredError where it does not come back in time.
     """
+    start_s, unanswered = time.monotonic(), False
+    try:
+        done = _run(command, timeout_s or (AGAIN_TIMEOUT_S if away_s() else COMMAND_TIMEOUT_S))
+        unanswered = done.returncode != 0 and UNANSWERED.search(done.stderr) is not None
+    except UnansweredError:
+        unanswered = True
+        raise
+    finally:
+        if command[0] not in NOT_BY_CONTROLLER:
+            _Absence.since_s = (_Absence.since_s or start_s) if unanswered else None
+            _Absence.is_said = _Absence.is_said and unanswered
+    return done
+
+
+def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     try:
         process = subprocess.Popen(
             list(command),
@@ -91,7 +138,7 @@ def run(command: Sequence[str], timeout_s: float | None = None) -> subprocess.Co
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     with process:
-        out, err = _read_output(process, command[0], COMMAND_TIMEOUT_S if timeout_s is None else timeout_s)
+        out, err = _read_output(process, command[0], timeout_s)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
@@ -100,14 +147,18 @@ def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) 
 
     In this thread: starting others to read and to watch the time took a tenth of a submission.
     """
-    deadline = time.monotonic() + timeout_s
+    start_s = time.monotonic()
+    deadline = start_s + timeout_s
     output = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}
     out, err = output.values()
     with selectors.DefaultSelector() as pipes:
         for pipe in output:
             pipes.register(pipe, selectors.EVENT_READ)
         while pipes.get_map():
-            ready = pipes.select(max(0.0, deadline - time.monotonic()))
+            ready = pipes.select(max(0.0, min(deadline, start_s + SILENT_S) - time.monotonic()))
+            if not ready and time.monotonic() < deadline:
+                say_absence(f"{name} has not answered for {SILENT_S:.0f} s")
+                ready = pipes.select(max(0.0, deadline - time.monotonic()))
             if not ready:
                 process.kill()
                 raise UnansweredError(f"{name} did not answer within {timeout_s:.0f} s")

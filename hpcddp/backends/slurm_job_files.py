@@ -20,6 +20,7 @@ from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import command_from_snapshot
+from hpcddp.core.records import write_file
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, folders_of
 
@@ -51,12 +52,12 @@ def _write(folder: Path, batch: Batch) -> None:
         (folder / PREFLIGHT).mkdir()
         called = DelayedSubmission(call, preflight.entry, spec_to_dict(preflight.spec))
         _write_pickle(folder / PREFLIGHT, called, preflight.walltime_min)
-    (folder / SCRIPT).write_text(_script(folder, batch), encoding="utf-8")
+    write_file(folder / SCRIPT, _script(folder, batch))
 
 
 def _write_pickle(folder: Path, delayed: DelayedSubmission, walltime_min: float) -> None:
     delayed.set_timeout(math.ceil(walltime_min), max_num_timeout=0)
-    (folder / array_tasks.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
+    write_file(folder / array_tasks.PICKLE, pickle.dumps(delayed, protocol=5))
 
 
 def _script(folder: Path, batch: Batch) -> str:

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.backends import slurm_commands
-from hpcddp.backends.slurm_commands import COMMAND_TIMEOUT_S, JobRow, UnansweredError
+from hpcddp.backends.slurm_commands import COMMAND_TIMEOUT_S, SILENT_S, JobRow, UnansweredError, away_s, say_absence
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id
+from hpcddp.core.text import one_line
 
 Answer = TypeVar("Answer")
 
-RETRY_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+RETRY_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between queries of a controller that does not answer; each takes some 10 s by itself. A restart takes less than all."""
+
+GIVE_UP_S = 30.0
+"""A controller that is away for so long is asked no more: with the last query, a command of hpcddp ends within a minute."""
 
 SEARCH_AGAIN_S = 2.0
 """A controller that comes back works through what it was sent, not always in that order: what is missing is searched twice."""
@@ -43,7 +47,10 @@ def retry(query: Callable[[], Answer]) -> Answer:
     for pause_s in RETRY_PAUSES_S:
         try:
             return query()
-        except UnansweredError:
+        except UnansweredError as error:
+            if away_s() > GIVE_UP_S:
+                raise
+            say_absence(one_line(str(error)))
             time.sleep(pause_s)
     return query()
 
@@ -53,10 +60,12 @@ def wait_for_sbatch(folder: Path) -> None:
 
     Of this machine; HpcddpError names one that does not end.
     """
-    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    start_s = time.monotonic()
     while pid := next(_sbatch_processes(folder.name), None):
-        if time.monotonic() > deadline:
+        if time.monotonic() - start_s > COMMAND_TIMEOUT_S:
             raise HpcddpError(f"{folder.name}: an earlier sbatch is still at it (process {pid}): end it and submit again")
+        if time.monotonic() - start_s > SILENT_S:
+            say_absence(f"an earlier sbatch of {folder.name} is still at it (process {pid})")
         time.sleep(0.1)
 
 

@@ -10,7 +10,7 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError
 
-RESEND_PAUSES_S = (2.0, 10.0, 30.0)
+RESEND_PAUSES_S = (2.0, 10.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""
 
 _FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{SBATCH_RETRIES}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
+from hpcddp.core.records import write_file
 
 _NOT_JUDGED = re.compile(
     r"^sbatch: fatal: |Rate limit exceeded|backup controller in standby mode|Protocol authentication error|Incompatible versions",
@@ -32,7 +33,7 @@ def test_only(script: str, timeout_s: float) -> str | None:
     """
     with tempfile.TemporaryDirectory(prefix="hpcddp-") as folder:
         file = Path(folder) / "job.sbatch"
-        file.write_text(script, encoding="utf-8")
+        write_file(file, script)
         done = slurm_commands.run(["sbatch", "--test-only", str(file)], timeout_s)
     if done.returncode == 0:
         return None

@@ -10,6 +10,7 @@ from hpcddp.commands import complete
 from hpcddp.commands.clusters_survey import survey
 from hpcddp.commands.options import format_option, print_json, remark
 from hpcddp.core.errors import DIFFERS
+from hpcddp.core.records import write_file
 
 
 @click.group()
@@ -86,7 +87,7 @@ def detect(target: Path | None, name: str | None) -> None:
     if target is None:
         click.echo(found.text, nl=False)
         return
-    target.write_text(found.text, encoding="utf-8")
+    write_file(target, found.text)
     remark(f"written to {target}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcddp.commands.options import laying_out, read_settings, remark, remark_on, set_option, yes_option
+from hpcddp.core.records import write_file
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
@@ -89,7 +90,7 @@ def _write(file: Path, text: str) -> None:
 
     part = file.with_name(f".{file.name}.{os.getpid()}.yaml")
     try:
-        part.write_text(text, encoding="utf-8")
+        write_file(part, text)
         read_profile(part)
         shutil.copymode(file, part)
         part.replace(file)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hpcddp.commands import complete
+from hpcddp.core.records import write_file
 
 
 @click.command()
@@ -39,8 +40,7 @@ def init(name: str | None, cluster: str | None, output: Path | None) -> None:
             name = "another name" if file == target else "a name in another folder"
             raise UsageError(f"{file} is already there; give -o {name}, or remove it first")
     for file, content in files.items():
-        with file.open("x", encoding="utf-8") as out:
-            out.write(content)
+        write_file(file, content, "x")
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)
 
 

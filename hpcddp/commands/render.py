@@ -23,6 +23,7 @@ from hpcddp.commands.options import (
     remark,
     remark_on,
 )
+from hpcddp.core.records import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,12 +104,12 @@ def render(
         raise click.UsageError(f"{len(scripts)} points go into a folder, and {output} is a file: give -o another name")
     output.mkdir(parents=True, exist_ok=True)
     for label, text in scripts.items():
-        (output / f"{label}.sh").write_text(text, encoding="utf-8")
+        write_file(output / f"{label}.sh", text)
     remark(f"{count(len(scripts), 'script')} in {output}")
 
 
 def _write_one(text: str, target: str | None) -> None:
-    click.echo(text, nl=False) if target is None else Path(target).write_text(text, encoding="utf-8")
+    click.echo(text, nl=False) if target is None else write_file(Path(target), text)
 
 
 def _script_of_command(points: PointOptions, layout: LayoutOptions, command: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from hpcddp.commands import complete
 from hpcddp.commands.options import choose_and_remark, read_settings, remark, set_option, submitting, threshold_option
 from hpcddp.commands.runs_path import RunsPath
 from hpcddp.commands.submit import submit_chosen
+from hpcddp.core.records import write_file
 
 if TYPE_CHECKING:
     from hpcddp.cluster.settings import Settings
@@ -93,8 +94,7 @@ def _write(sweep: TransplantedSweep, file: Path, *, is_mine: bool) -> None:
     from hpcddp.core.errors import UsageError
 
     try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(sweep.text)
+        write_file(file, sweep.text, "x")
     except FileExistsError as error:
         text = file.read_text(encoding="utf-8", errors="replace")
         if not is_mine or not text.startswith(sweep.head):

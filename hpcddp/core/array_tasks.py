@@ -17,6 +17,7 @@ from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, slurm_id, slurm_job
+from hpcddp.core.records import write_file
 
 TASKS = "tasks.jsonl"
 
@@ -31,7 +32,7 @@ def prepare_array(folder: Path, specs: Sequence[Mapping[str, object]]) -> None:
     """Makes the folder of an array of these specs (of jobspec.spec_to_dict), task by task from 0."""
     folder.mkdir(parents=True)
     lines = [json.dumps({key: spec[key] for key in OWN if key in spec}, sort_keys=True, separators=(",", ":")) for spec in specs]
-    (folder / TASKS).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_file(folder / TASKS, "\n".join([*lines, ""]))
     for task in range(len(specs)):
         (folder / str(task)).mkdir()
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.processes import HostProcess
+from hpcddp.core.records import write_file
 
 RENEW_EVERY_S = 10.0
 
@@ -72,7 +73,7 @@ def _take(folder: Path) -> Path:
     """The file that makes this process the holder."""
     own = HostProcess.here(os.getpid())
     aside = folder / f".{own.host}.{own.pid}.{secrets.token_hex(4)}"
-    aside.write_text(json.dumps(asdict(own)), encoding="utf-8")
+    write_file(aside, json.dumps(asdict(own)))
     try:
         while True:
             number = _newest(folder)

@@ -37,7 +37,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 SCHEMA = 1
 STEP_ROWS = 2
@@ -180,6 +180,23 @@ def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:
     write_aside(file, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(), sync=sync)
 
 
+@contextlib.contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """An OSError in it names the file: write(2), fsync(2) and close(2) on a full disk do not say which one it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def write_file(file: Path, content: str | bytes, mode: Literal["w", "x"] = "w") -> None:
+    """Text in UTF-8, or bytes; OSError names the file, also where no more of it fits on the disk."""
+    with naming(file), file.open(f"{mode}b") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+
+
 def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
     """Writes a file beside it, syncs and renames: a reader sees the old file, or the complete new one. Failing leaves nothing.
 
@@ -190,7 +207,7 @@ def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> N
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         aside.unlink(missing_ok=True)
-        with aside.open("xb") as out:
+        with naming(file), aside.open("xb") as out:
             out.write(data)
             out.flush()
             if sync:
@@ -211,13 +228,14 @@ def append_line(file: Path, *plains: Any, sync: bool = True) -> None:
     lines = [json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n" for plain in plains]
     text = "".join(lines).encode()
     handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        if os.write(handle, text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
-        if sync:
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+    with naming(file):
+        try:
+            if os.write(handle, text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class RowWriter:
@@ -250,7 +268,7 @@ class RowWriter:
         if self._pending:
             data = ("\n".join(self._pending) + "\n").encode()
             self._pending.clear()
-            with self._named():
+            with naming(self._file):
                 self._write(data)
             self.crc32 = zlib.crc32(data, self.crc32)
 
@@ -265,13 +283,6 @@ class RowWriter:
             raise
         self._bytes += len(data)
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._file)) from error
-
     def __enter__(self) -> RowWriter:
         return self
 
@@ -280,5 +291,5 @@ class RowWriter:
             if not isinstance(error, OSError):  # a disk that has failed is not asked again
                 self.flush()
         finally:
-            with self._named():  # a file server may hold back what is written, and find only now that there is no room
+            with naming(self._file):  # a file server may hold back what is written, and find only now that there is no room
                 self._out.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hpcddp.analysis.audit.nodes import expand
 from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.detect.fields import is_slice
 from hpcddp.detect.findings import Finding, judge
 from hpcddp.detect.node_list import node_list
 from hpcddp.detect.nodes import LiveNode
@@ -139,9 +140,12 @@ def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Itera
 
 
 def _requested_types(node: LiveNode, gres_type: str | None) -> list[tuple[str | None, int]]:
-    """The type that the profile asks for, where the node has it among others; else all of them."""
+    """The type that the profile asks for, where the node has it among others; else all of them, without MIG slices if it has
+    whole GPUs.
+    """
     there = list(node.gpus or ())
-    return [each for each in there if each[0] == gres_type] or there
+    full_gpus = [each for each in there if not is_slice(each[0])]
+    return [each for each in there if each[0] == gres_type] or full_gpus or there
 
 
 def _gpu_count(node: LiveNode, gres_type: str | None) -> int:
@@ -167,14 +171,15 @@ def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> I
 
 
 def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: NodesByType) -> Iterator[Finding]:
-    """Nodes with GPUs in a partition of the profile, of no type of it."""
+    """Nodes with whole GPUs in a partition of the profile, of no type of it."""
     known = {node.name for same in found.values() for node in same}
     used = frozenset().union(*(partitions_of(profile, key) for key in profile.node_types)) if profile.node_types else frozenset()
     groups: dict[str, list[str]] = {}
     for node in nodes:
         is_used = not used or bool(used & set(node.partitions or ()))
-        if node.name not in known and node.gpus and is_used:
-            words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in node.gpus)
+        full_gpus = [(name, count) for name, count in node.gpus or () if not is_slice(name)]
+        if node.name not in known and full_gpus and is_used:
+            words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in full_gpus)
             groups.setdefault(words, []).append(node.name)
     for words, names in groups.items():
         yield Finding(field="node_types", verdict="differs", profile="no type", slurm=f"{node_list(names)} ({words})")

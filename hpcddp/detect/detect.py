@@ -6,13 +6,14 @@ import datetime
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.backends.slurm_version import too_old
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.text import count, first_few
 from hpcddp.detect.document import Subject, default_type, document, trouble_words
+from hpcddp.detect.fields import is_slice
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
 from hpcddp.detect.node_list import node_list
 from hpcddp.detect.node_types import LiveNodeType, live_node_types
@@ -78,10 +79,12 @@ def trial_of(live: LiveSlurm, kind: LiveNodeType) -> Trial:
 def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> Verdict:
     name = default_type(types, my_partitions(live))
     kind = next((each for each in types if each.name == name), None)
-    if kind is None:
-        return Verdict(account_required=False if enforces_accounts(live) is False else None)
-    names = Names(accounts=my_accounts(live), qos=qos_to_try(live))
-    return try_requests(trial_of(live, kind), WITH_GPUS if kind.gpus else ("none",), names, deadline_s)
+    verdict = Verdict()
+    if kind is not None:
+        names = Names(accounts=my_accounts(live), qos=qos_to_try(live))
+        verdict = try_requests(trial_of(live, kind), WITH_GPUS if kind.gpus else ("none",), names, deadline_s)
+    is_free = verdict.account_required is None and enforces_accounts(live) is False
+    return replace(verdict, account_required=False) if is_free else verdict
 
 
 def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Iterator[str]:
@@ -127,6 +130,10 @@ def _indistinct(types: Sequence[LiveNodeType]) -> Iterator[str]:
         if kind.rivals and kind.gpus:
             rivals = " or ".join(kind.rivals)
             yield f"a job for {kind.name} may be given {rivals}: no GPU type or feature sets it apart (slurm.nodelist does)"
+        if kind.is_sliced:
+            yield f"GPUs of {kind.name} are MIG slices, which DDP cannot use together: it is not the default type of nodes"
         for name, number in kind.gpu_types[1:]:
-            others = f"{count(number, 'GPU')} {f'of type {name}' if name else 'without a type'}"
+            others = (
+                f"{count(number, 'MIG slice' if is_slice(name) else 'GPU')} {f'of type {name}' if name else 'without a type'}"
+            )
             yield f"{kind.name} has {others} besides: the profile asks for {kind.gres_type or 'any'}"

@@ -78,9 +78,12 @@ def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
 
 
 def default_type(types: Sequence[LiveNodeType], partitions: Sequence[LivePartition]) -> str | None:
-    """The one with GPUs and most nodes; what only a hidden partition has comes after."""
+    """The one with whole GPUs and most nodes, never one with MIG slices; what only a hidden partition has comes after."""
     shown = {partition.name for partition in partitions if not partition.hidden}
-    ranked = sorted(types, key=lambda kind: (not kind.gpus, not kind.partitions & shown, -len(kind.nodes)))
+    ranked = sorted(
+        (kind for kind in types if not kind.is_sliced),
+        key=lambda kind: (not kind.gpus, not kind.partitions & shown, -len(kind.nodes)),
+    )
     return ranked[0].name if ranked else None
 
 
@@ -173,8 +176,10 @@ def _memory_note(node: LiveNode) -> str | None:
 
 
 def _mixed_note(kind: LiveNodeType) -> str | None:
+    slices = "MIG slices, which DDP cannot use together" if kind.is_sliced else None
     others = [f"{number} of type {name}" if name else f"{number} without a type" for name, number in kind.gpu_types[1:]]
-    return f"and {' and '.join(others)} on the same node" if others else None
+    besides = f"and {' and '.join(others)} on the same node" if others else None
+    return "; ".join(filter(None, (slices, besides))) or None
 
 
 def _features_note(kind: LiveNodeType) -> str | None:

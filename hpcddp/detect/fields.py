@@ -21,8 +21,8 @@ NOTHING = {"", "(null)", "N/A", "None", "n/a"}
 RAW_NO_LIMIT = range(0xFFFFFFFD, 0x100000000)
 """INFINITE and NO_VAL of slurm.h, which 23.02 writes as plain numbers."""
 
-PER_CPU = 1 << 63
-"""Of a raw memory limit: MB per CPU and not per node (slurm.h, MEM_PER_CPU)."""
+MIG_SLICE = re.compile(r"(?<!\d)[1-7]g[._-]?\d+|(?<![a-z])mig(?![a-z])", re.IGNORECASE)
+"""A GRES type that is a part of a GPU: `a100_1g.5gb`, `1g.10gb`. A process uses one, and NCCL joins none (NVIDIA, MIG guide)."""
 
 
 def pairs(line: str) -> dict[str, str]:
@@ -97,15 +97,6 @@ def json_at(data: object, path: str) -> Any:
     return data
 
 
-def raw_memory_per_cpu(value: object) -> int | None:
-    """MB per CPU of Slurm's raw number, which newer versions write as a negative one; a limit per node is none of these."""
-    number = integer(value)
-    if number is None:
-        return None
-    number &= (1 << 64) - 1
-    return NO_LIMIT if number >= (1 << 64) - 2 or not number & PER_CPU else number ^ PER_CPU
-
-
 def tres(value: object) -> dict[str, int] | None:
     """Resources with their counts, from `cpu=8,gres/gpu=1` or from JSON's list of them; `gres/gpu` is all types of GPUs."""
     if isinstance(value, str):
@@ -115,6 +106,11 @@ def tres(value: object) -> dict[str, int] | None:
         entries = [entry for entry in value if isinstance(entry, Mapping)]
         return {"/".join(filter(None, (e.get("type"), e.get("name")))): integer(e.get("count")) or 0 for e in entries}
     return None
+
+
+def is_slice(gres_type: str | None) -> bool:
+    """Whether its devices are MIG slices, which are no GPUs for DDP."""
+    return gres_type is not None and MIG_SLICE.search(gres_type) is not None
 
 
 def gpus(gres: object) -> tuple[tuple[str | None, int], ...] | None:

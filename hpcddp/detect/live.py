@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from hpcddp.backends.slurm_commands import query
+from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, query
 from hpcddp.core.errors import REFUSED, HpcddpError
 from hpcddp.core.text import one_line
 from hpcddp.detect.accounting import (
@@ -27,7 +27,7 @@ from hpcddp.detect.accounting import (
 )
 from hpcddp.detect.fields import integer, word
 from hpcddp.detect.nodes import LiveNode, nodes_of_json, nodes_of_text
-from hpcddp.detect.partitions import LivePartition, filled_in, partitions_of_json, partitions_of_text
+from hpcddp.detect.partitions import LivePartition, partitions_of_text
 
 TIME_LIMIT_S = 30.0
 """For all questions and `sbatch --test-only` after them."""
@@ -60,8 +60,15 @@ class LiveSlurm:
     @property
     def has_accounting(self) -> bool | None:
         """Whether it keeps accounts and QOS."""
-        kind = self.setting("AccountingStorageType")
-        return None if kind is None else not kind.endswith("/none")
+        if self.config is None or "AccountingStorageType" not in self.config:
+            return None
+        kind = self.setting("AccountingStorageType")  # newer Slurm has `(null)` where there is none
+        return kind is not None and not kind.endswith("/none")
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the controller answered none of its questions, whatever the accounting answered."""
+        return self.nodes is None and self.partitions is None and self.config is None
 
     def setting(self, name: str) -> str | None:
         """A line of slurm.conf as the controller has it."""
@@ -81,11 +88,11 @@ class _Form(Generic[Records]):
 
 
 def read_live(deadline_s: float) -> LiveSlurm:
-    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where none was answered."""
+    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where the controller is away."""
     user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
-        partitions = pool.submit(_partitions, deadline_s)
+        partitions = pool.submit(_first, "partitions", [_PARTITIONS], deadline_s)
         config = pool.submit(_first, "configuration", [_CONFIG], deadline_s)
         qos = pool.submit(_first, "QOS", _QOS, deadline_s)
         associations = pool.submit(_first, "accounts", _association_forms(user), deadline_s)
@@ -98,7 +105,7 @@ def read_live(deadline_s: float) -> LiveSlurm:
         associations=associations.result()[0],
         problems=tuple(problem for _, problem in answers if problem),
     )
-    if all(found is None for found, _ in answers):
+    if all(found is None for found, _ in answers) or (live.is_silent and UNANSWERED.search("\n".join(live.problems))):
         raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
     return _without_accounting(live)
 
@@ -136,6 +143,8 @@ def _first(subject: str, forms: Sequence[_Form[Records]], deadline_s: float) -> 
         except HpcddpError as error:
             if problem is None or not _unknown_option(str(error)):
                 problem = f"{subject}: `{_shown(form.command)}` failed: {one_line(str(error))}"
+            if isinstance(error, UnansweredError):
+                break  # to any form
             continue
         except ValueError:
             records = None
@@ -153,16 +162,6 @@ def _unknown_option(words: str) -> bool:
     return "unrecognized option" in words or "invalid option" in words
 
 
-def _partitions(deadline_s: float) -> tuple[tuple[LivePartition, ...] | None, str | None]:
-    """JSON lacks the default and what is hidden before 26.05: text fills them in."""
-    answer = _first("partitions", [_PARTITIONS_JSON], deadline_s)
-    in_json = answer[0]
-    if in_json and all(partition.default is not None for partition in in_json):
-        return in_json, None
-    second = _first("partitions", [_PARTITIONS_TEXT], deadline_s)
-    return (filled_in(in_json or (), second[0] or ()) or None), second[1]
-
-
 def _json(read: Callable[[object], Records]) -> Callable[[str], Records]:
     return lambda text: read(json.loads(text))
 
@@ -177,8 +176,7 @@ def _node_forms() -> list[_Form[tuple[LiveNode, ...]]]:
     ]
 
 
-_PARTITIONS_JSON = _Form(command=["scontrol", "--all", "--json", "show", "partitions"], read=_json(partitions_of_json))
-_PARTITIONS_TEXT = _Form(command=["scontrol", "--all", "--oneliner", "show", "partitions"], read=partitions_of_text)
+_PARTITIONS = _Form(command=["scontrol", "--all", "--oneliner", "show", "partitions"], read=partitions_of_text)
 
 
 def _config_of_text(text: str) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hpcddp.detect.fields import is_slice
 from hpcddp.detect.node_list import node_list
 from hpcddp.detect.nodes import LiveNode
 
@@ -39,8 +40,8 @@ class LiveNodeType:
 
     @cached_property
     def gpu_types(self) -> tuple[tuple[str | None, int], ...]:
-        """Most numerous first."""
-        return tuple(sorted(self.first.gpus or (), key=lambda each: -each[1]))
+        """Whole GPUs before MIG slices, then the most numerous first."""
+        return tuple(sorted(self.first.gpus or (), key=lambda each: (is_slice(each[0]), -each[1])))
 
     @property
     def gres_type(self) -> str | None:
@@ -48,10 +49,15 @@ class LiveNodeType:
 
     @property
     def gpus(self) -> int | None:
-        """Of the most numerous type."""
+        """Of the first type."""
         if self.first.gpus is None:
             return None
         return self.gpu_types[0][1] if self.gpu_types else 0
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether all its GPUs are MIG slices."""
+        return is_slice(self.gres_type)
 
     @cached_property
     def partitions(self) -> frozenset[str]:
@@ -64,9 +70,9 @@ class LiveNodeType:
 
 
 def live_node_types(nodes: Iterable[LiveNode]) -> tuple[LiveNodeType, ...]:
-    """All types, those with GPUs and most nodes first."""
+    """All types: those with whole GPUs first, then those with MIG slices; of each, those with most nodes."""
     types = [each for same in _by_hardware(nodes) for each in _by_features(same)]
-    types.sort(key=lambda each: (not each.gpus, -len(each.nodes), each.nodes[0].name))
+    types.sort(key=lambda each: (not each.gpus, each.is_sliced, -len(each.nodes), each.nodes[0].name))
     named = [replace(each, name=name) for each, name in zip(types, _names(types), strict=True)]
     return tuple(_with_constraint(each, named) for each in named)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.queues import beyond_queue, cores_counted, memory_limit_mb, types_in
+from hpcddp.script.queues import beyond_queue, cores_counted, memory_limit_mb, rival_types
 from hpcddp.script.slurm_options import own_srun_options
 
 OWN_OPTIONS = {
@@ -72,10 +72,11 @@ def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iter
 
 def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: NodeType) -> Iterator[str]:
     typed = node.gres_type or node.constraint or request.nodelist
-    if not typed and len(types_in(profile, request.partition)) > 1:
+    if not typed and (rivals := rival_types(profile, point, request.partition)):
         yield (
             f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type, constraint or "
-            f"partition to ask Slurm for it, so other nodes could be timed instead. Name the nodes with slurm.nodelist."
+            f"partition to ask Slurm for it, so nodes of type {' or '.join(rivals)} could be timed instead. Name the nodes with "
+            f"slurm.nodelist."
         )
 
 

@@ -119,8 +119,19 @@ def cores_counted(profile: ClusterProfile, point: Point, request: JobRequest) ->
     return None if of_rank is None else request.nodes * request.ranks_per_node * of_rank
 
 
-def types_in(profile: ClusterProfile, partition: str | None) -> tuple[str, ...]:
-    """Types of the nodes that a job in that partition may be given, if it does not say which."""
+def rival_types(profile: ClusterProfile, point: Point, partition: str | None) -> list[str]:
+    """Types of the nodes that a job in that partition may be given in place of its own, if it does not say which: a request for
+    GPUs names those with as many.
+    """
+    own = profile.node_type(point.layout.node_type)
+    by_gpus = point.device == "cuda" and profile.rules_of(own).gpu_request != "none"
+    needed = point.layout.gpus_per_node if by_gpus else 0
+    others = [(name, profile.node_types[name]) for name in _types_in(profile, partition)]
+    return [name for name, other in others if other is not own and (other.gpus is None or other.gpus >= needed)]
+
+
+def _types_in(profile: ClusterProfile, partition: str | None) -> tuple[str, ...]:
+    """Types of the nodes in that partition."""
     given = profile.slurm.partitions.get(partition or "")
     if given is not None:
         return given.node_types or tuple(profile.node_types)

@@ -11,7 +11,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
-from hpcddp.script.queues import Queue, choose_queue, types_in
+from hpcddp.script.queues import Queue, choose_queue, rival_types
 from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
@@ -27,7 +27,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         name=point.label,
         nodes=layout.nodes,
         ranks_per_node=point.ranks_per_node,
-        cpus_per_rank=None if cores is None else cores * _threads(profile, node),
+        cpus_per_rank=None if cores is None else cores * threads_per_core(profile, node),
         physical_cores_per_rank=cores,
         launcher=layout.launcher,
         gpus_per_node=_gpus_requested(profile, node, point),
@@ -71,7 +71,7 @@ def cores_per_rank(point: Point) -> int | None:
     return None if of_gpu is None else of_gpu * point.layout.gpus_per_node // point.ranks_per_node
 
 
-def _threads(profile: ClusterProfile, node: NodeType) -> int:
+def threads_per_core(profile: ClusterProfile, node: NodeType) -> int:
     """CPUs of a core, as Slurm counts those that a job asks for."""
     return 1 if profile.slurm.one_thread_per_core else node.smt
 
@@ -96,7 +96,7 @@ def _gpus_requested(profile: ClusterProfile, node: NodeType, point: Point) -> in
 
 def _pinned_nodes(profile: ClusterProfile, partition: str | None, node: NodeType, point: Point) -> str | None:
     """The nodes by name where a type cannot be asked for otherwise and the point takes all of them."""
-    mixed = len(types_in(profile, partition)) > 1 and node.gres_type is None and node.constraint is None
+    mixed = rival_types(profile, point, partition) and node.gres_type is None and node.constraint is None
     return node.names if mixed and node.count == point.layout.nodes else None
 
 

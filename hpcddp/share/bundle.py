@@ -19,6 +19,7 @@ from typing import IO
 
 from hpcddp import __version__
 from hpcddp.core.errors import UsageError
+from hpcddp.core.records import naming
 from hpcddp.core.run_root import Study
 from hpcddp.share.archive_paths import is_folder_of_runs, kind_of, why_left_out
 from hpcddp.share.pseudonyms import Pseudonyms, find_pseudonyms
@@ -79,7 +80,7 @@ def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = Fals
     remaining: dict[str, tuple[str, ...]] = {}
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        with aside.open("wb") as raw:
+        with naming(out), aside.open("wb") as raw:
             _write(raw, study, contents, names, remaining)
         aside.replace(out)
     finally:

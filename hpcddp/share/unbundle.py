@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcddp.core.errors import UsageError
+from hpcddp.core.records import naming
 from hpcddp.share.archive_paths import is_folder_of_runs, kind_of
 
 MOST_BYTES = 64 * 10**9
@@ -98,7 +99,7 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) ->
     target.parent.mkdir(parents=True, exist_ok=True)
     source = archive.extractfile(member)
     assert source is not None
-    with target.open("xb") as out:
+    with naming(target), target.open("xb") as out:
         shutil.copyfileobj(source, out, AT_ONCE // 2)
     if target.stat().st_size != member.size:
         raise _Damaged(f"{member.name} ends too early")

@@ -17,6 +17,7 @@ from hpcddp.backends.slurm_send import send
 from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
+from hpcddp.core.records import write_file
 from hpcddp.core.umask import not_for_others
 from hpcddp.study.diagnosis import never_started
 from hpcddp.submit.choose import ChosenPoints
@@ -90,7 +91,7 @@ def _send(job: CommandJob) -> str:
     """The job's id. RefusedError says what of the request Slurm refuses, and the next step."""
     with not_for_others(trusted_gids(job.plan.settings)):
         job.folder.mkdir(parents=True)
-        job.script_file.write_text(job.script, encoding="utf-8")
+        write_file(job.script_file, job.script)
     here = Path.cwd()
     unsure = f"`squeue --me --name={job.name}` says whether it is queued; if it is not, submit again"
     try:

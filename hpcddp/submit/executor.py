@@ -26,11 +26,12 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.bootstrap import ownership_problems
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.launcher import trust_option
+from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
-from hpcddp.submit.function_request import KEYS, OWN, function_plan, in_parameters, warning_s
+from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, warning_s
 from hpcddp.submit.own_modules import own_modules, search_path
 from hpcddp.submit.refused_requests import explained
 from hpcddp.submit.snapshot import take_snapshot
@@ -137,7 +138,7 @@ class ClusterExecutor(SlurmExecutor):
 
     @classmethod
     def _valid_parameters(cls) -> set[str]:
-        return {*KEYS, *OWN}
+        return set(NAMES)
 
     def _convert_parameters(self, params: dict[str, Any]) -> dict[str, Any]:
         converted = super(SlurmExecutor, self)._convert_parameters(params)
@@ -205,7 +206,7 @@ class ClusterExecutor(SlurmExecutor):
         with not_for_others(trusted_gids(self._settings)):
             try:
                 self._dump(submissions, files)
-                script.write_text(self._script(self._command(code, token), name, tag), encoding="utf-8")
+                write_file(script, self._script(self._command(code, token), name, tag))
                 number = self._send(name, tag, len(submissions), script)
             except Exception as error:
                 if isinstance(error, RefusedError) or not isinstance(error, HpcddpError):  # else it may be queued

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping
 
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout
 from hpcddp.core.schema import did_you_mean
-from hpcddp.script.resources import WARNING_S
+from hpcddp.script.resources import WARNING_S, threads_per_core
+from hpcddp.submit.choose import pick_cluster
 from hpcddp.submit.comm_benchmark import command_layout
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
@@ -25,12 +28,15 @@ KEYS: Mapping[str, str] = {
 }
 """By parameter: the key of a sweep that says the same."""
 
+OF_TASKS = ("tasks_per_node", "cpus_per_task")
+"""submitit's parameters that a layout says in GPUs and physical cores."""
+
 OWN = ("name", "array_parallelism")
 """Parameters that are not about what a job asks for."""
 
+NAMES = (*KEYS, *OF_TASKS, *OWN)
+
 INSTEAD = {
-    "tasks_per_node": "there is a task for each GPU: set gpus_per_node",
-    "cpus_per_task": "set physical_cores_per_rank",
     "stderr_to_stdout": "each task has a log of its own for errors: leave it out",
     "launcher": "a task is started by srun: leave it out",
     "time": "set walltime_min",
@@ -44,16 +50,39 @@ INSTEAD = {
 def function_plan(cluster: str | None, parameters: Mapping[str, object], settings: Settings) -> SubmissionPlan:
     """The job that the parameters ask for on that cluster; UsageError for what is no parameter, or what it would refuse."""
     for name in parameters:
-        if name in INSTEAD or name not in (*KEYS, *OWN):
-            step = f": {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, [*KEYS, *OWN])
+        if name in INSTEAD or name not in NAMES:
+            step = f": {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, NAMES)
             raise UsageError(f"no parameter `{name}`{step}")
-    given = {name: value for name, value in parameters.items() if name in KEYS and value is not None}
+    given = {name: value for name, value in parameters.items() if name in (*KEYS, *OF_TASKS) and value is not None}
+    given = _in_layout(given, pick_cluster(cluster))
     sets = tuple(f"{KEYS[name]}={json.dumps(value)}" for name, value in given.items() if name not in ("nodes", "gpus_per_node"))
     layout = LayoutOptions(**{name: given[name] for name in ("nodes", "gpus_per_node") if name in given})  # type: ignore[arg-type]
     try:
         return plan_submission(command_layout(layout, PointOptions(cluster=cluster, settings=sets)), settings)
     except UsageError as error:
         raise UsageError(in_parameters(str(error))) from error
+
+
+def _in_layout(given: Mapping[str, object], profile: ClusterProfile) -> dict[str, object]:
+    """The same without OF_TASKS: a task has one GPU, and a physical core the CPUs that Slurm counts of it."""
+    tasks, cpus = (_count(name, given.get(name)) for name in OF_TASKS)
+    found = {name: value for name, value in given.items() if name not in OF_TASKS}
+    if tasks is not None and found.setdefault("gpus_per_node", tasks) != tasks:
+        raise UsageError(
+            f"tasks_per_node is {tasks} and gpus_per_node is {found['gpus_per_node']}: there is a task for each GPU; give both "
+            "the same number"
+        )
+    if cpus is not None:
+        node_type = found.get("node_type")
+        threads = threads_per_core(profile, profile.node_type(None if node_type is None else str(node_type)))
+        found.setdefault("physical_cores_per_rank", math.ceil(cpus / threads))
+    return found
+
+
+def _count(name: str, value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} is {value}: a whole number from 1 on is expected")
+    return value
 
 
 def warning_s(walltime_min: int) -> int:

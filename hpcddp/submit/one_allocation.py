@@ -58,11 +58,9 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
 
 
 def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) -> Batch:
-    """The batch of all these runs; a single run is a job like any other. The runs go repetition by repetition, so that a cluster
-    that slows down slows all points alike, and within a repetition the largest points first.
+    """The batch of all these runs; one that is left has preflight and spare nodes, too. The runs go repetition by repetition, so
+    that a cluster that slows down slows all points alike, and within a repetition the largest points first.
     """
-    if len(submissions) == 1:
-        return Batch(submissions=tuple(submissions))
     in_sequence = sorted(submissions, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)

@@ -58,7 +58,7 @@ def pending_text(pending: PendingRuns) -> str:
         **queue_columns(rows),
     }
     lines, hours = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])], total_hours(rows)
-    if plan.one_allocation and len(pending.runs) > 1:
+    if plan.one_allocation and pending.runs:
         lines.append(allocation_words(plan, pending.next_runs))
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""

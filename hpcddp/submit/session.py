@@ -54,7 +54,7 @@ def submit_points(
         if options.dry_run:
             return session.end_dry_run(pending)
         confirmed = session.confirm(pending, options)
-        if confirmed and options.preflight and not (plan.one_allocation and len(pending.runs) > 1):
+        if confirmed and options.preflight and not plan.one_allocation:
             plan, pending = session.preflight(plan, pending)
         if confirmed and options.prepare:
             pending = session.prepare(pending)

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hpcddp.core.errors import UsageError
+from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.script_files import script_files
 from hpcddp.submit.snapshot_check import verify
@@ -153,5 +154,5 @@ def _write(contents: Mapping[str, bytes], target: Path) -> None:
 
 def _write_file(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    write_file(file, content)
     file.chmod(0o444)

@@ -45,6 +45,15 @@ ALLOWED = (
 )
 """Names, or beginnings of names, of variables that are recorded."""
 
+ARM_CORES = {
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x46", "0x001"): "A64FX",
+}
+"""Implementer and part of servers' cores (MIDR_EL1), as lscpu names them: NVIDIA's Grace has Neoverse-V2."""
+
 _SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
@@ -226,7 +235,7 @@ def node_facts(host: str) -> NodeFacts:
         host=host,
         machine=platform.machine(),
         kernel=platform.release(),
-        cpu=_cpu_name(),
+        cpu=cpu_name(Path("/proc/cpuinfo").read_text(encoding="utf-8")),
         cpus=os.cpu_count(),
         cpus_usable=usable_cpus(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -272,13 +281,12 @@ def _torchvision_version() -> str | None:
         return None
 
 
-def _cpu_name() -> str | None:
-    """`model name` on x86, `cpu` on POWER."""
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "cpu"):
-            return value.strip()
-    return None
+def cpu_name(cpuinfo: str) -> str | None:
+    """From /proc/cpuinfo: `model name` on x86, `cpu` on POWER; Arm has numbers, of the implementer and of the core."""
+    facts = {key.strip(): value.strip() for key, _, value in reversed([line.partition(":") for line in cpuinfo.splitlines()])}
+    implementer, part = facts.get("CPU implementer"), facts.get("CPU part")
+    numbers = f"CPU implementer {implementer}, part {part}" if implementer and part else None
+    return facts.get("model name") or facts.get("cpu") or ARM_CORES.get((str(implementer), str(part)), numbers)
 
 
 def _first_line(file: Path) -> str | None:

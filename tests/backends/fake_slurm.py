@@ -21,6 +21,8 @@ def stand_ins(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: Sequence[
         (programs / command).write_text(f'#!/bin/bash\necho "$(basename $0) $*" >> "$LOG"\n{script}\n')
         (programs / command).chmod(0o755)
 
+    monkeypatch.setattr("hpcddp.backends.slurm_commands._Absence.since_s", None)
+    monkeypatch.setattr("hpcddp.backends.slurm_commands._Absence.is_said", False)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(folder / "log"))
     for command in commands:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,36 +18,60 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> FunctionEnvironment:
     return FunctionEnvironment()
 
 
-def test_a_signal_before_the_handler_is_not_lost(
-    environment: FunctionEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits until submitit can write a checkpoint; without that it would end the rank."""
-    heard: list[int] = []
+class Checkpointed:
+    def __init__(self) -> None:
+        self.checkpoints = 0
 
-    class Checkpointed:
-        def __call__(self) -> None: ...
+    def __call__(self) -> None: ...
 
-        def checkpoint(self) -> DelayedSubmission:
-            heard.append(1)
-            return DelayedSubmission(self)
+    def checkpoint(self) -> DelayedSubmission:
+        self.checkpoints += 1
+        return DelayedSubmission(self)
 
-    names = (signal.SIGUSR2, signal.SIGTERM, signal.SIGCONT)
-    handlers = {name: signal.getsignal(name) for name in names}
-    requeued: list[int] = []
-    monkeypatch.setattr(environment, "_requeue", requeued.append)
+
+@pytest.fixture
+def delayed() -> Iterator[DelayedSubmission]:
+    """May time out three times; handlers of signals are put back."""
+    handlers = {name: signal.getsignal(name) for name in (signal.SIGUSR2, signal.SIGTERM, signal.SIGCONT)}
     delayed = DelayedSubmission(Checkpointed())
     delayed.set_timeout(5, max_num_timeout=3)
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-        signal.raise_signal(signal.SIGUSR2)
-        with pytest.raises(SystemExit):
-            environment._handle_signals(JobPaths(tmp_path, "7"), delayed)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
-        for name, handler in handlers.items():
-            signal.signal(name, handler)
-    assert (heard, requeued) == ([1], [2])
+    yield delayed
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    for name, handler in handlers.items():
+        signal.signal(name, handler)
+
+
+def test_a_signal_before_the_handler_is_not_lost(
+    environment: FunctionEnvironment, delayed: DelayedSubmission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until submitit can write a checkpoint; without that it would end the rank."""
+    requeued: list[int] = []
+    monkeypatch.setattr(environment, "_requeue", requeued.append)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    signal.raise_signal(signal.SIGUSR2)
+    with pytest.raises(SystemExit):
+        environment._handle_signals(JobPaths(tmp_path, "7"), delayed)
+    assert (delayed.function.checkpoints, requeued) == (1, [2])  # type: ignore[attr-defined]
     assert (tmp_path / "7_submitted.pkl").is_file()
+
+
+@pytest.mark.parametrize(("rank", "checkpoints"), [("0", 1), ("1", 0)])
+def test_a_preempted_function_writes_its_checkpoint(  # noqa: PLR0913, PLR0917 - three fixtures and a table
+    environment: FunctionEnvironment,
+    delayed: DelayedSubmission,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rank: str,
+    checkpoints: int,
+) -> None:
+    """At SIGTERM, which Slurm sends before SIGKILL, twice after a grace time: rank 0 does, once. The job requeues nothing."""
+    monkeypatch.setenv("SLURM_PROCID", rank)
+    monkeypatch.setattr(environment, "_requeue", lambda countdown: pytest.fail("the job requeues itself"))
+    environment._handle_signals(JobPaths(tmp_path, "7"), delayed)
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+    assert delayed.function.checkpoints == checkpoints  # type: ignore[attr-defined]
+    assert (tmp_path / "7_submitted.pkl").is_file() == bool(checkpoints)
 
 
 def test_where_no_scontrol_is_the_batch_script_requeues(

@@ -267,6 +267,36 @@ def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytes
         slurm_commands.my_jobs()
 
 
+def test_what_is_waited_for_is_said_once(say: Say, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """While a command is silent, or the controller refuses; again only after the controller has answered."""
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.SILENT_S", 0.05)
+    say("squeue", "sleep 0.3; echo Connection refused >&2; exit 1")
+    for _ in range(2):
+        with pytest.raises(UnansweredError):
+            slurm_commands.my_jobs()
+    assert capsys.readouterr().err == "! waiting for Slurm: squeue has not answered for 0 s\n"
+    say("squeue", "exit 0")
+    slurm_commands.my_jobs()
+    say("scontrol", "echo Connection refused >&2; exit 1")
+    with pytest.raises(HpcddpError):
+        _ = SlurmBackend().max_array_size
+    assert capsys.readouterr().err == "! waiting for Slurm: scontrol: Connection refused\n"
+
+
+def test_a_controller_that_is_away_for_long_is_asked_no_more(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else a command of hpcddp would wait for counts, too; a question that accounting answers does not end its absence."""
+    say("sacctmgr", "echo proj")
+    say("scontrol", "echo Connection refused >&2; exit 1")
+    say("squeue", "echo Connection refused >&2; exit 1")
+    with pytest.raises(UnansweredError):
+        slurm_commands.my_jobs()
+    assert slurm_commands.accounts() == ["proj"]
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.GIVE_UP_S", 0.0)
+    with pytest.raises(HpcddpError, match="submit again when Slurm answers"):
+        _ = SlurmBackend().max_array_size
+    assert slurm_commands.away_s() > 0
+
+
 def test_what_runs_has_its_time_left(say: Say) -> None:
     """As squeue writes it, of a job with a limit; a job without one has none."""
     for left, seconds in (("1-00:05:09", 86_709), ("05:09", 309), ("UNLIMITED", None), ("INVALID", None)):

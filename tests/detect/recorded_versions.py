@@ -16,7 +16,7 @@ VERSIONS = sorted(file.stem.removeprefix("slurm-") for file in FOLDER.glob("*.js
 
 
 def recorded(version: str) -> dict[str, Any]:
-    """Its documents: nodes, partitions, qos, associations."""
+    """Its documents: nodes, qos, associations."""
     documents: dict[str, Any] = json.loads((FOLDER / f"slurm-{version}.json").read_text(encoding="utf-8"))
     return documents
 
@@ -31,20 +31,24 @@ AccountingStorageEnforce = associations,limits,qos
 
 DENIED = "echo 'slurm_load_node error: Access/permission denied' >&2; exit 1"
 
-FLAGS = "PartitionName=gpu Default=NO Hidden=NO RootOnly=NO\nPartitionName=cpu Default=YES Hidden=NO RootOnly=NO\n"
+PARTITIONS = """\
+PartitionName=gpu AllowAccounts=ALL AllowQos=normal,long Default=NO QoS=N/A DefaultTime=01:00:00 Hidden=NO MaxNodes=8 \
+MaxTime=1-00:00:00 MinNodes=1 RootOnly=NO OverSubscribe=NO State=UP DefMemPerCPU=2048 MaxMemPerCPU=4096
+PartitionName=cpu AllowAccounts=ALL AllowQos=ALL Default=YES QoS=N/A DefaultTime=NONE Hidden=NO MaxNodes=UNLIMITED \
+MaxTime=UNLIMITED MinNodes=0 RootOnly=NO OverSubscribe=EXCLUSIVE State=UP DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+"""
 
 
 def answers(folder: Path, version: str) -> dict[str, str]:
     """Scripts that answer as that version does."""
     files = {}
-    for name, document in {**recorded(version), "config": CONFIG, "flags": FLAGS}.items():
+    for name, document in {**recorded(version), "config": CONFIG, "partitions": PARTITIONS}.items():
         files[name] = folder / f"{version}-{name}"
         files[name].write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
     return {
         "scontrol": f"""case "$*" in
 *--json*nodes) cat {files["nodes"]};;
-*--json*partitions) cat {files["partitions"]};;
-*--oneliner*partitions) cat {files["flags"]};;
+*--oneliner*partitions) cat {files["partitions"]};;
 *config) cat {files["config"]};;
 *) exit 1;; esac""",
         "sinfo": DENIED,

@@ -13,7 +13,7 @@ from hpcddp.core.schema import decode, encode
 from hpcddp.detect.check import Comparison, compare, comparison_plain, comparison_text
 from hpcddp.detect.findings import Finding
 from hpcddp.detect.live import LiveSlurm
-from tests.detect.given_live import ONE, TWO, detected
+from tests.detect.given_live import GPU_NODES, ONE, TWO, detected
 
 
 def changed(profile: ClusterProfile, path: str, value: object) -> ClusterProfile:
@@ -127,6 +127,14 @@ def test_nodes_of_no_type() -> None:
     types = {key: kind for key, kind in profile.node_types.items() if key == "a100-488g"}
     found = of(compare(dataclasses.replace(profile, node_types=types), ONE), "differs")
     assert found["node_types"].slurm == "h[1-2] (4 gpu:a100)"
+
+
+def test_slices_are_no_gpus() -> None:
+    """Those on a node beside whole GPUs count for none, and nodes with nothing else need no type."""
+    profile = changed(CLUSTERS["one"][1], "node_types.a100-488g.gres_type", None)
+    nodes = [dataclasses.replace(each, gpus=(*(each.gpus or ()), ("a100_1g.5gb", 14))) for each in GPU_NODES]
+    extra = [dataclasses.replace(GPU_NODES[0], name="m1", gpus=(("1g.10gb", 28),))]
+    assert of(compare(profile, dataclasses.replace(ONE, nodes=(*nodes, *extra))), "differs") == {}
 
 
 def test_long_lists_are_cut_in_the_table_only() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs, raw_memory_per_cpu, smallest, tres
+from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, json_limit, limit, names, pairs, smallest, tres
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,8 @@ from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs
     [
         ("gpu:v100:4", (("v100", 4),)),
         ("gpu:4", ((None, 4),)),
+        ("gpu:4(S:0-1),shard:8", ((None, 4),)),
+        ("gpu:tesla", (("tesla", 1),)),
         ("gpu", ((None, 1),)),
         ("gpu:a100:2(S:0,2),gpu:v100:6(S:1-3),shard:16", (("a100", 2), ("v100", 6))),
         ("gpu:a100_1g.5gb:7", (("a100_1g.5gb", 7),)),
@@ -25,6 +27,19 @@ from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs
 def test_gpus_of_a_gres_text(gres: str | None, found: object) -> None:
     """Type and count; sockets in brackets and other resources are passed over, and nothing said is unknown."""
     assert gpus(gres) == found
+
+
+@pytest.mark.parametrize(
+    ("names", "slices"),
+    [
+        (("a100_1g.5gb", "1g.10gb", "1c.3g.20gb", "nvidia_h100_80gb_hbm3_1g.10gb", "1g.12gb+me", "a100-2g-10gb", "3g20gb"), True),
+        (("mig-1g", "a100_mig", "a100mig"), True),
+        ((None, "a100", "nvidia_a100-sxm4-80gb", "v100-16g", "v100_32gb", "h100_80gb_hbm3", "gtx1060_6gb", "tesla"), False),
+    ],
+)
+def test_types_that_are_slices_of_gpus(names: tuple[str | None, ...], slices: bool) -> None:
+    """MIG's profiles in the spellings of sites; the memory of a whole GPU is none."""
+    assert {is_slice(name) for name in names} == {slices}
 
 
 @pytest.mark.parametrize(
@@ -67,15 +82,6 @@ def test_limits_in_json(value: object, number: int | None) -> None:
 def test_the_smaller_limit_holds(limits: tuple[int | None, ...], found: int | None) -> None:
     """No limit and an unknown one do not hold; one that is unknown is not none."""
     assert smallest(*limits) == found
-
-
-@pytest.mark.parametrize(
-    ("raw", "mb"),
-    [(9223372036854776320, 512), (-9223372036854775296, 512), (0, NO_LIMIT), (18446744073709551614, NO_LIMIT), (4096, NO_LIMIT)],
-)
-def test_raw_memory(raw: int, mb: int) -> None:
-    """Slurm's raw number says by its highest bit that it is per CPU; both signs of it are the same."""
-    assert raw_memory_per_cpu(raw) == mb
 
 
 def test_the_first_of_a_repeated_key_counts() -> None:

@@ -126,6 +126,54 @@ def test_missing_commands(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         detect_cluster(None)
 
 
+AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+@pytest.mark.parametrize("script", [AWAY, "exec sleep 60"])
+def test_without_its_controller_nothing_is_written(say: Say, hurried: None, tmp_path: Path, script: str) -> None:
+    """Whatever accounting answers: check and detect end with 5, and no file is there."""
+    for command in ("scontrol", "sinfo", "sbatch"):
+        say(command, script)
+    file = tmp_path / "mine.yaml"
+    for arguments in (("detect", "-o", file), ("check", "rcc")):
+        ended = run("clusters", *arguments)
+        assert (ended.exit_code, file.exists()) == (5, False)
+        assert ended.stderr.startswith("Slurm did not answer:\n  nodes: `scontrol")
+
+
+@pytest.mark.parametrize("kind", ["(null)", "accounting_storage/none"])
+def test_without_accounting_nobody_is_asked_for_it(say: Say, tmp_path: Path, kind: str) -> None:
+    """No accounts, no QOS, and no word of what sacctmgr does not answer."""
+    config = tmp_path / "25.05-config"
+    config.write_text(config.read_text().replace("accounting_storage/slurmdbd", kind))
+    say("sacctmgr", "echo 'You are not running a supported accounting_storage plugin' >&2; exit 1")
+    found = detect_cluster(None)
+    assert not any(text.startswith(("QOS", "accounts")) for text in found.remarks)
+    assert read(found, tmp_path).slurm.account_required is False
+
+
+SLICED = "NodeName=g{n} CoresPerSocket=8 CPUTot=16 Gres={gres} RealMemory=360000 Sockets=2 ThreadsPerCore=1 Partitions=gpu"
+
+
+@pytest.mark.parametrize(
+    ("gres", "default", "remark"),
+    [
+        (["gpu:a100:2,gpu:a100_1g.5gb:14(S:0)"], "a100", "a100 has 14 MIG slices of type a100_1g.5gb besides"),
+        (["gpu:1g.10gb:7", "gpu:1g.10gb:7", "gpu:h100:1"], "h100", "GPUs of 1g-10gb are MIG slices"),
+        (["gpu:nvidia_a100_3g.20gb:8", "(null)"], "cpu", "GPUs of a100-3g-20gb are MIG slices"),
+        (["gpu:a100_mig:28"], None, "GPUs of a100-mig are MIG slices"),
+    ],
+)
+def test_slices_are_never_the_default(say: Say, tmp_path: Path, gres: list[str], default: str | None, remark: str) -> None:
+    """Whole GPUs come first, then nodes without GPUs; what is sliced is said."""
+    (tmp_path / "nodes").write_text("\n".join(SLICED.format(n=n, gres=text) for n, text in enumerate(gres)))
+    show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in {"nodes": "nodes", "config": "25.05-config"}.items())
+    say("scontrol", f'case "$*" in *--json*) exit 1;; {show} *) exit 1;; esac')
+    found = detect_cluster(None)
+    assert read(found, tmp_path).default_node_type == default
+    assert any(text.startswith(remark) for text in found.remarks), found.remarks
+
+
 def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
     """22.05 has no --json: every question goes on to text."""
     old = "*--json*) echo \"scontrol: unrecognized option '--json'\" >&2; exit 1;;"
@@ -134,7 +182,7 @@ def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
         " State=IDLE+DRAIN ThreadsPerCore=1 Partitions=gpu Reason=Gres=gpu:9 broke [root@2026-11-23T14:59:28]"
     )
     (tmp_path / "node").write_text(node)
-    files = {"nodes": "node", "partitions": "25.05-flags", "config": "25.05-config"}
+    files = {"nodes": "node", "partitions": "25.05-partitions", "config": "25.05-config"}
     show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in files.items())
     say("scontrol", f'case "$*" in {old} {show} esac')
     say("sacctmgr", f'case "$*" in {old} *qos*) echo "normal||cpu=8,node=2||1-00:00:00||0|1.000000";; *) exit 1;; esac')

@@ -54,6 +54,18 @@ def test_most_gpu_nodes_come_first() -> None:
     assert [len(kind.nodes) for kind in types] == [3, 2, 9]
 
 
+def test_slices_come_after_whole_gpus() -> None:
+    """However many there are: among the types, and among the GPUs of a node."""
+    mixed = nodes(count=1, gpus=(("a100_1g.5gb", 14), ("a100", 2)))
+    sliced = nodes(count=9, start="x", gpus=(("a100_1g.5gb", 28),))
+    types = live_node_types([*sliced, *nodes(count=9, start="c", gpus=()), *mixed])
+    assert [(kind.gres_type, kind.gpus, kind.is_sliced) for kind in types] == [
+        ("a100", 2, False),
+        ("a100_1g.5gb", 28, True),
+        (None, 0, False),
+    ]
+
+
 def test_a_feature_selects_what_the_gpu_type_does_not() -> None:
     """One feature that only its own nodes have; a type whose features others have, too, is open to them."""
     small, large = live_node_types([*nodes(count=3), *nodes(start="x", memory_mb=380000, features=("himem",))])

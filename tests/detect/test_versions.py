@@ -11,8 +11,8 @@ import pytest
 from hpcddp.detect.accounting import Association, LiveQos, associations_of_json, qos_of_json
 from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.nodes import LiveNode, nodes_of_json
-from hpcddp.detect.partitions import LivePartition, partitions_of_json, partitions_of_text
-from tests.detect.recorded_versions import VERSIONS, recorded
+from hpcddp.detect.partitions import LivePartition, partitions_of_text
+from tests.detect.recorded_versions import PARTITIONS, VERSIONS, recorded
 
 GPU_NODE = LiveNode(
     name="g1",
@@ -31,6 +31,9 @@ GPU_NODE = LiveNode(
 )
 GPU = LivePartition(
     name="gpu",
+    default=False,
+    hidden=False,
+    root_only=False,
     always_exclusive=False,
     is_up=True,
     min_nodes=1,
@@ -72,12 +75,11 @@ def test_nodes(version: str) -> None:
     assert (cpu.gpus, cpu.trouble, cpu.reason, cpu.physical_cores) == ((), "drained", "bad DIMM", 32)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_partitions(version: str) -> None:
-    """Limits, memory per CPU, whole nodes; the default is in none of them, and 23.02 does not say whether one is up."""
-    gpu, cpu = partitions_of_json(recorded(version)["partitions"])
-    assert gpu == (GPU if version > "23.02" else LivePartition(**{**vars(GPU), "is_up": None}))
-    assert (cpu.default, cpu.always_exclusive, cpu.max_nodes, cpu.max_walltime_min) == (None, True, NO_LIMIT, NO_LIMIT)
+def test_partitions() -> None:
+    """Limits, memory per CPU, whole nodes, the default."""
+    gpu, cpu = partitions_of_text(PARTITIONS)
+    assert gpu == GPU
+    assert (cpu.default, cpu.always_exclusive, cpu.max_nodes, cpu.max_walltime_min) == (True, True, NO_LIMIT, NO_LIMIT)
     assert (cpu.max_mb_per_cpu, cpu.default_walltime_min, cpu.allowed_qos) == (NO_LIMIT, NO_LIMIT, ())
 
 
@@ -93,7 +95,6 @@ def test_accounting(version: str) -> None:
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "nodes": nodes_of_json,
-    "partitions": partitions_of_json,
     "qos": qos_of_json,
     "associations": associations_of_json,
 }
@@ -114,13 +115,6 @@ def test_a_missing_or_strange_field_is_unknown(version: str, part: str) -> None:
                 strange[name][0][key] = change
             found = READERS[part](strange)
             assert READERS[part](document)[1:] == found[-len(document[name]) + 1 :] or len(document[name]) == 1
-
-
-def test_newer_flags() -> None:
-    """26.05 says in JSON which partition is the default (data_parser v0.0.45, PARTITION_FLAGS)."""
-    flags = {"partitions": [{"name": "gpu", "flags": ["DEFAULT"]}, {"name": "cpu", "flags": ["HIDDEN", "ROOT_ONLY"]}]}
-    gpu, cpu = partitions_of_json(flags)
-    assert (gpu.default, gpu.hidden, cpu.default, cpu.hidden, cpu.root_only) == (True, False, False, True, True)
 
 
 def test_text() -> None:

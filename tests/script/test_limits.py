@@ -165,6 +165,29 @@ def test_a_partition_of_one_type_asks_for_it(tmp_path: Path) -> None:
     assert "knows no GPU type, constraint or partition to ask Slurm for it" in refusal(both, layout__node_type="b")
 
 
+@pytest.mark.parametrize(
+    ("other", "settings", "refused"),
+    [
+        ("{count: 9, gpus: 0}", {}, False),
+        ("{count: 9, gpus: 2}", {"layout__gpus_per_node": 4}, False),
+        ("{count: 9, gpus: 2}", {"layout__gpus_per_node": 2}, True),
+        ("{count: 9, gpus: 8, gres_type: 1g.10gb}", {}, True),
+        ("{count: 9}", {}, True),
+        ("{count: 9, gpus: 0}", {"device": "cpu"}, True),
+        ("{count: 9, gpus: 0, gpu_request: none}", {}, False),
+    ],
+)
+def test_gpus_name_nodes_among_those_with_fewer(tmp_path: Path, other: str, settings: dict[str, Any], refused: bool) -> None:
+    """A request for GPUs needs no type where no other nodes of the partition have as many; one without GPUs fits any node."""
+    profile = site(tmp_path, "partition: batch", types=f"  b: {other}\n")
+    untyped = dataclasses.replace(profile.node_types["a"], constraint=None)
+    profile = dataclasses.replace(profile, node_types={**profile.node_types, "a": untyped})
+    if refused:
+        assert "so nodes of type b could be timed instead" in refusal(profile, **settings)
+    else:
+        assert request_on(profile, **settings).nodelist is None
+
+
 def test_rcc_has_its_limit_per_core() -> None:
     """10,000 MB a core: a shared job of 12 cores has 120,000 at most."""
     profile, shared = load_profile("rcc"), {"layout__exclusive": "false"}

@@ -20,8 +20,10 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, cloudpickle_d
 from submitit.slurm.slurm import SlurmExecutor, SlurmJob
 
 import hpcddp
+from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.submit.executor import ClusterExecutor, FunctionJob
+from hpcddp.submit.function_request import function_plan
 from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.intruder import NOBODY, need_root
 
@@ -154,7 +156,9 @@ def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> No
         ({"partition": "gpux", "qos": "dev"}, "QOS dev|partition is gpux"),
         ({"qos": "x"}, "qos is x: the profile of rcc knows dev"),
         ({"nods": 2}, "no parameter `nods`; did you mean `nodes`"),
-        ({"tasks_per_node": 2}, "no parameter `tasks_per_node`: there is a task for each GPU: set gpus_per_node"),
+        ({"tasks_per_node": 2, "gpus_per_node": 4}, "tasks_per_node is 2 and gpus_per_node is 4: there is a task for each GPU"),
+        ({"cpus_per_task": 0}, "cpus_per_task is 0: a whole number from 1 on is expected"),
+        ({"tasks_per_node": 1, "cpus_per_task": 99}, "physical_cores_per_rank is 99: 1 ranks take 99 physical cores"),
         ({"nodes": "two"}, "a whole number is expected"),
         ({"node_type": "h100"}, "no node type `h100` in rcc"),
         ({"options": ["--nodes=3"]}, "hpcddp sets --nodes itself"),
@@ -245,9 +249,21 @@ def test_through_auto_executor(make: Make, monkeypatch: pytest.MonkeyPatch) -> N
     executor.update_parameters(timeout_min=7, nodes=2, gpus_per_node=1, mem_gb=1.5, name="n", hpcddp_account="proj")
     script = executor.submit(double, 1).paths.submission_file.read_text()
     assert ("#SBATCH --time=7\n" in script, "#SBATCH --mem=1536M\n" in script, "#SBATCH --nodes=2\n" in script) == (True,) * 3
-    with pytest.raises(UsageError, match="set physical_cores_per_rank"):
-        executor.update_parameters(cpus_per_task=3)
+    executor.update_parameters(tasks_per_node=2, gpus_per_node=2, cpus_per_task=3)
+    script = executor.submit(double, 1).paths.submission_file.read_text()
+    assert ("--ntasks-per-node=2\n" in script, "--cpus-per-task=3\n" in script, "gpu:v100:2" in script) == (True,) * 3
     assert AutoExecutor.which() == "slurm"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tasks", "cpus", "cores"),
+    [("rcc", 2, 4, (2, 4)), ("marconi100", 4, 30, (4, 8)), ("marconi100", 1, None, (1, 8)), ("juwels-booster", 4, 24, (4, 12))],
+)
+def test_cpus_of_a_task_are_those_that_slurm_counts(cluster: str, tasks: int, cpus: int | None, cores: tuple[int, int]) -> None:
+    """tasks_per_node alone is the number of GPUs; hardware threads of a core are rounded up to the core."""
+    layout = {"tasks_per_node": tasks, "cpus_per_task": cpus, "exclusive": cluster != "rcc", "account": "proj"}
+    (planned,) = function_plan(cluster, layout, Settings()).points
+    assert (planned.point.layout.gpus_per_node, planned.point.layout.physical_cores_per_rank) == cores
 
 
 def test_importing_hpcddp_imports_nothing_more() -> None:

@@ -77,11 +77,14 @@ def test_repetition_by_repetition_the_largest_first(tmp_path: Path) -> None:
     assert batch.name == "n04-6runs.1f2e3d4c"
 
 
-def test_a_run_on_its_own_is_a_job_like_any_other(tmp_path: Path) -> None:
-    """It bears its own name, and its script is what `render` prints."""
-    planned = submission_plan(tmp_path)
+def test_the_last_run_keeps_preflight_and_spare_node(tmp_path: Path) -> None:
+    """What is left of a study is measured as the rest of it was."""
+    planned = submission_plan(tmp_path, "slurm.spare_nodes=1")
     batch = batch_of(planned, tmp_path, runs_of(planned)[:1])
-    assert (batch.one_allocation, batch.name) == (None, f"{planned.points[0].point.label}.r1")
+    prepare(tmp_path / "job", batch)
+    script = (tmp_path / "job" / SCRIPT).read_text()
+    assert f"#SBATCH --nodes={planned.points[0].point.layout.nodes + 1}\n" in script
+    assert (script.count("\nrun_step "), "\npreflight" in script) == (1, True)
 
 
 @pytest.mark.parametrize(

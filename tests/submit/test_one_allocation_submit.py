@@ -92,7 +92,7 @@ def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -
     assert found["100+1"].detail == "exit code 7 (FAILED)"
     assert found["100+3"].detail == "waits for its turn in its job"
     (again,) = submit_runs(study, submission_plan(tmp_path), backend)
-    assert (again.label, again.run, again.job) == (runs[1].label, 1, "101")
+    assert (again.label, again.run, again.job) == (runs[1].label, 1, "101+0")
 
 
 def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
@@ -140,9 +140,8 @@ def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
         submit_runs(study_of(tmp_path / "other"), submission_plan(tmp_path, "budget.node_hours=11.9"), backend)
 
 
-def test_a_run_on_its_own_is_submitted_as_ever(tmp_path: Path) -> None:
-    """Under its own name, and without a number in its job."""
+def test_a_run_on_its_own_is_one_of_its_job(tmp_path: Path) -> None:
+    """With a number in its job, like any other."""
     study, backend = study_of(tmp_path), FakeBackend()
     (run,) = submit_runs(study, dataclasses.replace(submission_plan(tmp_path), max_jobs=1), backend)
-    assert run.job == "100"
-    assert {line.array for line in latest_events(study).values()} == {None}
+    assert run.job == "100+0"

@@ -123,7 +123,13 @@ job._interrupt(timeout=True)
 while not Path("waits").exists():
     time.sleep(0.1)
 plain._interrupt(timeout=True)
-print(json.dumps({"result": job.result(), "logs": job.stdout(), "plain": str(plain.exception())}))
+preempted = executor().submit(mine.Counting(), "preempted", 1)
+while not Path("preempted.0").exists():
+    time.sleep(0.1)
+subprocess.run(["scontrol", "requeue", preempted.job_id], check=True)
+print(json.dumps({
+    "result": job.result(), "logs": job.stdout(), "plain": str(plain.exception()), "preempted": preempted.result(),
+}))
 """
 
 
@@ -174,7 +180,7 @@ def test_checkpoints_requeue_the_job(user: User) -> None:
     cannot ends with submitit's own error.
     """
     found = run(user, PRELUDE + REQUEUED)
-    assert found["result"] == [1, "1"]
+    assert (found["result"], found["preempted"]) == ([1, "1"], [1, "1"])
     assert found["logs"].count("Calling checkpoint method.") == 1
     assert "Job not requeued because: timed-out and not checkpointable." in found["plain"]
     wait_until(lambda: not list(user.home.glob("requeue.*")), [], "no file left of the requeue", 10, lambda: "")

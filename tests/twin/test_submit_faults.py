@@ -275,6 +275,23 @@ def test_lost_jobs_whose_ids_were_given_out_again(sweep: Sweep, tmp_path: Path) 
     other.check_queue()
 
 
+def test_a_frozen_controller_is_given_up(sweep: Sweep) -> None:
+    """Words after 5 s and an end within 60: of a command that asks only, and of one that sends; nothing is sent twice."""
+    begun_s = time.monotonic()
+    sweep.user.twin.signal_controller(signal.SIGSTOP)
+    try:
+        sends = sweep.begin("-J", "--hold")
+        status = sweep.user.hpcddp("clusters", "check", "rcc", exit_code=5)
+        said = finish(sends, 1)
+    finally:
+        sweep.user.twin.signal_controller(signal.SIGCONT)
+    assert time.monotonic() - begun_s < 60
+    for words in (status.stderr, said):
+        assert words.count("! waiting for Slurm: ") == 1
+    finish(sweep.begin("-J", "--hold"), 0)
+    sweep.check_queue()
+
+
 def test_accounting_answers_for_a_controller_that_is_stopped(sweep: Sweep) -> None:
     """With slurmctld down and slurmdbd up: what was cancelled before is missing, the rest is unknown, and submit ends with 3."""
     twin, user = sweep.user.twin, sweep.user
