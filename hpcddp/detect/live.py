@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from hpcddp.backends.slurm_commands import query
-from hpcddp.core.errors import REFUSED, HpcddpError
+from hpcddp.backends.slurm_commands import UnansweredError, query
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.text import one_line
 from hpcddp.detect.accounting import (
     ASSOCIATION_FORMAT,
@@ -36,12 +36,6 @@ READING_S = 20.0
 """Of it for the questions: a frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
 
 Records = TypeVar("Records")
-
-
-class NoAnswerError(HpcddpError):
-    """Slurm answered nothing at all."""
-
-    exit_code = REFUSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +75,7 @@ class _Form(Generic[Records]):
 
 
 def read_live(deadline_s: float) -> LiveSlurm:
-    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where none was answered."""
+    """Asks all questions at once, until `deadline_s` on the monotonic clock; UnansweredError where none was answered."""
     user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
@@ -99,7 +93,7 @@ def read_live(deadline_s: float) -> LiveSlurm:
         problems=tuple(problem for _, problem in answers if problem),
     )
     if all(found is None for found, _ in answers):
-        raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
+        raise UnansweredError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
     return _without_accounting(live)
 
 

@@ -29,7 +29,6 @@ RANK = Rank(
         (errno.ENOMEM, "out_of_memory"),
         (errno.ENOENT, "error"),
         (errno.EACCES, "error"),
-        (errno.EMFILE, "error"),
     ],
 )
 def test_not_every_error_of_the_system_is_the_disks(number: int, kind: str) -> None:
