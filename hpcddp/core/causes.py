@@ -112,7 +112,8 @@ CAUSES: Table = {
         (r"FATAL: +stat (?P<a>[^\s:]+): no such file", "`{0}` is not there in its container"),
         (r"(?P<a>[^\s:]+): command not found|sh: \d+: (?P<b>[^\s:]+): not found", "`{0}` is not there on its node"),
         (r"exec: (?P<a>[^\s:]+): (?:cannot execute: )?(?:not found|No such file)", "`{0}` is not there on its node"),
-        (r"(?:execve\(\)|line \d+|env): \W?(?P<a>[\w./+-]+)\W?: No such file", "`{0}` is not there on its node"),
+        (r"(?:execve\(\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` is not there on its node"),
+        (r"Can not execute (?P<a>\S+)", "`{0}` is not there on its node"),
         (r"script failed with status \d+: (?P<a>.+)", "a line of its job script failed: {0}"),
         (
             r"version `GLIBC\w*_[\d.]+' not found|Illegal instruction",
