@@ -23,7 +23,8 @@ class HpcddpError(Exception):
 
     def reworded(self, text: str) -> HpcddpError:
         """With that text: an error of the nearest class that takes a text, with the same exit code."""
-        return next(each for each in type(self).__mro__ if each.__init__ is Exception.__init__)(text)
+        new: HpcddpError = next(each for each in type(self).__mro__ if "__init__" not in vars(each))(text)
+        return new
 
 
 class UsageError(HpcddpError):

@@ -66,6 +66,10 @@ BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
         "raise that limit where the ranks start, or lower workload.batch_per_gpu, which creates a different point; then submit",
     ),
     (
+        re.compile(r"could not be allocated, though"),
+        "look for what limits it (`ulimit -a` in a job, vm.overcommit_memory, a GPU that is not the rank's); then submit",
+    ),
+    (
         re.compile(r"the job is not requeued"),
         "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit it again",
     ),

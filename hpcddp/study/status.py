@@ -230,9 +230,7 @@ def _without_job(study: Study, key: RunKey, event: SubmissionEvent | None) -> Ru
         newest = next(reversed(study.attempts(*key)), None)
         return _by_records(study, replace(blank, job=job_of(newest)), newest, None) if newest else blank
     if event.event == "refused":
-        return replace(
-            blank, phase="failed", detail=f"refused: {event.reason}", next_step="mend what Slurm names; then submit it again"
-        )
+        return replace(blank, phase="failed", detail=f"refused: {event.reason}", next_step=f"fix what Slurm names; then {AGAIN}")
     if event.event == "intent":
         reason = "it is being submitted, or that was interrupted: then the next `hpcddp submit` looks up what became of it"
         return replace(blank, phase="unknown", detail=reason)

@@ -29,6 +29,10 @@ _WANTED = (
 _BYTES = {"byte": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
+PLAUSIBLE = 0.5
+"""Of the memory that there is: fragments, and others' memory that comes and goes, never leave so much that cannot be had."""
+
+
 class Memory(NamedTuple):
     """Bytes. `need`: the most that was held, and what was wanted then; the batch needs that or more."""
 
@@ -52,7 +56,10 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
     more = f" and {_gib(wanted)} more asked for" if wanted else ""
-    return f"{memory.what} ran out: {_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
+    taken = f"{_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}"
+    if memory.need < PLAUSIBLE * memory.limit:
+        return f"memory could not be allocated, though only {taken}"
+    return f"{memory.what} ran out: {taken}{_advice(point, memory)}"
 
 
 def _found_memory_full(text: str, gpu: int) -> bool:

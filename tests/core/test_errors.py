@@ -19,7 +19,7 @@ from hpcddp.core.schema import MissingKeyError, SchemaError
 PACKAGES = (Path(errors.__file__).parents[1], Path(errors.__file__).parents[2] / "analysis")
 
 TAKEN = {
-    "path": ("a", "b"), "message": "words", "value": 2**70, "expected": int, "minimum": 1, "key": "name", "known": ("names",),
+    "path": ("a", "b"), "message": "words", "of_record": "is 1", "key": "name", "known": ("names",),
     "rank": 1, "host": "gn02", "words": "words",
 }  # fmt: skip
 """What the classes take, by the names of their parameters."""
@@ -48,6 +48,7 @@ def test_an_error_comes_back_from_another_process_as_it_is(kind: type[Exception]
     back = pickle.loads(pickle.dumps(error))
     assert (type(back), str(back)) == (kind, str(error))
     assert str(error)
+    assert not isinstance(error, HpcddpError) or str(error.reworded("other words")) == "other words"
 
 
 def test_a_schema_error_from_inside_a_document_keeps_its_place() -> None:
