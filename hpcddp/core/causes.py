@@ -52,11 +52,15 @@ CAUSES: Table = {
             r"driver (?:on your system is too old|version is insufficient)",
             "the NVIDIA driver of its node is too old for its torch",
         ),
-        (r"forward compatibility was attempted", "the NVIDIA driver of its node is too old for its torch"),
+        (
+            r"forward compatibility was attempted|installed CUDA driver|unsupported toolchain",
+            "the NVIDIA driver of its node is too old for its torch",
+        ),
         (r"no kernel image is available|invalid device function", "its torch, or an extension, is not built for its node's GPU"),
         (r"compatible with the current PyTorch installation", "its torch, or an extension, is not built for its node's GPU"),
     ),
     "start one task per GPU and use the local rank as device; slices of one GPU (MIG) count as that GPU": (
+        (r"invalid device ordinal", "a rank uses a GPU that its node does not show"),
         (r"Duplicate GPU detected ?: rank (?P<a>\d+) and rank (?P<b>\d+)", "ranks {a} and {b} use the same GPU"),
     ),
     f"ask the administrators for LimitMEMLOCK=infinity of slurmd: `ulimit -l` in a job is to be unlimited; then {AGAIN}": (
@@ -71,7 +75,7 @@ CAUSES: Table = {
         (r"Too many open files|\d+ items of ancdata", "it reached the limit of open files"),
     ),
     "use fewer loader processes, or delete what is left in the node's /dev/shm; give a container a larger one; then submit": (
-        (r"Bus error|posix_fallocate|(?:insufficient|out of) shared memory|</torch_\d", "its node's /dev/shm is full"),
+        (r"(?<!PCIe )Bus error|posix_fallocate|(?:insufficient|out of) shared memory|</torch_\d", "its node's /dev/shm is full"),
         (r"unable to (?:mmap|open shared memory|allocate shared memory)", "its node's /dev/shm is full"),
         (r"(?:extend|segment) /dev/shm|No space left on device.*/dev/shm", "its node's /dev/shm is full"),
     ),
@@ -109,14 +113,15 @@ CAUSES: Table = {
         (r"undefined symbol: (?P<a>\w+)", "its libraries do not fit together (no symbol {0})"),
         (r"open image (?P<a>[^\s:]+)", "its node cannot open the container image {0}"),
         (r"\"(?P<a>[^\"]+)\": executable file not found|exec (?P<b>\S+) failed: No such", "`{0}` is not there in its container"),
+        (r"(?:executable file|can't execute) [`'\"](?P<a>[^`'\"]+)[`'\"]", "`{0}` is not there in its container"),
         (r"FATAL: +stat (?P<a>[^\s:]+): no such file", "`{0}` is not there in its container"),
         (r"(?P<a>[^\s:]+): command not found|sh: \d+: (?P<b>[^\s:]+): not found", "`{0}` is not there on its node"),
         (r"exec: (?P<a>[^\s:]+): (?:cannot execute: )?(?:not found|No such file)", "`{0}` is not there on its node"),
-        (r"(?:execve\(\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` is not there on its node"),
+        (r"(?:execve\(2?\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` is not there on its node"),
         (r"Can not execute (?P<a>\S+)", "`{0}` is not there on its node"),
         (r"script failed with status \d+: (?P<a>.+)", "a line of its job script failed: {0}"),
         (
-            r"version `GLIBC\w*_[\d.]+' not found|Illegal instruction",
+            r"version `GLIBC\w*_[\d.]+' not found|(?<!an )Illegal instruction",
             "its environment was built for another machine than its node",
         ),
         (r"cannot execute binary|Exec format error", "its environment was built for another machine than its node"),
@@ -142,7 +147,7 @@ called node as {node}, the first other one as {0}, all by their names.
 CAUSES_IN_LOGS: Table = {
     **CAUSES,
     "take a smaller workload.batch_per_gpu in the sweep, which creates a different point; then submit": (
-        (r"CUDA out of memory|OutOfMemoryError|DefaultCPUAllocator|\bMemoryError\b", "memory ran out"),
+        (r"(?:CUDA|HIP).{0,20}\Wout of memory|OutOfMemoryError|DefaultCPUAllocator|\bMemoryError\b", "memory ran out"),
     ),
     PROVIDE_DATA: ((r"FileNotFoundError|No such file or directory", "a file or folder is missing on its node"),),
     f"give yourself the right to it; then {AGAIN}": ((r"Permission denied", "it may not use a file that it needs"),),
@@ -151,6 +156,7 @@ CAUSES_IN_LOGS: Table = {
             r"\[Rank (?P<a>\d+)\] Watchdog caught .*SeqNum=(?P<b>\d+), OpType=(?P<c>\w+).* ran for (?P<d>\d+)\d{3} milliseconds",
             "rank {a} waited {d} s for other ranks in {c} number {b}",
         ),
+        (r"Timed out after (?P<a>\d+) seconds waiting for clients", "a rank waited {0} s for another one"),
         (r"Timed out waiting (?P<a>\d+)\d{3} ?ms for", "a rank waited {0} s for another one"),
     ),
     f"{AGAIN}; if memory ran out, ask for more with slurm.mem_mb; to exclude {{node}}: --set slurm.exclude={{node}}": (
@@ -164,8 +170,8 @@ CAUSES_IN_LOGS: Table = {
 
 HARMLESS = re.compile(
     r"(?!.*(?:CUDA initialization|RLIMIT_MEMLOCK|PyTorch installation|(?:NCCL|\.\w+:\d+) WARN))"
-    r"(?:frame #|<omitting|Exception raised from|/etc/|.*(?:(?<![=\w])(?:INFO|DEBUG)\b|WARN|[Ww]arning\b|\[[WI]\d* "
-    r"|\b[Ii]gnor(?:ed?|ing)\b|couldn't chdir|libnccl-\w+\.so|bash_?(?:rc|profile)\b|\btty|tput:))"
+    r"(?:frame #|<omitting|Exception raised from|/etc/|.*(?:(?<![=\w])(?:(?:INFO|DEBUG)\b|WARN)|[Ww]arning\b|\[[WI]\d* "
+    r"|\b[Ii]gnor(?:ed?|ing)\b|couldn't chdir|cannot remove|libnccl-\w+\.so|bash_?(?:rc|profile)\b|\b[sm]?tty|tput:))"
 )
 """Lines that name no cause: remarks, C++ frames, plug-ins and folders that need not be there, a user's and the site's start-up
 files."""

@@ -40,7 +40,7 @@ _STATE_BY_LOG = (
 _CAUSE_IN_LOG = ("died", "contact", "time_out")
 """Kinds whose cause may stand in the log of another rank, or of the same before it died."""
 
-_CAUSE_IN_LINE = ("error", "contact", "time_out", "disk")
+_CAUSE_IN_LINE = ("error", "contact", "time_out", "disk", "user")
 """Kinds whose error core/causes.py may know."""
 
 _RANK = re.compile(r"rank \d+ on [^\s:]+: ")
@@ -128,10 +128,12 @@ def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
     kind, lines = (fault.kind, (fault.line or "").splitlines()) if fault else ("error", [])
     host = (fault and fault.host) or _only_node(job)
     cause = cause_of([*lines, sentence], host) if kind in _CAUSE_IN_LINE else None
-    if cause and kind != "disk" and cause.sentence not in sentence:  # as hpcddp recorded it before it knew this cause
+    if (
+        cause and kind not in ("disk", "user") and cause.sentence not in sentence
+    ):  # as hpcddp recorded it before it knew this cause
         sentence = f"{found[0]}{cause.sentence}" if (found := _RANK.match(sentence)) else cause.sentence
     step = _by_sentence(sentence) if kind in ("user", "disk", "error", "loader", "out_of_memory") else None
-    step = (cause and cause.next_step) or step or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])
+    step = step or (cause and cause.next_step) or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])
     fits = f" to {found[1] or found[2]}" if (found := _FITS.search(sentence)) else " lower"
     line = " ".join(lines[cause.line :][:1] if cause else lines) or None
     says_more = line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in sentence

@@ -18,7 +18,7 @@ NO_CONVOLUTION = re.compile(r"unable to find an engine to execute|unable to find
 """cuDNN's words where no way to compute a convolution works: none is for this GPU and precision, or each found the memory full
 (pytorch issue 108645), which is no error then, but counted by torch's allocator."""
 
-_ON_GPU = re.compile(r"CUDA|CUBLAS|CUDNN|HIP|MIOPEN")
+_ON_GPU = re.compile(r"CUDA|Cuda failure|CUBLAS|CUDNN|HIP|MIOPEN")
 """torch for ROCm has the same sentences with HIP in place of CUDA."""
 
 _WANTED = (

@@ -301,9 +301,37 @@ MET: list[tuple[str, str, str]] = [
         "its nodes do not reach each other over the network",
         "NCCL_SOCKET_IFNAME",
     ),
+    # of one line, and in the words of other tools
+    (
+        NCCL.format("invalid usage").strip() + " Last error: Duplicate GPU detected : rank 7 and rank 0 both on CUDA device f000",
+        "ranks 7 and 0 use the same GPU",
+        OWN_GPU,
+    ),
+    ("CUDA error: invalid device ordinal", "a rank uses a GPU that its node does not show", OWN_GPU),
+    (
+        "CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+        "the NVIDIA driver of its node is too old for its torch",
+        BUILD,
+    ),
+    ("Failed to initialize NVML: Driver/library version mismatch", "the driver of its node does not fit its libraries", BROKEN),
+    ("libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.", "its node lets it lock too little memory for InfiniBand", MEMLOCK),
+    ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` is not there in its container", COMPUTE),
+    ("ch-run[1]: error: can't execve(2): python3: No such file or directory", "`python3` is not there on its node", COMPUTE),
+    ("/usr/bin/env: ‘python3’: No such file or directory", "`python3` is not there on its node", COMPUTE),
+    ("FATAL:   could not open image /w/t.sif: lstat: no such file", "its node cannot open the container image /w/t.sif", COMPUTE),
+    ("[Errno 116] Stale file handle: '/home/x'", "the file system of its node has failed", BROKEN),
+    ("<urlopen error [Errno -3] Temporary failure>", "its node does not reach what it downloads from", "on the login node"),
+    ("fork: retry: Resource temporarily unavailable", "it reached the limit of processes and threads", THREADS),
+    ("cp: error writing '/home/u/x': Disk quota exceeded", "the quota of its disk is used up", ROOM),
 ]
 
 IN_LOGS = [
+    ("Cuda failure 2 'out of memory'", "memory ran out", "batch_per_gpu"),
+    (
+        "Timed out after 1801 seconds waiting for clients. 1/2 clients joined.",
+        "a rank waited 1801 s for another one",
+        "the rank that did not come so far",
+    ),
     # github.com/XPixelGroup/BasicSR/issues/737
     (
         "[rank1]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
@@ -328,6 +356,8 @@ IN_LOGS = [
     ("kernel: NVRM: Xid (PCI:0000:48:00): 63, Row Remapper: new row", "a GPU of its node is broken (Xid 63)", BROKEN),
 ]
 
+WATCHDOG = IN_LOGS[2]
+
 HARMLESS = [
     # github.com/NVIDIA/nccl/issues/1231, /162, /1059, /1925, /1504
     "h:1:1 [6] NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file: No such file or directory",
@@ -348,6 +378,11 @@ HARMLESS = [
     "UserWarning: Failed to load image Python extension: 'libpng16.so.16: cannot open shared object file'",
     "Exception ignored in: <function Pool.__del__>: OSError: [Errno 28] No space left on device",
     "[node:1] mca_base_component_repository_open: mca_pml_ucx: libucp.so.0: cannot open shared object file (ignored)",
+    "rm: cannot remove '/tmp/x': No such file or directory",
+    "pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer",
+    # what is a fault of the code, whatever GPU it runs on
+    "NVRM: Xid (PCI:0000:0a:00): 13, pid=1, Graphics Engine Exception",
+    "CUDA error: an illegal instruction was encountered",
     "/etc/profile.d/modules.sh: line 5: /opt/old/init/bash: No such file or directory",
 ]
 
@@ -401,10 +436,10 @@ def test_what_is_harmless_is_no_cause(line: str) -> None:
 
 def test_the_ranks_reason_is_found_among_harmless_lines(tmp_path: Path) -> None:
     """Of a job whose ranks recorded nothing: neither a folder nor a plug-in that is not there, nor srun's word on the ranks."""
-    lines = (HARMLESS[8], HARMLESS[2], IN_LOGS[0][0], "srun: error: n2: task 1: Aborted")
+    lines = (HARMLESS[8], HARMLESS[2], WATCHDOG[0], "srun: error: n2: task 1: Aborted")
     (tmp_path / "0_0_log.err").write_text("\n".join(lines))
     reason = reason_of(JOB, None, last_words(tmp_path))
-    assert (reason.sentence, reason.line) == (IN_LOGS[0][1], f"0_0_log.err: {IN_LOGS[0][0]}")
+    assert (reason.sentence, reason.line) == (WATCHDOG[1], f"0_0_log.err: {WATCHDOG[0]}")
 
 
 @pytest.mark.parametrize("kind", ["died", "contact", "time_out"])
