@@ -40,9 +40,6 @@ _STATE_BY_LOG = (
 _CAUSE_IN_LOG = ("died", "contact", "time_out")
 """Kinds whose cause may stand in the log of another rank, or of the same before it died."""
 
-_CAUSE_IN_LINE = ("error", "contact", "time_out", "disk", "user")
-"""Kinds whose error core/causes.py may know."""
-
 _RANK = re.compile(r"rank \d+ on [^\s:]+: ")
 
 _FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a smaller one, such as (\d+)")
@@ -127,10 +124,9 @@ def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
     """`sentence`: what the ranks recorded."""
     kind, lines = (fault.kind, (fault.line or "").splitlines()) if fault else ("error", [])
     host = (fault and fault.host) or _only_node(job)
-    cause = cause_of([*lines, sentence], host) if kind in _CAUSE_IN_LINE else None
-    if (
-        cause and kind not in ("disk", "user") and cause.sentence not in sentence
-    ):  # as hpcddp recorded it before it knew this cause
+    cause = cause_of([*lines, sentence], host)
+    relabelled = kind in ("error", "contact", "time_out")  # by versions that did not know the cause
+    if cause and relabelled and cause.sentence not in sentence:
         sentence = f"{found[0]}{cause.sentence}" if (found := _RANK.match(sentence)) else cause.sentence
     step = _by_sentence(sentence) if kind in ("user", "disk", "error", "loader", "out_of_memory") else None
     step = step or (cause and cause.next_step) or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])

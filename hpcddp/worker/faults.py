@@ -99,7 +99,9 @@ def _disk(error: BaseException) -> tuple[str, str] | None:
 
 def _known(error: BaseException) -> tuple[str, str] | None:
     found = cause_of([*own_words(error).splitlines(), _last_line(error)])
-    return ("error", found.sentence) if found else None
+    if found is None:
+        return None
+    return "error", _at(error, found.sentence) if isinstance(error, ImportError) else found.sentence
 
 
 def _file(error: BaseException) -> tuple[str, str] | None:

@@ -317,7 +317,7 @@ MET: list[tuple[str, str, str]] = [
     ("libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.", "its node lets it lock too little memory for InfiniBand", MEMLOCK),
     ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` is not there in its container", COMPUTE),
     ("ch-run[1]: error: can't execve(2): python3: No such file or directory", "`python3` is not there on its node", COMPUTE),
-    ("/usr/bin/env: ‘python3’: No such file or directory", "`python3` is not there on its node", COMPUTE),
+    ("/usr/bin/env: \u2018python3\u2019: No such file or directory", "`python3` is not there on its node", COMPUTE),
     ("FATAL:   could not open image /w/t.sif: lstat: no such file", "its node cannot open the container image /w/t.sif", COMPUTE),
     ("[Errno 116] Stale file handle: '/home/x'", "the file system of its node has failed", BROKEN),
     ("<urlopen error [Errno -3] Temporary failure>", "its node does not reach what it downloads from", "on the login node"),
