@@ -27,6 +27,9 @@ FIX_COMPUTE = f"fix `compute` of the cluster's profile, which `hpcddp clusters s
 
 PROVIDE_DATA = f"put the data where every node sees them, or name their folder with workload.data.root; then {AGAIN}"
 
+AWAITED = f"find in `hpcddp logs` the rank that did not come so far, or ask the site to check the network; then {AGAIN}"
+"""Of a rank that waited for others until the time was over."""
+
 Table = Mapping[str, tuple[tuple[str, str], ...]]
 
 CAUSES: Table = {
@@ -137,6 +140,12 @@ CAUSES: Table = {
         (r"No CUDA GPUs are available|no CUDA-capable device", "its node shows torch no GPU"),
         (r"no NVIDIA driver|communicate with the NVIDIA driver", "its node shows torch no GPU"),
     ),
+    AWAITED: (
+        (
+            r"\[Rank (?P<a>\d+)\] Watchdog caught .*SeqNum=(?P<b>\d+), OpType=(?P<c>\w+).* ran for (?P<d>\d+)\d{3} milliseconds",
+            "rank {a} waited {d} s for other ranks in {c} number {b}",
+        ),
+    ),
 }
 """Next step -> regular expressions (for letters of either size), each with the cause that it is a sign of.
 
@@ -145,17 +154,14 @@ called node as {node}, the first other one as {0}, all by their names.
 """
 
 CAUSES_IN_LOGS: Table = {
-    **CAUSES,
     "take a smaller workload.batch_per_gpu in the sweep, which creates a different point; then submit": (
         (r"(?:CUDA|HIP).{0,20}\Wout of memory|OutOfMemoryError|DefaultCPUAllocator|\bMemoryError\b", "memory ran out"),
     ),
+    **CAUSES,
     PROVIDE_DATA: ((r"FileNotFoundError|No such file or directory", "a file or folder is missing on its node"),),
     f"give yourself the right to it; then {AGAIN}": ((r"Permission denied", "it may not use a file that it needs"),),
-    f"find in `hpcddp logs` the rank that did not come so far, or ask the site to check the network; then {AGAIN}": (
-        (
-            r"\[Rank (?P<a>\d+)\] Watchdog caught .*SeqNum=(?P<b>\d+), OpType=(?P<c>\w+).* ran for (?P<d>\d+)\d{3} milliseconds",
-            "rank {a} waited {d} s for other ranks in {c} number {b}",
-        ),
+    AWAITED: (
+        *CAUSES[AWAITED],
         (r"Timed out after (?P<a>\d+) seconds waiting for clients", "a rank waited {0} s for another one"),
         (r"Timed out waiting (?P<a>\d+)\d{3} ?ms for", "a rank waited {0} s for another one"),
     ),

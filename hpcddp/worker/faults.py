@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpcddp.core.attempt_records import Fault
-from hpcddp.core.causes import cause_of
+from hpcddp.core.causes import AWAITED, cause_of
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
@@ -101,7 +101,8 @@ def _known(error: BaseException) -> tuple[str, str] | None:
     found = cause_of([*own_words(error).splitlines(), _last_line(error)])
     if found is None:
         return None
-    return "error", _at(error, found.sentence) if isinstance(error, ImportError) else found.sentence
+    words = _at(error, found.sentence) if isinstance(error, ImportError) else found.sentence
+    return "time_out" if found.next_step == AWAITED else "error", words
 
 
 def _file(error: BaseException) -> tuple[str, str] | None:

@@ -459,6 +459,14 @@ def test_where_a_rank_is_only_missed_a_log_may_say_why(kind: str) -> None:
     )
 
 
+def test_what_nccls_watchdog_says_is_told_of_a_rank_that_it_ended() -> None:
+    """And what a rank met is a matter of other ranks, as ever."""
+    died = Fault(kind="died", rank=1, host="gn02", sentence="rank 1 on gn02 died without a word")
+    reason = reason_of(JOB, AttemptEnd(state="failed", reason=died.sentence, fault=died), [LogLine("0_1_log.err", WATCHDOG[0])])
+    assert reason.sentence == f"{WATCHDOG[1]}; rank 1 on gn02 died without a word"
+    assert fault_of(RuntimeError(WATCHDOG[0]), RANK).kind == "time_out"
+
+
 def test_why_torch_finds_no_gpu_stands_in_the_log() -> None:
     """As a warning, below which hpcddp ends the rank."""
     blind = Fault(kind="user", rank=0, host="gn02", sentence="rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0)")
