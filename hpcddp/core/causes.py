@@ -50,7 +50,7 @@ CAUSES: Table = {
     "ask the administrators for the Xid of that time in the kernel's log: it says whether the GPU or the code is at fault": (
         (r"unspecified launch failure|ERROR_LAUNCH_FAILED", "its GPU gave up a kernel (unspecified launch failure)"),
     ),
-    "install a torch (or extension) that is built for this GPU and driver, and name it in the profile's `compute`": (
+    "put into the profile's `compute` a torch (or extension) built for this GPU and driver; `compute.torch` there says which": (
         (
             r"driver (?:on your system is too old|version is insufficient)",
             "the NVIDIA driver of its node is too old for its torch",
@@ -79,12 +79,13 @@ CAUSES: Table = {
     ),
     "use fewer loader processes, or delete what is left in the node's /dev/shm; give a container a larger one; then submit": (
         (r"(?<!PCIe )Bus error|posix_fallocate|(?:insufficient|out of) shared memory|</torch_\d", "its node's /dev/shm is full"),
-        (r"unable to (?:mmap|open shared memory|allocate shared memory)", "its node's /dev/shm is full"),
-        (r"(?:extend|segment) /dev/shm|No space left on device.*/dev/shm", "its node's /dev/shm is full"),
+        (
+            r"unable to (?:mmap|open shared|allocate shared)|(?:extend|segment|on device.*) ?'?/dev/shm",
+            "its node's /dev/shm is full",
+        ),
     ),
     "use fewer loader processes and threads (OMP_NUM_THREADS), or raise `ulimit -u` where the ranks start; then submit": (
-        (r"can't start new thread|pthread_create", "it reached the limit of processes and threads"),
-        (r"(?:fork: |Errno 11\]).*Resource temporarily unavailable", "it reached the limit of processes and threads"),
+        (r"start new thread|pthread_create|(?:fork:|Errno 11\]).* unavailable", "it reached the limit of processes and threads"),
     ),
     MAKE_ROOM: (
         (r"disk quota exceeded(?P<a>: '[^']+')?", "the quota of its disk is used up{0}"),
@@ -123,10 +124,7 @@ CAUSES: Table = {
         (r"(?:execve\(2?\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` is not there on its node"),
         (r"Can not execute (?P<a>\S+)", "`{0}` is not there on its node"),
         (r"script failed with status \d+: (?P<a>.+)", "a line of its job script failed: {0}"),
-        (
-            r"version `GLIBC\w*_[\d.]+' not found|(?<!an )Illegal instruction",
-            "its environment was built for another machine than its node",
-        ),
+        (r"`GLIBC\S+ not found|(?<!an )Illegal instruction", "its environment was built for another machine than its node"),
         (r"cannot execute binary|Exec format error", "its environment was built for another machine than its node"),
     ),
     f"put it beside the sweep, or install it in the compute environment; then {AGAIN}": (
