@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.core.schema import (
-    MissingKeyError,
-    SchemaError,
-    TooLargeError,
-    TooSmallError,
-    WrongTypeError,
-    decode_record,
-)
+from hpcddp.core.schema import MissingKeyError, SchemaError, decode_record
 
 T = TypeVar("T")
 
 OF_ATTEMPT = ("launch.json", "end.json")
-
-SHOWN_CHARACTERS = 60
 
 
 def decode_file(cls: type[T], plain: object, name: str) -> T:
@@ -35,23 +26,9 @@ def sentence(name: str, error: SchemaError) -> str:
     if isinstance(error, MissingKeyError):
         of_attempt = name in OF_ATTEMPT and (not error.path or (error.path[0] == "ranks" and len(error.path) == 2))
         return f"{' or '.join(OF_ATTEMPT) if of_attempt else where} lacks '{error.key}'"
-    if isinstance(error, TooSmallError):
-        return f"{where} is {_shown(error.value)}, below {error.minimum}"
-    if isinstance(error, TooLargeError):
-        return f"{where} is {_shown(error.value)}, too large to be true"
-    if isinstance(error, WrongTypeError):
-        return f"{where} is {_shown(error.value)}, not {_NAMES[error.expected]}"
-    return f"{where}: {error.message}"
-
-
-_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+    return f"{where} {error.of_record}" if error.of_record else f"{where}: {error.message}"
 
 
 def _place(path: tuple[Any, ...]) -> str:
     """`('ranks', 0, 'rows')` as `ranks[0].rows`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

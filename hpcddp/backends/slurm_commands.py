@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hpcddp.backends.slurm_time import limit_min
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import REFUSED, HpcddpError
 from hpcddp.core.job_ids import base_id, each_task
 from hpcddp.core.slurm_environment import slurm_environment
 
@@ -56,6 +56,8 @@ NOT_BY_CONTROLLER = {"sacct", "sacctmgr", "srun"}
 
 class UnansweredError(HpcddpError):
     """The controller did not answer: ask again, or later."""
+
+    exit_code = REFUSED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 FAILED = 1
 USAGE = 2
 INCOMPLETE = 3
@@ -13,6 +16,15 @@ class HpcddpError(Exception):
     """Something the user can mend; printed without a traceback, by the CLI only."""
 
     exit_code = FAILED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whatever arguments a class takes: an error comes back from another process as it is."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+    def reworded(self, text: str) -> HpcddpError:
+        """With that text: an error of the nearest class that takes a text, with the same exit code."""
+        new: HpcddpError = next(each for each in type(self).__mro__ if "__init__" not in vars(each))(text)
+        return new
 
 
 class UsageError(HpcddpError):

@@ -23,6 +23,9 @@ T = TypeVar("T")
 Path = tuple[Any, ...]
 Decoder = Callable[[object], Any]
 
+SHOWN_CHARACTERS = 60
+"""Of a value in a record that does not fit."""
+
 LARGEST_INT = 2**63 - 1
 """What a record's whole numbers have room in: 64 bits."""
 
@@ -40,12 +43,14 @@ NonNegative = Annotated[float, AtLeast(0)]
 
 
 class SchemaError(UsageError):
-    """A value does not fit; `path` says where in the document (keys and list positions)."""
+    """A value does not fit; `path` says where in the document (keys and list positions).
 
-    def __init__(self, path: Path, message: str) -> None:
-        super().__init__(path, message)
-        self.path = path
-        self.message = message
+    `of_record`: what is wrong there, in the words for a file that hpcddp wrote itself.
+    """
+
+    def __init__(self, path: Path, message: str, of_record: str | None = None) -> None:
+        super().__init__(path, message, of_record)
+        self.path, self.message, self.of_record = path, message, of_record
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
@@ -54,30 +59,6 @@ class SchemaError(UsageError):
         """The same error, of a value that lies there in a larger document."""
         self.path = (*path, *self.path)
         return self
-
-
-class WrongTypeError(SchemaError):
-    """`value` is not of the type `expected`."""
-
-    def __init__(self, value: object, expected: type) -> None:
-        super().__init__((), f"{value!r} is {_named(type(value))}; {_named(expected)} is expected")
-        self.value, self.expected = value, expected
-
-
-class TooSmallError(SchemaError):
-    """`value` is below `minimum`."""
-
-    def __init__(self, value: float, minimum: float) -> None:
-        super().__init__((), f"{value} is below {minimum}, the least that makes sense")
-        self.value, self.minimum = value, minimum
-
-
-class TooLargeError(SchemaError):
-    """`value` does not fit into 64 bits."""
-
-    def __init__(self, value: int) -> None:
-        super().__init__((), f"{value} does not fit into 64 bits")
-        self.value = value
 
 
 class MissingKeyError(SchemaError):
@@ -263,7 +244,7 @@ def _union_decoder(kinds: tuple[Any, ...], is_record: bool) -> Decoder:
 def _decode_number(decoder: Decoder, minimum: float, data: object) -> Any:
     value = decoder(data)
     if value is not None and value < minimum:
-        raise TooSmallError(value, minimum)
+        raise SchemaError((), f"{value} is below {minimum}, the least that makes sense", f"is {value}, below {minimum}")
     return value
 
 
@@ -302,22 +283,26 @@ def _decode_float(is_record: bool, data: object) -> Any:
 def _decode_int(data: object) -> Any:
     value = _decode_scalar(int, data)
     if abs(value) > LARGEST_INT:
-        raise TooLargeError(value)
+        raise SchemaError((), f"{value} does not fit into 64 bits", f"is {_shown(value)}, too large to be true")
     return value
 
 
 def _decode_scalar(kind: type, data: object) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         raise SchemaError((), f"{data} is not a finite number")
-    if isinstance(data, bool) and kind is not bool:
-        raise WrongTypeError(data, kind)
     return _expect(kind, data)
 
 
 def _expect(kind: type, data: object) -> Any:
-    if not isinstance(data, kind):
-        raise WrongTypeError(data, kind)
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        words = f"{data!r} is {_named(type(data))}; {_named(kind)} is expected"
+        raise SchemaError((), words, f"is {_shown(data)}, not {_named(kind)}")
     return data
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def _named(kind: type) -> str:

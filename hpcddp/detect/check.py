@@ -42,7 +42,7 @@ class Comparison:
 
 
 def check_cluster(profile: ClusterProfile) -> Comparison:
-    """Asks Slurm; NoAnswerError where it says nothing."""
+    """Asks Slurm; UnansweredError where it says nothing."""
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): there is nothing to compare it with")
     start_s = time.monotonic()

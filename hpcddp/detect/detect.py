@@ -36,7 +36,7 @@ class Detected:
 
 
 def detect_cluster(name: str | None) -> Detected:
-    """Asks Slurm; NoAnswerError where it says nothing."""
+    """Asks Slurm; UnansweredError where it says nothing."""
     start_s = time.monotonic()
     live = read_live(start_s + READING_S)
     types = described_types(live)

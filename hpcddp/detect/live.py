@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, query
-from hpcddp.core.errors import REFUSED, HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.text import one_line
 from hpcddp.detect.accounting import (
     ASSOCIATION_FORMAT,
@@ -36,12 +36,6 @@ READING_S = 20.0
 """Of it for the questions: a frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
 
 Records = TypeVar("Records")
-
-
-class NoAnswerError(HpcddpError):
-    """Slurm answered nothing at all."""
-
-    exit_code = REFUSED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +82,7 @@ class _Form(Generic[Records]):
 
 
 def read_live(deadline_s: float) -> LiveSlurm:
-    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where the controller is away."""
+    """Asks all questions at once, until `deadline_s` on the monotonic clock; UnansweredError where the controller is away."""
     user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
@@ -106,7 +100,7 @@ def read_live(deadline_s: float) -> LiveSlurm:
         problems=tuple(problem for _, problem in answers if problem),
     )
     if all(found is None for found, _ in answers) or (live.is_silent and UNANSWERED.search("\n".join(live.problems))):
-        raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
+        raise UnansweredError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
     return _without_accounting(live)
 
 

@@ -13,10 +13,9 @@ from hpcddp.backends.base import JobState
 from hpcddp.backends.slurm_time import limit_min
 from hpcddp.backends.slurm_words import ENDED, end_sentence
 from hpcddp.core.attempt_records import AttemptEnd, Fault
+from hpcddp.core.causes import AGAIN, CAUSES_IN_LOGS, HARMLESS, cause_of
 from hpcddp.study import next_steps
-from hpcddp.study.log_patterns import LOG_PATTERNS, STATE_BY_LOG
 from hpcddp.study.logs import LogLine
-from hpcddp.study.next_steps import AGAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +29,18 @@ class Reason:
 
 _CONSEQUENCES = ("died", "silent", "contact", "time_out", "interrupted")
 """Kinds of faults that ranks record when Slurm ends them."""
+
+_STATE_BY_LOG = (
+    (re.compile(r"DUE TO TIME LIMIT"), "TIMEOUT"),
+    (re.compile(r"DUE TO NODE FAILURE"), "NODE_FAIL"),
+    (re.compile(r"DUE TO PREEMPTION"), "PREEMPTED"),
+)
+"""slurmstepd's words in the log of a job that Slurm itself has forgotten."""
+
+_CAUSE_IN_LOG = ("died", "contact", "time_out")
+"""Kinds whose cause may stand in the log of another rank, or of the same before it died."""
+
+_RANK = re.compile(r"rank \d+ on [^\s:]+: ")
 
 _FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a smaller one, such as (\d+)")
 """worker/memory_fit.py's words."""
@@ -46,6 +57,7 @@ def reason_of(
     those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp; `steps_done`: by its newest attempt, None
     where that is not known or nothing is trained.
     """
+    log = [line for line in log if not HARMLESS.match(line.text)]
     recorded = (end.reason or None) if end else None
     if end and recorded and end.state == "interrupted":
         return Reason(sentence=recorded, next_step=_by_sentence(recorded) or AGAIN)
@@ -56,10 +68,9 @@ def reason_of(
     if recorded is None:
         return _by_log(job, log) or _by_backend(job, log)
     fault = end.fault if end else None
-    found = _by_log(job, log) if fault and fault.kind == "died" else None
-    if found and found.next_step == next_steps.MORE_MEMORY:
-        return replace(found, sentence=f"{found.sentence}; {recorded}")
-    return _by_fault(recorded, fault, job)
+    unsaid = (fault and fault.kind in _CAUSE_IN_LOG) or next_steps.NO_GPU.search(recorded)
+    found = _by_log(job, [line for line in log if cause_of([line.text])]) if unsaid else None
+    return replace(found, sentence=f"{found.sentence}; {recorded}") if found else _by_fault(recorded, fault, job)
 
 
 def never_started(after: Sequence[str]) -> Reason:
@@ -84,7 +95,7 @@ def _slurm_state(job: JobState, log: Sequence[LogLine], cancelled_by: str | None
         return job.word if job.word in ENDED else None
     if cancelled_by:
         return "CANCELLED"
-    return next((state for pattern, state in STATE_BY_LOG for line in log if pattern.search(line.text)), None)
+    return next((state for pattern, state in _STATE_BY_LOG for line in log if pattern.search(line.text)), None)
 
 
 def _by_slurm(state: str, job: JobState, end: AttemptEnd | None, log: Sequence[LogLine], cancelled_by: str | None) -> Reason:
@@ -111,13 +122,22 @@ def _without_a_step(reason: Reason, log: Sequence[LogLine]) -> Reason:
 
 def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
     """`sentence`: what the ranks recorded."""
-    kind, line = (fault.kind, fault.line) if fault else ("error", None)
+    kind, lines = (fault.kind, (fault.line or "").splitlines()) if fault else ("error", [])
+    host = (fault and fault.host) or _only_node(job)
+    cause = cause_of([*lines, sentence], host)
+    relabelled = kind in ("error", "contact", "time_out")  # by versions that did not know the cause
+    if cause and relabelled and cause.sentence not in sentence:
+        sentence = f"{found[0]}{cause.sentence}" if (found := _RANK.match(sentence)) else cause.sentence
     step = _by_sentence(sentence) if kind in ("user", "disk", "error", "loader", "out_of_memory") else None
-    found = _FITS.search(sentence)
-    host, fits = (fault and fault.host) or _only_node(job), f" to {found[1] or found[2]}" if found else " lower"
-    step = _for_node(host, step or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])).format(node=host, fits=fits)
+    step = step or (cause and cause.next_step) or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])
+    fits = f" to {found[1] or found[2]}" if (found := _FITS.search(sentence)) else " lower"
+    line = " ".join(lines[cause.line :][:1] if cause else lines) or None
     says_more = line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in sentence
-    return Reason(sentence=f"{_prefix(job)}{sentence}", next_step=step, line=line if says_more else None)
+    return Reason(
+        sentence=f"{_prefix(job)}{sentence}",
+        next_step=_for_node(host, step).format(node=host, fits=fits),
+        line=line if says_more else None,
+    )
 
 
 def _by_sentence(sentence: str) -> str | None:
@@ -125,18 +145,14 @@ def _by_sentence(sentence: str) -> str | None:
 
 
 def _by_log(job: JobState, log: Sequence[LogLine]) -> Reason | None:
-    for pattern, sentence, step in LOG_PATTERNS:
-        for line in log:
-            if found := pattern.search(line.text):
-                groups = found.groupdict()
-                what = next((text for name, text in groups.items() if text and name != "node"), "")
-                host = groups.get("node") or _only_node(job)
-                return Reason(
-                    sentence=f"{_prefix(job)}{sentence.format(what, node=host)}",
-                    next_step=_for_node(host, step).format(what, node=host),
-                    line=line.quoted,
-                )
-    return None
+    cause = cause_of([line.text for line in log], _only_node(job), CAUSES_IN_LOGS)
+    if cause is None:
+        return None
+    return Reason(
+        sentence=f"{_prefix(job)}{cause.sentence}",
+        next_step=_for_node(cause.node, cause.next_step).format(node=cause.node),
+        line=log[cause.line].quoted,
+    )
 
 
 def _by_backend(job: JobState, log: Sequence[LogLine]) -> Reason:

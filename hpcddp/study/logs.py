@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hpcddp.core.causes import HARMLESS
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.text import size
@@ -23,9 +24,6 @@ SHOWN_BYTES = 64_000
 
 RANKS_READ = 4
 """Of a job with many ranks that failed, the logs of so many that wrote something are read: they tend to say the same."""
-
-_NO_REASON = ("frame #", "<omitting", "Exception raised from", "submitit WARNING (")
-"""C++ frames, which torch prints below an error of its own; submitit's remarks on signals, which any cancelled job gets."""
 
 
 class LogLine(NamedTuple):
@@ -55,7 +53,7 @@ def last_words(folder: Path) -> list[LogLine]:
 
 def _last_lines(file: Path) -> Iterator[LogLine]:
     for line in reversed(tail(file).splitlines()):
-        if line.strip() and not line.startswith(_NO_REASON):
+        if line.strip() and not HARMLESS.match(line):
             yield LogLine(file.name, line.strip())
 
 

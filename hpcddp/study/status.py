@@ -13,6 +13,7 @@ from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
 from hpcddp.backends.slurm_time import time_s
 from hpcddp.core.attempt_records import AttemptEnd
+from hpcddp.core.causes import AGAIN
 from hpcddp.core.damaged_record import replaced_words
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
@@ -21,7 +22,6 @@ from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
-from hpcddp.study.next_steps import AGAIN
 from hpcddp.study.outcome import read_end, recorded_end
 from hpcddp.study.progress import read_progress
 from hpcddp.study.study_records import read_point, read_study_file
@@ -230,9 +230,7 @@ def _without_job(study: Study, key: RunKey, event: SubmissionEvent | None) -> Ru
         newest = next(reversed(study.attempts(*key)), None)
         return _by_records(study, replace(blank, job=job_of(newest)), newest, None) if newest else blank
     if event.event == "refused":
-        return replace(
-            blank, phase="failed", detail=f"refused: {event.reason}", next_step="mend what Slurm names; then submit it again"
-        )
+        return replace(blank, phase="failed", detail=f"refused: {event.reason}", next_step=f"fix what Slurm names; then {AGAIN}")
     if event.event == "intent":
         reason = "it is being submitted, or that was interrupted: then the next `hpcddp submit` looks up what became of it"
         return replace(blank, phase="unknown", detail=reason)

@@ -172,7 +172,7 @@ class ClusterExecutor(SlurmExecutor):
                 jobs += self._submit_part(delayed_submissions[start : start + size], code)
             except HpcddpError as error:
                 done = f"\n{len(jobs)} of {len(delayed_submissions)} are submitted, to {jobs[-1].job_id}" if jobs else ""
-                raise type(error)(f"{in_parameters(str(error))}{done}") from error
+                raise error.reworded(f"{in_parameters(str(error))}{done}") from error
         return jobs
 
     @property
@@ -191,7 +191,7 @@ class ClusterExecutor(SlurmExecutor):
                 check_ownership(Study(self._base), trusted)
                 return take_snapshot(Study(self._base), own_modules(), search_path(), trusted)
         except HpcddpError as error:
-            raise type(error)(in_parameters(str(error))) from error
+            raise error.reworded(in_parameters(str(error))) from error
 
     @property
     def _account(self) -> str | None:

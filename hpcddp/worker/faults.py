@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpcddp.core.attempt_records import Fault
+from hpcddp.core.causes import AWAITED, cause_of
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
@@ -29,6 +30,8 @@ _TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
 _FROM_CPP = re.compile(r"^\[\S+:\d+\] ")
 """Where in gloo's source an error was made."""
+
+_LAST_ERROR = re.compile(r"Last error:\s*(?!Exception raised|frame #)(\S.*)")
 
 _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)")
 
@@ -51,7 +54,7 @@ def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fa
     if isinstance(error, DivergedError):
         return Fault(kind="diverged", rank=error.rank, host=error.host, sentence=str(error))
     kind, words = _kind_and_words(error, rank, point)
-    line = traceback.format_exception_only(type(error), error)[-1].strip()
+    line = _last_line(error)
     who = f"rank {rank.rank} on {rank.host}"
     sentence = words if words.startswith(f"{who} ") else f"{who}: {words}"
     if point and point.workload.script:  # a key of hpcddp's own loaders
@@ -71,14 +74,19 @@ def _kind_and_words(error: BaseException, rank: Rank, point: Point | None) -> tu
     if isinstance(error, HpcddpError):
         cause = error.__cause__
         return "disk" if isinstance(cause, OSError) and cause.errno in _DISK else "user", own_words(error)
-    memory = out_of_memory(error, point, rank.gpu)
-    if memory:
+    if found := _first(_CERTAIN, error):
+        return found
+    if memory := out_of_memory(error, point, rank.gpu):
         return "out_of_memory", memory
-    return next((found for rule in _RULES if (found := rule(error))), ("error", _at(error, _first_line(error))))
+    return _first(_RULES, error) or ("error", _at(error, _telling_line(error)))
 
 
-def _file(error: BaseException) -> tuple[str, str] | None:
-    if not isinstance(error, OSError) or error.errno is None or isinstance(error, ConnectionError | TimeoutError):
+def _first(rules: tuple[Rule, ...], error: BaseException) -> tuple[str, str] | None:
+    return next((found for rule in rules if (found := rule(error))), None)
+
+
+def _disk(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, OSError) or error.errno not in _DISK or str(error.filename).startswith("/dev/shm/"):
         return None
     what = f"`{error.filename}`" if error.filename else "a file"
     cause = os.strerror(error.errno)
@@ -86,7 +94,22 @@ def _file(error: BaseException) -> tuple[str, str] | None:
         return "disk", f"{what} cannot be written: {cause}. What was recorded before is kept; make room, and submit again"
     if error.errno == errno.EROFS:
         return "disk", f"{what} cannot be written: {cause}. Put the runs elsewhere with --runs"
-    return "disk" if error.errno in _DISK else "error", _at(error, f"{what}: {cause}")
+    return "disk", _at(error, f"{what}: {cause}")
+
+
+def _known(error: BaseException) -> tuple[str, str] | None:
+    found = cause_of([*own_words(error).splitlines(), _last_line(error)])
+    if found is None:
+        return None
+    words = _at(error, found.sentence) if isinstance(error, ImportError) else found.sentence
+    return "time_out" if found.next_step == AWAITED else "error", words
+
+
+def _file(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, OSError) or error.errno is None or isinstance(error, ConnectionError | TimeoutError):
+        return None
+    what = f"`{error.filename}`" if error.filename else "a file"
+    return "error", _at(error, f"{what}: {os.strerror(error.errno)}")
 
 
 def _loader(error: BaseException) -> tuple[str, str] | None:
@@ -101,7 +124,7 @@ def _loader(error: BaseException) -> tuple[str, str] | None:
 def _contact(error: BaseException) -> tuple[str, str] | None:
     if not isinstance(error, RuntimeError | ConnectionError | TimeoutError) or not CONTACT.search(str(error)):
         return None
-    words = _FROM_CPP.sub("", _first_line(error))
+    words = _FROM_CPP.sub("", _telling_line(error))
     if _TIMED_OUT.search(str(error)):
         return "time_out", f"waited for the other ranks until the time was over ({words})"
     return "contact", f"lost contact with another rank ({words})"
@@ -111,7 +134,7 @@ def _convolution(error: BaseException) -> tuple[str, str] | None:
     if not NO_CONVOLUTION.search(str(error)):
         return None
     needs = "bf16 needs compute capability 8.0 (an A100), take workload.precision fp16 or fp32 below that"
-    return "user", f"cuDNN knows no way to compute a convolution of this model on this GPU: {needs} ({_first_line(error)})"
+    return "user", f"cuDNN knows no way to compute a convolution of this model on this GPU: {needs} ({_telling_line(error)})"
 
 
 def _interrupted(error: BaseException) -> tuple[str, str] | None:
@@ -126,13 +149,23 @@ def _key(error: BaseException) -> tuple[str, str] | None:
 
 Rule = Callable[[BaseException], "tuple[str, str] | None"]
 
-_RULES: tuple[Rule, ...] = (_loader, _convolution, _contact, _file, _interrupted, _key)
+_CERTAIN: tuple[Rule, ...] = (_loader, _disk, _known)
+"""Whatever else the words of an error may say, such as that memory could not be allocated."""
+
+_RULES: tuple[Rule, ...] = (_convolution, _contact, _file, _interrupted, _key)
 
 
-def _first_line(error: BaseException) -> str:
-    """torch's messages go on with advice and C++ frames."""
+def _telling_line(error: BaseException) -> str:
+    """What NCCL says last, else the first line: torch's messages go on with advice and C++ frames."""
     words = own_words(error).strip()
+    if found := _LAST_ERROR.search(words):
+        return found[1].strip()
     return words.splitlines()[0].strip() if words else "an error without a message"
+
+
+def _last_line(error: BaseException) -> str:
+    """As it ends a traceback, with all of its message."""
+    return traceback.format_exception_only(type(error), error)[-1].strip()
 
 
 def _at(error: BaseException, words: str) -> str:

@@ -18,7 +18,7 @@ NO_CONVOLUTION = re.compile(r"unable to find an engine to execute|unable to find
 """cuDNN's words where no way to compute a convolution works: none is for this GPU and precision, or each found the memory full
 (pytorch issue 108645), which is no error then, but counted by torch's allocator."""
 
-_ON_GPU = re.compile(r"CUDA|CUBLAS|CUDNN|HIP|MIOPEN")
+_ON_GPU = re.compile(r"CUDA|Cuda failure|CUBLAS|CUDNN|HIP|MIOPEN")
 """torch for ROCm has the same sentences with HIP in place of CUDA."""
 
 _WANTED = (
@@ -27,6 +27,10 @@ _WANTED = (
 )
 
 _BYTES = {"byte": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+PLAUSIBLE = 0.5
+"""Of the memory that there is: fragments, and others' memory that comes and goes, never leave so much that cannot be had."""
 
 
 class Memory(NamedTuple):
@@ -52,7 +56,10 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
     more = f" and {_gib(wanted)} more asked for" if wanted else ""
-    return f"{memory.what} ran out: {_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
+    taken = f"{_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}"
+    if memory.need < PLAUSIBLE * memory.limit:
+        return f"memory could not be allocated, though only {taken}"
+    return f"{memory.what} ran out: {taken}{_advice(point, memory)}"
 
 
 def _found_memory_full(text: str, gpu: int) -> bool:

@@ -91,7 +91,7 @@ def _naming_root(folder: Path, root: Path) -> Iterator[None]:
     except HpcddpError as error:
         if str(folder) not in str(error):
             raise
-        raise type(error)(str(error).replace(str(folder), str(root))) from error
+        raise error.reworded(str(error).replace(str(folder), str(root))) from error
 
 
 def _wait_for_all(group: ProcessGroup, own: NodeCopy | None, begun_s: float) -> Staging | None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hpcddp.backends.slurm_commands import UnansweredError
 from hpcddp.cli import main
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
-from hpcddp.detect.live import NoAnswerError
 from tests.backends.fake_slurm import Say, stand_ins
 from tests.detect.recorded_versions import DENIED, VERSIONS, answers, recorded
 
@@ -122,7 +122,7 @@ def test_missing_commands(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read(found, tmp_path).node_types["a100"].gpus == 4
     for name in ("scontrol", "sinfo"):
         (tmp_path / "bin" / name).unlink()
-    with pytest.raises(NoAnswerError, match="no `scontrol` on this machine"):
+    with pytest.raises(UnansweredError, match="no `scontrol` on this machine"):
         detect_cluster(None)
 
 

@@ -71,7 +71,7 @@ def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() 
     lines = log("slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***", "failed to connect to gn09, retrying")
     stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_done=0)
     assert stuck.sentence == "its time limit of 20 min was over (TIMEOUT) before it made a step"
-    assert stuck.next_step.startswith("`hpcddp logs` shows what its ranks waited for")
+    assert stuck.next_step.startswith("find with `hpcddp logs` what its ranks waited for")
     assert "walltime" not in stuck.next_step
     assert stuck.line == "batch.err: failed to connect to gn09, retrying"
     for steps_done in (None, 3):
@@ -157,15 +157,15 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
     [
         ("died", "--set slurm.exclude=gn02"),
         ("silent", "--set slurm.exclude=gn02"),
-        ("late", "mend what takes it so long; if it is always on gn02: --set slurm.exclude=gn02"),
+        ("late", "fix what takes it so long; if gn02 fails every time: --set slurm.exclude=gn02"),
         ("hung", "look at the place it names"),
-        ("stuck", "have the network between these nodes looked at"),
+        ("stuck", "ask the site to check the network"),
         ("out_of_memory", "set workload.batch_per_gpu lower"),
         ("disk", "make room"),
         ("loader", "lower workload.loader_workers_per_rank"),
         ("contact", "what each rank said"),
         ("time_out", "what each rank said"),
-        ("user", "mend that"),
+        ("user", "fix that"),
         ("interrupted", "submit it again"),
         ("error", "where in the code"),
         ("a kind of the future", "where in the code"),
@@ -289,7 +289,7 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("Bus error (core dumped)", "its node's /dev/shm is full"),
         ("RuntimeError: The server socket has failed to listen: Address already in use", "a port it needs is taken on its node"),
         ("srun: error: Node failure on gn02", "gn02 failed"),
-        ("srun: error: gn02: tasks 0-1: Killed", "a process on gn02 ended without a word (tasks 0-1: Killed)"),
+        ("srun: error: gn02: tasks 0-1: Killed", "a process on gn02 died without an error message (tasks 0-1: Killed)"),
     ],
 )
 def test_without_a_record_the_logs_say_it(line: str, sentence: str) -> None:

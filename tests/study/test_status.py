@@ -81,7 +81,7 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
     logged(study)
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
-    assert "`hpcddp logs` shows what its ranks waited for" in str(first(study, out_of_time).next_step)
+    assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
 

@@ -37,9 +37,9 @@ PATIENCE_S = 240.0
 CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
 
 NO_GPU = (
-    ("is built without CUDA or ROCm: install the build the profile names", "mend `compute` of the cluster's profile")
+    ("is built without CUDA or ROCm: install the build the profile names", "fix `compute` of the cluster's profile")
     if torch.version.cuda is None
-    else ("finds no GPU (CUDA_VISIBLE_DEVICES ", "keep off it: --set slurm.exclude=gn0")
+    else ("finds no GPU (CUDA_VISIBLE_DEVICES ", "tell its administrators, and --set slurm.exclude=gn0")
 )
 """What is said and what is to be done: a twin's nodes have no GPU, and its torch is this one."""
 
@@ -150,14 +150,14 @@ def _name(point: Path) -> str:
         (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
         (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
         ("troubled:starved", ": 2 is the largest power of two", "set workload.batch_per_gpu to 2", "DefaultCPUAllocator"),
-        ("troubled:full", "cannot be written: No space left on device", "make room where the runs are", None),
+        ("troubled:full", "cannot be written: No space left on device", "make room there", None),
         ("troubled:readonly", "mounted read-only there", "where the compute nodes may write, with --runs", "end.json"),
         ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
-        ("troubled:late", "rank 1 on {1} kept the others waiting", "always on {1}: --set slurm.exclude={1}", "Timed out"),
+        ("troubled:late", "rank 1 on {1} kept the others waiting", "{1} fails every time: --set slurm.exclude={1}", "Timed out"),
         ("troubled:stopped", "rank 1 on {1} has not been heard of for", "--set slurm.exclude={1}", None),
         ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
         ("cuda", *NO_GPU, None),
-        ("troubled:killed", "ended without a word (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
+        ("troubled:killed", "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
         ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),

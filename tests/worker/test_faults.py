@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.study.next_steps import BY_SENTENCE
+from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
@@ -29,7 +31,6 @@ RANK = Rank(
         (errno.ENOMEM, "out_of_memory"),
         (errno.ENOENT, "error"),
         (errno.EACCES, "error"),
-        (errno.EMFILE, "error"),
     ],
 )
 def test_not_every_error_of_the_system_is_the_disks(number: int, kind: str) -> None:
@@ -79,3 +80,37 @@ def test_a_convolution_that_cudnn_cannot_compute(monkeypatch: pytest.MonkeyPatch
 def test_a_rank_is_named_once(words: str) -> None:
     """Also where the error names it."""
     assert fault_of(HpcddpError(words), RANK).sentence in ("rank 1 on gn02 finds no GPU", "rank 1 on gn02: finds no GPU")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["[Errno 12] Cannot allocate memory", "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."],
+)
+@pytest.mark.parametrize("free", [1, 500])
+def test_memory_that_was_there_did_not_run_out(monkeypatch: pytest.MonkeyPatch, words: str, free: int) -> None:
+    """Of a node with most of its memory free: the figures stand there, and no batch is named that would fit."""
+    monkeypatch.setattr(memory_fit, "_of_process", lambda wanted: None)
+    monkeypatch.setattr(memory_fit, "_of_node", lambda *_: memory_fit.Memory("memory of the node", (free + 2) << 30, 2 << 30))
+    sentence = fault_of(RuntimeError(words), RANK).sentence
+    part = "memory could not be allocated, though only 2.0 GiB of" if free == 500 else "memory of the node ran out: 2.0 GiB of"
+    assert part in sentence
+    assert any(pattern.search(sentence) for pattern, _ in BY_SENTENCE) == (free == 500)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (
+            "NCCL error in: x.cpp:1, unhandled system error\nncclSystemError: System call\nLast error:\nCall to recv failed",
+            "Call to",
+        ),
+        (
+            "NCCL error in: x.cpp:1, remote process exited\nLast error:\nException raised from f\nframe #0: x",
+            "NCCL error in: x.cpp:1",
+        ),
+        ("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.1.1]:3456", "Connection closed by peer"),
+    ],
+)
+def test_the_line_of_a_message_that_tells_is_quoted(words: str, part: str) -> None:
+    """NCCL's last error stands below what it says of itself."""
+    assert f"lost contact with another rank ({part}" in fault_of(RuntimeError(words), RANK).sentence

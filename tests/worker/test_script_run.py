@@ -176,7 +176,7 @@ def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[fork
         ),
         ("def step():\n    raise ValueError('no more')\n\nstep()\n", "rank 0 on node0: no more (in step, train.py line"),
         ("sys.exit(3)\n", "ended itself by exit(3)"),
-        ("import no_such_module\n", "No module named 'no_such_module' (in <module>, train.py line"),
+        ("import no_such_module\n", "has no module `no_such_module` (in <module>, train.py line"),
     ],
 )
 def test_scripts_that_do_not_do_their_part(tmp_path: Path, text: str, message: str) -> None:

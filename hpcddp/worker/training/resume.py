@@ -234,7 +234,7 @@ def history_of(start: Start, attempt: Path, steps: int) -> list[StepRange]:
 
 
 def stops_too_early(history: Sequence[StepRange]) -> bool:
-    """Whether the last FRUITLESS attempts made the one step each that comes before an attempt asks whether to stop."""
+    """Whether the last EARLY_STOPS attempts made the one step each that comes before an attempt asks whether to stop."""
     return len(history) >= EARLY_STOPS and all(each.steps <= 1 for each in history[-EARLY_STOPS:])
 
 

@@ -208,7 +208,7 @@ HISTORIES: Sequence[tuple[Mapping[str, Any], str]] = [
     (history(("7.0", 0, 11), ("9.0", 11, 5)), "the rows of attempt 9.0 are not those of steps 11 to 15"),
     (history(("7.0", 0, 11), ("9.0", 11, 2**60)), "the rows of attempt 9.0 are not those of steps 11 to"),
     (history(("7.0", 0, 0), ("9.0", 0, 4)), "below 1"),
-    ({"history": ["7.0"]}, "history[0] is '7.0', not an object"),
+    ({"history": ["7.0"]}, "history[0] is '7.0', not a mapping"),
 ]
 
 
