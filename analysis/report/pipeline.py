@@ -43,8 +43,10 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
-    found = replace(found, readings=with_co2(found.readings, how.co2_g_per_kwh))
-    failures, tables = found.failures, study_tables(found)
+    failures = found.failures
+    readings = failures.contain("CO2 of readings", lambda: with_co2(found.readings, how.co2_g_per_kwh), found.readings)
+    found = replace(found, readings=readings)
+    tables = study_tables(found)
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
         if named:

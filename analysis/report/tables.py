@@ -48,7 +48,8 @@ IN_BRACKETS = " ({})"
 def study_tables(found: Findings) -> dict[str, Table]:
     """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
     shown, apart = found.shown, found.shown_apart
-    effects = effect_tables(found.effects, found.sentences)
+    no_tables: dict[str, Callable[[], Table]] = {}
+    effects = found.failures.contain("tables of effects", lambda: effect_tables(found.effects, found.sentences), no_tables)
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
