@@ -11,7 +11,7 @@ from hpcddp.analysis.verdicts.settings import HOSTS, Set, phrase
 from hpcddp.analysis.verdicts.straggler import straggler_hosts
 from hpcddp.core.preflight_judgement import below_words
 from hpcddp.core.preflight_record import SlowReading
-from hpcddp.core.text import count
+from hpcddp.core.text import count, natural
 
 
 def slow_nodes(case: Case) -> Iterator[Verdict]:
@@ -21,7 +21,7 @@ def slow_nodes(case: Case) -> Iterator[Verdict]:
         for host in run.signals.hosts if run.signals else ():
             if host not in known and named_slow(case, run, host):
                 found.setdefault(host, []).append(run)
-    yield from (_verdict(case, host, runs) for host, runs in sorted(found.items()))
+    yield from (_verdict(case, host, runs) for host, runs in sorted(found.items(), key=lambda each: natural(each[0])))
 
 
 def named_slow(case: Case, run: Run, host: str) -> list[SlowReading]:

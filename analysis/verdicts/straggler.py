@@ -15,7 +15,7 @@ from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
 from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
-from hpcddp.core.text import count
+from hpcddp.core.text import count, natural
 
 OFTEN_LAST = 0.8
 COSTLY = 0.02
@@ -119,7 +119,7 @@ def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
 def slow_link(case: Case) -> Iterator[Verdict]:
     """A node to which gradients take longer than to the others, in runs whose exchange was split."""
     found = [(run, *link) for run in case.counting if (link := _late_host(run))]
-    for host in sorted({host for _, host, _, _ in found}):
+    for host in sorted({host for _, host, _, _ in found}, key=natural):
         mine = [(run, its_ns, others_ns) for run, name, its_ns, others_ns in found if name == host]
         run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
         cost = (its_ns - others_ns) / (run.step_ns or its_ns)

@@ -16,7 +16,7 @@ from hpcddp.core.attempt_records import AttemptEnd
 from hpcddp.core.damaged_record import replaced_words
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_key import RunKey, run_order
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
@@ -169,7 +169,7 @@ def _runs(study: Study, study_file: StudyRecord, events: Iterable[RunKey]) -> li
     """Those in study.json, submitted, or with a folder of records; none of a point that was dropped."""
     repeats = {point.label: study_file.repeat if point.repeat is None else point.repeat for point in study_file.points}
     planned = {RunKey(label, run) for label, repeat in repeats.items() for run in range(1, repeat + 1)}
-    return sorted(key for key in {*planned, *events, *study.begun()} if study.has_point(key.label))
+    return sorted((key for key in {*planned, *events, *study.begun()} if study.has_point(key.label)), key=run_order)
 
 
 def _done(study: Study, key: RunKey) -> RunState | None:
