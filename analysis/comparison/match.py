@@ -155,8 +155,9 @@ def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tupl
 
 def _apart(a: object, b: object) -> float:
     """How far two values are apart: 0 where they are equal, 1 where one of them is 0 or no number."""
-    numbers = isinstance(a, int | float) and isinstance(b, int | float) and a > 0 and b > 0
-    return 1 - min(a, b) / max(a, b) if numbers else 1.0  # type: ignore[type-var, operator]
+    if isinstance(a, int | float) and isinstance(b, int | float) and min(a, b) > 0:
+        return 1 - min(a, b) / max(a, b)
+    return 1.0
 
 
 def _differences(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> str:

@@ -17,7 +17,7 @@ from hpcddp.analysis.study.costs import with_training
 from hpcddp.analysis.study.data_benches import COLUMNS as BENCH_COLUMNS
 from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_notes, newest_benches
 from hpcddp.analysis.study.epochs import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
-from hpcddp.analysis.study.exchanges import BUCKET_COLUMNS, buckets_frame
+from hpcddp.analysis.study.exchanges import BUCKET_COLUMNS, STRAGGLER_COLUMNS, buckets_frame, stragglers_frame
 from hpcddp.analysis.study.fit_frame import LAW_COLUMNS, Fitted, fit_study, laws_frame
 from hpcddp.analysis.study.fit_words import implied, law_notes
 from hpcddp.analysis.study.frames import runs_frame
@@ -27,7 +27,6 @@ from hpcddp.analysis.study.outliers import OUTLIER_COLUMNS, outlier_notes, outli
 from hpcddp.analysis.study.readings import READING_COLUMNS, reading_notes, readings_frame
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.study.stragglers import STRAGGLER_COLUMNS, stragglers_frame
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
@@ -35,13 +34,13 @@ from hpcddp.analysis.verdicts.advice import decided
 from hpcddp.analysis.verdicts.best_setting import best_sentence
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
-from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.loader_notes import loader_notes
 from hpcddp.analysis.verdicts.loaders import LOADER_COLUMNS, loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
+    data_notes,
+    loader_notes,
     network_notes,
     notes,
     preflight_notes,
