@@ -29,9 +29,8 @@ from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
+from hpcddp.analysis.verdicts.accuracy import accuracy_sentences, target_sentences
 from hpcddp.analysis.verdicts.advice import decided
-from hpcddp.analysis.verdicts.best_setting import best_sentence
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
@@ -49,10 +48,9 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences, size_words
+from hpcddp.analysis.verdicts.sentence import best_sentence, nothing_counts, sentences, size_words
 from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
-from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.point import scaling_kind
