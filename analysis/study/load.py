@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import is_large
-from hpcddp.analysis.records.data_benches import read_data_benches
-from hpcddp.analysis.records.preflights import read_preflights
+from hpcddp.analysis.records.other_jobs import read_data_benches, read_preflights
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hpcddp.analysis.records.preflights import latest_on
+from hpcddp.analysis.records.other_jobs import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names

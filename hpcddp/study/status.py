@@ -23,10 +23,9 @@ from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_nod
 from hpcddp.study.logs import last_words
 from hpcddp.study.next_steps import AGAIN
 from hpcddp.study.outcome import read_end, recorded_end
-from hpcddp.study.progress import read_progress
+from hpcddp.study.progress import read_progress, time_limit_words
 from hpcddp.study.study_records import read_point, read_study_file
 from hpcddp.study.submission_log import SubmissionEvent, latest_events, user_name
-from hpcddp.study.time_limit import time_limit_words
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 
