@@ -21,6 +21,7 @@ from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
+from hpcddp.core.text import natural
 
 HOLD = "batch_per_gpu"
 """Points are matched by their own batch per GPU, whatever their study holds constant."""
@@ -86,7 +87,7 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
         counting = [of_key[key] for key in zip(members["label"], members["run"], strict=True)]
         found.append(
             MeasuredPoint(
-                label=" + ".join(sorted(set(timed["label"]))),
+                label=" + ".join(sorted(set(timed["label"]), key=natural)),
                 key=of_series
                 | {"env_id": members["env_id"].iloc[0], "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
                 environment=of_series["env_id"],
@@ -130,7 +131,7 @@ def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: St
     text = _text(group.key, loose)
     fitting = _by_key(others, loose).get(text, [])
     if fitting:
-        which = ", ".join(sorted(_found(each) for each in fitting))
+        which = ", ".join(sorted((_found(each) for each in fitting), key=natural))
         return Unmatched(
             group.label, f"more than one fits: {which}" if len(fitting) > 1 else f"not the only one that fits {which}"
         )
@@ -144,10 +145,19 @@ def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: St
     return Unmatched(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
 
 
-def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tuple[bool, int, float, str]:
-    """Another layout is farther than any other difference; of other layouts that of the nearest number of GPUs is nearest."""
-    times = math.prod(a.layout) / math.prod(b.layout)
-    return a.layout != b.layout, len(_differing(a.key, b.key, loose)), max(times, 1 / times), b.label
+def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tuple[Any, ...]:
+    """Another layout is farther than any other difference; of other layouts that of the nearest number of GPUs is nearest, of
+    equally many other values the nearest numbers."""
+    names = _differing(a.key, b.key, loose)
+    gpus = _apart(math.prod(a.layout), math.prod(b.layout))
+    return a.layout != b.layout, len(names), gpus, sum(_apart(a.key.get(name), b.key.get(name)) for name in names), _place(b)
+
+
+def _apart(a: object, b: object) -> float:
+    """How far two values are apart: 0 where they are equal, 1 where one of them is 0 or no number."""
+    if isinstance(a, int | float) and isinstance(b, int | float) and min(a, b) > 0:
+        return 1 - min(a, b) / max(a, b)
+    return 1.0
 
 
 def _differences(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> str:

@@ -10,7 +10,7 @@ from hpcddp.analysis.proposal.blocks import Block, Heading, Text, text_table
 from hpcddp.analysis.proposal.proposal import Proposal
 from hpcddp.analysis.report.table import UNKNOWN, Table
 from hpcddp.analysis.util.wording import accuracy_words, duration, points, quantity, times, unit
-from hpcddp.analysis.verdicts.to_accuracy import target_sentences
+from hpcddp.analysis.verdicts.accuracy import target_sentences
 
 
 def accuracy(found: Proposal) -> list[Block]:

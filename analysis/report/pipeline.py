@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.export_tables import latex_table
-from hpcddp.analysis.report.markdown import report_markdown
-from hpcddp.analysis.report.parquet import write_parquet
+from hpcddp.analysis.report.export_tables import latex_table, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance, provenance
+from hpcddp.analysis.report.remarks import Remark, remarks
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
-from hpcddp.analysis.report.write import write_tables, write_texts
+from hpcddp.analysis.report.write import write_parquet, write_tables, write_texts
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
+from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
@@ -43,8 +44,10 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
-    found = replace(found, readings=with_co2(found.readings, how.co2_g_per_kwh))
-    failures, tables = found.failures, study_tables(found)
+    failures = found.failures
+    readings = failures.contain("CO2 of readings", lambda: with_co2(found.readings, how.co2_g_per_kwh), found.readings)
+    found = replace(found, readings=readings)
+    tables = study_tables(found)
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
         if named:
@@ -155,3 +158,27 @@ class _Report:
         of_keys, not_drawn = failures.contain("figures of keys", lambda: effect_drawings(found.effects, style), nothing)
         first = of_keys if found.is_of_keys else {}
         return first | of_points | trainings | of_keys | of_runs, [*left_out, *fewer, *not_drawn, *more_left_out]
+
+
+def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
+    """`files` are relative to the report's folder."""
+    blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
+    blocks.append("\n".join(_remark(remark) for remark in remarks(found)))
+    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
+    blocks += ["## What was trained", "\n".join(facts)] if facts else []
+    for table in tables:
+        blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
+    pictures = [file for file in files if file.endswith(".png")]
+    blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
+    blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
+    blocks += ["## How this was measured", "\n".join(_term(name, values) for name, *values in METHOD)]
+    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
+
+
+def _remark(remark: Remark) -> str:
+    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
+    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
+
+
+def _term(name: str, values: Sequence[str]) -> str:
+    return f"- **{markdown_text(name)}**: {'; '.join(map(markdown_prose, values))}"

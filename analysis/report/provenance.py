@@ -15,7 +15,7 @@ from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
-from hpcddp.core.text import count
+from hpcddp.core.text import count, natural
 from hpcddp.core.transport_record import transport_words
 
 SHOWN_HOSTS = 32
@@ -78,7 +78,7 @@ def _attempt(run: Run, folder: Path) -> _Attempt:
 def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[str, list[str]]:
     """Every value once per run (of nodes, once per node)."""
     launches = [attempt.launch for attempt in attempts if attempt.launch]
-    hosts = sorted({host for launch in launches for host in launch.hosts})
+    hosts = sorted({host for launch in launches for host in launch.hosts}, key=natural)
     return {
         f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])]
         if hosts

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.report.accuracy_table import accuracy, losses, to_accuracy
-from hpcddp.analysis.report.binding_table import bindings
 from hpcddp.analysis.report.cells import (
     Spec,
     giga,
@@ -22,13 +21,11 @@ from hpcddp.analysis.report.cells import (
     unit_of,
     words_of,
 )
-from hpcddp.analysis.report.data_bench_table import data_benches
 from hpcddp.analysis.report.effect_tables import effect_tables
-from hpcddp.analysis.report.loader_table import loaders
-from hpcddp.analysis.report.preflight_table import preflight
-from hpcddp.analysis.report.profiled_table import profiled
+from hpcddp.analysis.report.exchange_tables import profiled, sharding
+from hpcddp.analysis.report.loader_tables import data_benches, loaders
+from hpcddp.analysis.report.node_tables import bindings, preflight
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
-from hpcddp.analysis.report.sharding_table import sharding
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
@@ -48,7 +45,8 @@ IN_BRACKETS = " ({})"
 def study_tables(found: Findings) -> dict[str, Table]:
     """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
     shown, apart = found.shown, found.shown_apart
-    effects = effect_tables(found.effects, found.sentences)
+    no_tables: dict[str, Callable[[], Table]] = {}
+    effects = found.failures.contain("tables of effects", lambda: effect_tables(found.effects, found.sentences), no_tables)
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),

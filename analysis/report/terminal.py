@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
 from hpcddp.analysis.report.effect_tables import plain_effects
@@ -24,7 +27,6 @@ from hpcddp.analysis.study.trained import facts_line
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.analysis.verdicts.sentence import nothing_counts
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
 from hpcddp.core.run_key import spans
@@ -48,32 +50,43 @@ WIDTHS = (WIDE, 80)
 
 def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
-    done = _of_state(found, "counts", "rejected")
+    done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
+    rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "verdicts": lambda: verdict_rows(found.verdicts),
+        "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
+        "limits": lambda: plain_rows(found.limits),
+        **({"data_benches": lambda: plain_rows(found.data_benches)} if len(found.data_benches) else {}),
+        "collectives": lambda: plain_rows(found.fits),
+        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in _of_series(found).items()},
+        "effects": lambda: plain_effects(found.effects),
+    }
+    none: list[dict[str, Any]] = []
     return {
         "schema": SCHEMA,
         "name": found.records.name,
         "scaling": found.kinds,
         "sentences": found.sentences,
         "trained": found.trained,
-        "verdicts": verdict_rows(found.verdicts),
         "runs": {"done": len(done), "pass": len(_of_state(found, "counts")), "expected": len(found.records.runs)},
         "rejected": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "rejected")],
         "missing": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "missing")],
-        "points": plain_rows(with_tokens(named(found.scaling, full_names(found.apart)).rename(columns=MEANS))),
-        "limits": plain_rows(found.limits),
-        **({"data_benches": plain_rows(found.data_benches)} if len(found.data_benches) else {}),
-        "loaders": plain_rows(named(found.loaders, full_names(found.apart))),
-        "collectives": plain_rows(found.fits),
-        "laws": plain_rows(named(found.laws, full_names(found.apart))),
+        **{name: found.failures.contain(f"{name} of report.json", make, none) for name, make in rows.items()},
         "implied": found.implied,
-        "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
-        "epochs": plain_rows(named(found.epochs, full_names(found.apart))),
-        "to_accuracy": plain_rows(named(found.targets, full_names(found.apart))),
         "notes": found.notes,
-        "readings": plain_rows(named(found.readings, full_names(found.apart))),
-        "effects": plain_effects(found.effects),
         "files": list(files),
         "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
+    }
+
+
+def _of_series(found: Findings) -> dict[str, pd.DataFrame]:
+    """Tables whose series are named in report.json."""
+    return {
+        "loaders": found.loaders,
+        "laws": found.laws,
+        "outliers": found.outliers,
+        "epochs": found.epochs,
+        "to_accuracy": found.targets,
+        "readings": found.readings,
     }
 
 
@@ -82,18 +95,29 @@ Block = list[str]
 
 
 def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> list[Block]:
-    """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for."""
+    """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for. One that raises is left out."""
+
+    def texts(lines: Callable[[int], list[str]]) -> Callable[[], list[Block]]:
+        return lambda: [[_lines(lines(width)) for width in WIDTHS]]
+
     head, sentences = _head(found)
-    blocks = [
-        [_lines([head, *_wrapped([facts_line(found.trained), *sentences], width, indent=0)]) for width in WIDTHS],
-        [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
-        [_lines(_states(found, folder, width)) for width in WIDTHS],
-        *_tables(found, tables),
-    ]
-    effects = [] if found.is_of_keys else [f"effect: {text}" for text in leading_sentences(found.effects)]
-    fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
-    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (effects, fits, notes)]
-    return [block for block in blocks if block[0]]
+    facts = found.failures.contain("what was trained", lambda: facts_line(found.trained), "")
+    parts = {
+        "sentences": texts(lambda width: [head, *_wrapped([facts, *sentences], width, indent=0)]),
+        "verdicts": texts(lambda width: verdict_lines(found.verdicts, width)),
+        "runs": texts(lambda width: _states(found, folder, width)),
+        "tables": lambda: _tables(found, tables),
+        "effects": texts(lambda width: _wrapped([] if found.is_of_keys else _effects(found), width)),
+        "fits": texts(lambda width: _wrapped([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], width)),
+        "notes": texts(lambda width: _wrapped([f"note: {note}" for note in found.notes], width)),
+    }
+    none: list[Block] = []
+    made = [found.failures.contain(f"{name} on the terminal", make, none) for name, make in parts.items()]
+    return [block for blocks in made for block in blocks if block[0]]
+
+
+def _effects(found: Findings) -> list[str]:
+    return [f"effect: {text}" for text in leading_sentences(found.effects)]
 
 
 def failure_blocks(failures: Failures) -> list[Block]:
@@ -110,7 +134,7 @@ def report_blocks(report: Path | None) -> list[Block]:
 
 def _head(found: Findings) -> tuple[str, list[str]]:
     """The first line, and the sentences below it: where no run counts, that is the first thing to know."""
-    if nothing_counts(found.records.runs):
+    if found.sentences and not any(run.state == "counts" for run in found.records.runs):
         return f"{found.records.name}: {found.sentences[0]}", found.sentences[1:]
     return ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])]), found.sentences
 
@@ -146,7 +170,12 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         )
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
-    forms = {name: terminal_forms(table) for name, table in shown.items()}
+    none: Block = []
+    made = {
+        name: found.failures.contain(f"the table of {name} on the terminal", partial(terminal_forms, table), none)
+        for name, table in shown.items()
+    }
+    shown, forms = {name: shown[name] for name in made if made[name]}, {name: made[name] for name in made if made[name]}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
     if "time to accuracy" in shown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,8 +18,10 @@ from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PE
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.util.output_files import write_text
+from hpcddp.analysis.util.library import library
+from hpcddp.analysis.util.output_files import write_file, write_text
 from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.core.text import escape_controls
 
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)
@@ -111,3 +114,44 @@ def _plain(value: Any) -> Any:
     if value is pd.NA or value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
+
+
+EXTRA = "parquet"
+
+
+def write_parquet(folder: Path, found: Findings, failures: Failures, *, wanted: bool) -> list[str]:
+    """Each table of the report; returns the names of those written. Where they are not `wanted`, those of an earlier analysis are
+    removed.
+    """
+    written = []
+    for name, make in report_frames(found).items():
+        file = folder / f"{name}.parquet"
+        if wanted and failures.contain(file.name, partial(_parquet_written, file, make), False):
+            written.append(file.name)
+        elif not wanted:
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+    return written
+
+
+def _parquet_written(file: Path, make: Make) -> bool:
+    table = make()
+    if table is None:
+        file.unlink(missing_ok=True)
+        return False
+    write_file(file, parquet_bytes(table))
+    return True
+
+
+def parquet_bytes(table: pd.DataFrame) -> bytes:
+    """Numbers as they are, and text without what a terminal would act on; unknown is null."""
+    arrow, parquet = library("pyarrow", EXTRA), library("pyarrow.parquet", EXTRA)
+    texts = {name: column for name, column in table.items() if pd.api.types.is_string_dtype(column.dtype)}
+    text = {str(name): column.map(_shown).astype(column.dtype) for name, column in texts.items()}
+    buffer = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pandas(table.assign(**text), preserve_index=False), buffer)
+    return buffer.getvalue()
+
+
+def _shown(value: object) -> object:
+    return escape_controls(value) if isinstance(value, str) else value

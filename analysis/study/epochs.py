@@ -117,11 +117,6 @@ class _Reached:
         return [Fraction(end.train_ns, 10**9) for end in self.there]
 
 
-def no_targets() -> pd.DataFrame:
-    """A table without rows."""
-    return pd.DataFrame([], columns=list(TARGET_COLUMNS)).astype(TARGET_COLUMNS)
-
-
 def targets_frame(records: StudyRecords, runs: pd.DataFrame, scaling: pd.DataFrame) -> pd.DataFrame:
     """TARGET_COLUMNS of every size of every series that trained epochs; `scaling`: the shown rows of scaling_frame."""
     rows = [row for _, series in scaling.groupby("series", sort=False) for row in _of_series(records, runs, series)]

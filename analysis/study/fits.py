@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hpcddp.analysis.runs.intervals import interval_rank
 from hpcddp.analysis.study.effects import SEED, resampled
-from hpcddp.analysis.study.fit_laws import AMDAHL, GUSTAFSON, USL, Floats, Law
 from hpcddp.core.batch_means import CONFIDENCE
+
+Floats = NDArray[np.float64]
+
+
+def usl_peak(contention: float, crosstalk: float) -> float:
+    """sqrt((1 - sigma) / kappa): the n of the highest throughput, 1 at least; infinite without crosstalk (Gunther 2007)."""
+    return max(1.0, math.sqrt((1 - contention) / crosstalk)) if crosstalk > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law as a linear model; `formula` is the form that readers know."""
+
+    name: str
+    formula: str
+    terms: Callable[[Floats], Floats]
+    """Numbers of units (points) -> the terms' values (points, terms)."""
+    of_throughput: bool
+    """The terms add up to the throughput per unit; otherwise to the units' time per sample, its inverse."""
+    parameters: Callable[[Floats], Mapping[str, Floats]]
+    """Coefficients (..., terms) -> each parameter (...)."""
+
+
+def columns(*terms: Floats | float) -> Floats:
+    """(points, terms)"""
+    return np.stack(np.broadcast_arrays(*terms), axis=-1).astype(np.float64)
+
+
+def _share(coefficients: Floats, index: int) -> Floats:
+    """Of what one unit takes: the crosstalk of one unit is none."""
+    share: Floats = coefficients[..., index] / (coefficients[..., 0] + coefficients[..., 1])
+    return share
+
+
+def _serial(coefficients: Floats) -> Mapping[str, Floats]:
+    return {"serial_share": _share(coefficients, 1)}
+
+
+def _usl(coefficients: Floats) -> Mapping[str, Floats]:
+    contention, crosstalk = _share(coefficients, 1), _share(coefficients, 2)
+    peak = np.array([usl_peak(*pair) for pair in zip(contention.flat, crosstalk.flat, strict=True)]).reshape(contention.shape)
+    return {"contention": contention, "crosstalk": crosstalk, "peak": peak}
+
+
+AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, _serial)
+"""Time per sample and unit: (1 - s) + s n; s is the share of one unit's time that no other unit can take over (Amdahl 1967)."""
+
+GUSTAFSON = Law("gustafson", "s + (1 - s) n", lambda n: columns(1.0, 1 / n), True, _serial)
+"""Throughput per unit: (1 - s) + s / n; for work that grows with n, each further unit adds 1 - s of the first one's throughput
+(Gustafson 1988).
+"""
+
+USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(1.0, n, n * (n - 1)), False, _usl)
+"""Time per sample and unit: 1 + sigma (n - 1) + kappa n (n - 1), the Universal Scalability Law (Gunther 2007, "Guerrilla
+Capacity Planning"). Contention sigma is waiting for what is shared (kappa = 0: Amdahl's law), crosstalk kappa what each pair of
+units costs.
+"""
+
 
 Rates = Mapping[int, Sequence[Fraction]]
 """Units -> samples per second of each run."""

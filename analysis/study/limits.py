@@ -27,8 +27,12 @@ def limits_frame(scaling: pd.DataFrame, apart: Apart) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(LIMITS_COLUMNS)).astype(LIMITS_COLUMNS)
 
 
-def rates_by_input(scaling: pd.DataFrame) -> dict[tuple[str, int, int], dict[str, float]]:
-    """(series as `whatever_input` has it, nodes, GPUs per node) -> samples per second by `measure.input`."""
+Rates = dict[tuple[str, int, int], dict[str, float]]
+"""(Series as `whatever_input` has it, nodes, GPUs per node) -> samples per second by `measure.input`."""
+
+
+def rates_by_input(scaling: pd.DataFrame) -> Rates:
+    """Of all layouts."""
     return {key: _rates(points) for key, points in _alike(scaling)}
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import is_large
-from hpcddp.analysis.records.data_benches import read_data_benches
-from hpcddp.analysis.records.preflights import read_preflights
+from hpcddp.analysis.records.other_jobs import read_data_benches, read_preflights
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -32,7 +31,7 @@ from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_key import RunKey, run_ranges
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import LARGEST_INT
-from hpcddp.core.text import count, escape_controls, one_line
+from hpcddp.core.text import count, escape_controls, natural, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and warnings about its records that do not stop it from counting."""
@@ -73,11 +72,12 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
     study_file = read_study_file(study)
     warnings: list[str] = []
-    labels = sorted(folder.name for folder in study.folder.iterdir() if is_there(study.point_file(folder.name)))
+    folders = study.folder.iterdir()
+    labels = sorted((folder.name for folder in folders if is_there(study.point_file(folder.name))), key=natural)
     points = {label: _read_point(study, label, warnings) for label in labels}
     numbers = {
         label: sorted({*range(1, study_file.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
-        for label in sorted({*study_file.repeats, *points})
+        for label in sorted({*study_file.repeats, *points}, key=natural)
     }
     keys = [RunKey(label, run) for label in numbers for run in numbers[label]]
     attempted, large = _load_runs(study, Cache(study, keep_in), keys, points, meanwhile)
@@ -87,7 +87,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
     preflights, data_benches = read_preflights(study, warnings), read_data_benches(study, warnings)
     gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
-    planned = [point for label, point in sorted(points.items()) if point is not None and label not in gone]
+    planned = [point for label, point in points.items() if point is not None and label not in gone]
     return StudyRecords(
         name=study_file.name,
         hold=study_file.hold,

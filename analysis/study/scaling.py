@@ -19,6 +19,7 @@ from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TY
 from hpcddp.analysis.study.series import order, same_workload
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
+from hpcddp.core.text import natural
 
 PER_POINT = ("series", "nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch")
 ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")
@@ -181,7 +182,7 @@ def _bandwidths(step_bytes: float | None, found: Mapping[str, float | None], ran
 
 
 def _labels(runs: pd.DataFrame) -> str:
-    return " + ".join(sorted(set(runs["label"])))
+    return " + ".join(sorted(set(runs["label"]), key=natural))
 
 
 def _step_s(runs: pd.DataFrame) -> float:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.core.point import Point, to_json
+from hpcddp.core.text import natural
 
 IN_SCRIPT: Mapping[str, str] = {
     "workload.batch_per_gpu": "`samples_per_step={}`, by batches of that size",
@@ -71,7 +72,7 @@ def _shared(advice: Sequence[Advice]) -> dict[str, object]:
     given = [pair for each in advice for piece in phrase(each) if isinstance(piece, Set) for pair in piece.values.items()]
     found: dict[str, object] = {key: max(int(str(n)) for k, n in given if k == key) for key, _ in given if key in LARGEST}
     hosts = {host for key, value in given if key == HOSTS for host in str(value).split(",")}
-    return {**found, HOSTS: ",".join(sorted(hosts))}
+    return {**found, HOSTS: ",".join(sorted(hosts, key=natural))}
 
 
 def _with(piece: str | Set, shared: Mapping[str, object]) -> str | Set:

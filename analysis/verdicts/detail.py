@@ -14,9 +14,9 @@ import pandas as pd
 
 from hpcddp.analysis.runs.distribution import Bins, pooled
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.comm_bench import fabric_limit, size_words
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Case, Verdict
-from hpcddp.analysis.verdicts.trained_bandwidth import TRAINED_COLUMNS, trained_frame
 
 MOST_RUNS = 2
 LEAST_PERCENT = 1.0
@@ -57,7 +57,7 @@ class DetailTables:
     parts: pd.DataFrame
     travels: pd.DataFrame
     trained: pd.DataFrame
-    """See trained_bandwidth.py."""
+    """TRAINED_COLUMNS: what gradients reached of the network while training."""
 
 
 def detail_tables(case: Case, verdicts: Sequence[Verdict]) -> DetailTables:
@@ -162,3 +162,37 @@ def _travels(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
     for bucket in run.timeline.buckets:
         times = (bucket.first_ready_ns, bucket.last_ready_ns, bucket.done_ns)
         yield panel, bucket.index, bucket.size_bytes, *(ns / 1e9 for ns in times)
+
+
+TRAINED_COLUMNS = {
+    **{"layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpu": "string", "kind": "string", "bytes": "Int64"},
+    **{"busbw_bytes_per_s": "Float64", "limit_bytes_per_s": "Float64"},
+}
+"""`kind`: bucket, each by itself (NCCL); or together, a step's at their mean size (gloo, which has two under way at once)."""
+
+
+def trained_frame(case: Case) -> pd.DataFrame:
+    """Rows of points with the communication hook and several ranks; TRAINED_COLUMNS."""
+    rows = [row for _, point in case.points.iterrows() for row in _of_point(case, point)]
+    return pd.DataFrame(rows, columns=list(TRAINED_COLUMNS)).astype(TRAINED_COLUMNS)
+
+
+def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
+    if pd.isna(point["busbw_bytes_per_s"]) or point["ranks"] < 2:
+        return
+    runs = case.runs_of(point)
+    hooked = {run.key for run in runs if run.exchange is not None}
+    mine = case.buckets[[pair in hooked for pair in zip(case.buckets["label"], case.buckets["run"], strict=True)]]
+    who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
+    who["layout"] = size_words(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
+    who["limit_bytes_per_s"] = fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
+    by_size = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
+    yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in by_size.items())
+    if by_size.empty and len(mine):
+        number = len(mine) / len(hooked)
+        yield {
+            **who,
+            "kind": "together",
+            "bytes": round(float(point["step_bytes"]) / number),
+            "busbw_bytes_per_s": point["busbw_bytes_per_s"],
+        }

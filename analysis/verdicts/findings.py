@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import pandas as pd
 
 from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.axis_judgement import judged_axes
 from hpcddp.analysis.study.axis_words import leading_sentences
-from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
+from hpcddp.analysis.study.comm_bench import COMM_COLUMNS, FIT_COLUMNS, comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
+from hpcddp.analysis.study.data_benches import COLUMNS as BENCH_COLUMNS
 from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_notes, newest_benches
-from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
-from hpcddp.analysis.study.exchanges import buckets_frame
-from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
+from hpcddp.analysis.study.epochs import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
+from hpcddp.analysis.study.exchanges import BUCKET_COLUMNS, STRAGGLER_COLUMNS, buckets_frame, stragglers_frame
+from hpcddp.analysis.study.fit_frame import LAW_COLUMNS, Fitted, fit_study, laws_frame
 from hpcddp.analysis.study.fit_words import implied, law_notes
 from hpcddp.analysis.study.frames import runs_frame
-from hpcddp.analysis.study.limits import limits_frame, rates_by_input
+from hpcddp.analysis.study.limits import LIMITS_COLUMNS, Rates, limits_frame, rates_by_input
 from hpcddp.analysis.study.load import StudyRecords
-from hpcddp.analysis.study.outliers import outlier_notes, outliers_frame
-from hpcddp.analysis.study.readings import reading_notes, readings_frame
+from hpcddp.analysis.study.outliers import OUTLIER_COLUMNS, outlier_notes, outliers_frame
+from hpcddp.analysis.study.readings import READING_COLUMNS, reading_notes, readings_frame
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
+from hpcddp.analysis.verdicts.accuracy import accuracy_sentences, target_sentences
 from hpcddp.analysis.verdicts.advice import decided
-from hpcddp.analysis.verdicts.best_setting import best_sentence
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
-from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.loader_notes import loader_notes
-from hpcddp.analysis.verdicts.loaders import loaders_frame
+from hpcddp.analysis.verdicts.loaders import LOADER_COLUMNS, loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
+    data_notes,
+    loader_notes,
     network_notes,
     notes,
     preflight_notes,
@@ -48,11 +48,11 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences, size_words
+from hpcddp.analysis.verdicts.sentence import best_sentence, nothing_counts, sentences, size_words
 from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
-from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
+from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.point import scaling_kind
 
 
@@ -104,58 +104,76 @@ class Findings:
     """Parts that raised an error, and so are missing above."""
 
 
+def no_rows(columns: Mapping[str, str]) -> pd.DataFrame:
+    """What stands in for a table that could not be made; `columns`: column -> type."""
+    return pd.DataFrame(columns=list(columns)).astype(columns)
+
+
 def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
-    """All findings about a study; `train_epochs` is the number of epochs of a complete training."""
+    """All findings about a study; `train_epochs` is the number of epochs of a complete training.
+
+    Errors in the tables of runs and of scaling, and in what tells series apart, are raised: nothing holds without these. Any
+    other error costs the table, the notes or the sentences in which it is raised.
+    """
+    failures = Failures(records.failures)
+
+    def table(of: str, columns: Mapping[str, str], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        return failures.contain(of, make, no_rows(columns))
+
     runs = runs_frame(records)
-    scaling = with_training(scaling_frame(runs, records.points, records.hold), train_epochs)
+    table_of_points = scaling_frame(runs, records.points, records.hold)
+    scaling = failures.contain("costs of a training", lambda: with_training(table_of_points, train_epochs), table_of_points)
     apart = differing(scaling["series"].unique())
     full = scaling[scaling["input"] == "full"]
     shown = full if len(full) else scaling
     shown_apart = differing(shown["series"].unique())
-    names = full_names(shown_apart)
-    stragglers = stragglers_frame(records.runs)
-    buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
-    failures, loading = Failures(records.failures), scaling[scaling["input"] == "io"]
-    benches = newest_benches(records.data_benches)
+    names, loading = full_names(shown_apart), scaling[scaling["input"] == "io"]
+    stragglers = table("stragglers", STRAGGLER_COLUMNS, lambda: stragglers_frame(records.runs))
+    buckets = table("buckets", BUCKET_COLUMNS, lambda: buckets_frame(records.runs))
+    fits = table("fits of collectives", FIT_COLUMNS, lambda: fits_frame(records.runs))
+    benches = failures.contain("benchmarks of data", lambda: newest_benches(records.data_benches), list[DataBenchRecord]())
     effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
-    case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
+    no_rates: Rates = {}
+    rates = failures.contain("rates by input", lambda: rates_by_input(scaling), no_rates)
+    case = Case(records, runs, shown, names, rates, stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     holding = [each for each in fitted if each.fit.holds]
-    outliers = outliers_frame(runs)
-    targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
-    readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
-    undecided = [
-        *_all_notes(records, runs, shown, outliers, readings),
-        *law_notes(fitted),
-        *data_bench_notes(benches, scaling, case.runs_of),
-    ]
-    judged, noted = decided(verdicts(case, failures), undecided, records.points)
+    outliers = table("outliers", OUTLIER_COLUMNS, lambda: outliers_frame(runs))
+    targets = table("time to accuracy", TARGET_COLUMNS, lambda: targets_frame(records, runs, shown))
+    readings = table("readings", READING_COLUMNS, lambda: readings_frame(shown, runs))
+    of_tables: dict[str, Callable[[], Iterable[Advice]]] = {
+        "notes on outliers": lambda: outlier_notes(outliers),
+        "notes on collectives": lambda: comm_notes(records.runs),
+        "notes on readings": lambda: reading_notes(readings),
+        "notes on laws": lambda: law_notes(fitted),
+        "notes on benchmarks of data": lambda: data_bench_notes(benches, scaling, case.runs_of),
+    }
+    undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]
+    found = verdicts(case, failures)
+    bare = found, [note for note in undecided if isinstance(note, str)]
+    judged, noted = failures.contain("advice", lambda: decided(found, undecided, records.points), bare)
+    shown_holding = [each for each in holding if each.series in names]
     return Findings(
         records=records,
-        kinds=_kinds(case),
+        kinds=failures.contain("the kind of study", lambda: _kinds(case), list[str]()),
         runs=runs,
         scaling=scaling,
-        limits=limits_frame(scaling, apart),
-        loaders=failures.contain("loaders", lambda: loaders_frame(case, scaling), loaders_frame(case, scaling[:0])),
-        data_benches=failures.contain(
-            "benchmarks of data",
-            partial(data_bench_frame, benches, scaling, case.runs_of),
-            data_bench_frame([], scaling[:0], case.runs_of),
-        ),
+        limits=table("limits", LIMITS_COLUMNS, lambda: limits_frame(scaling, apart)),
+        loaders=table("loaders", LOADER_COLUMNS, lambda: loaders_frame(case, scaling)),
+        data_benches=table("benchmarks of data", BENCH_COLUMNS, lambda: data_bench_frame(benches, scaling, case.runs_of)),
         stragglers=stragglers,
         buckets=buckets,
-        collectives=comm_frame(records.runs),
+        collectives=table("collectives", COMM_COLUMNS, lambda: comm_frame(records.runs)),
         fits=fits,
-        laws=laws_frame(holding),
-        implied=implied([each for each in holding if each.series in names], names),
+        laws=table("the table of laws", LAW_COLUMNS, lambda: laws_frame(holding)),
+        implied=failures.contain("what laws imply", lambda: implied(shown_holding, names), list[str]()),
         outliers=outliers,
-        epochs=epochs_frame(records, runs),
+        epochs=table("epochs", EPOCHS_COLUMNS, lambda: epochs_frame(records, runs)),
         targets=targets,
         apart=apart,
         shown=shown,
         shown_apart=shown_apart,
-        sentences=nothing_counts(records.runs)
-        or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged, targets), list[str]()),
+        sentences=_all_of(failures, _sentences(case, shown_apart, judged, targets)),
         trained=failures.contain("what was trained", lambda: trained(records.runs), dict[str, list[str]]()),
         verdicts=judged,
         readings=readings,
@@ -167,28 +185,31 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     )
 
 
-def _all_notes(
-    records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame, outliers: pd.DataFrame, readings: pd.DataFrame
-) -> list[Advice]:
-    return [
-        *records.warnings,
-        *data_notes(records.runs),
-        *damaged_notes(records.runs),
-        *loader_notes(records.runs),
-        *notes(shown),
-        *clock_notes(runs),
-        *window_notes(records.runs),
-        *warmup_notes(records.runs),
-        *start_notes(records.runs),
-        *staging_notes(records.runs),
-        *preflight_notes(records.preflights),
-        *network_notes(records.runs),
-        *check_notes(runs),
-        *restart_notes(records.runs),
-        *outlier_notes(outliers),
-        *comm_notes(records.runs),
-        *reading_notes(readings),
-    ]
+Said = TypeVar("Said")
+
+
+def _all_of(failures: Failures, parts: Mapping[str, Callable[[], Iterable[Said]]]) -> list[Said]:
+    """What the parts say, one after the other; one that raises says nothing."""
+    none: list[Said] = []
+    return [each for of, say in parts.items() for each in failures.contain(of, lambda say=say: list(say()), none)]  # type: ignore[misc]
+
+
+def _notes_of_runs(records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame) -> dict[str, Callable[[], Iterable[Advice]]]:
+    return {
+        "notes on data": lambda: data_notes(records.runs),
+        "notes on damaged data": lambda: damaged_notes(records.runs),
+        "notes on loaders": lambda: loader_notes(records.runs),
+        "notes on scaling": lambda: notes(shown),
+        "notes on clocks": lambda: clock_notes(runs),
+        "notes on windows": lambda: window_notes(records.runs),
+        "notes on warm-up": lambda: warmup_notes(records.runs),
+        "notes on starts": lambda: start_notes(records.runs),
+        "notes on staging": lambda: staging_notes(records.runs),
+        "notes on preflight": lambda: preflight_notes(records.preflights),
+        "notes on networks": lambda: network_notes(records.runs),
+        "notes on checks": lambda: check_notes(runs),
+        "notes on restarts": lambda: restart_notes(records.runs),
+    }
 
 
 def _kinds(case: Case) -> list[str]:
@@ -198,11 +219,19 @@ def _kinds(case: Case) -> list[str]:
     return [scaling_kind(case.records.hold, work) for work in sorted({point.work for point in case.records.points} - {"comm"})]
 
 
-def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame) -> list[str]:
+def _sentences(
+    case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame
+) -> dict[str, Callable[[], Iterable[str]]]:
     def against(rows: Sequence[PointRow]) -> list[str]:
         return doubts(judged, [run for row in rows for run in case.runs_of(row)])
 
-    best = best_sentence(case, against) if case.is_of_keys else ""
-    found = [best] if best else sentences(case.points, apart, partial(cause, case), against)
-    found += leading_sentences(case.effects) if case.is_of_keys else []
-    return [*found, *accuracy_sentences(case), *target_sentences(targets, case.points, full_names(apart))]
+    def first() -> list[str]:
+        best = best_sentence(case, against) if case.is_of_keys else ""
+        found = [best] if best else sentences(case.points, apart, partial(cause, case), against)
+        return found + (leading_sentences(case.effects) if case.is_of_keys else [])
+
+    return {
+        "the sentences": lambda: nothing_counts(case.records.runs) or first(),
+        "the sentences on accuracy": lambda: accuracy_sentences(case),
+        "the sentences on time to accuracy": lambda: target_sentences(targets, case.points, full_names(apart)),
+    }

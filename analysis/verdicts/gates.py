@@ -9,7 +9,7 @@ from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
 from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
-from hpcddp.core.text import count
+from hpcddp.core.text import count, natural
 
 UNSYNCHRONISED = {
     "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
@@ -70,7 +70,7 @@ def clock_throttling(case: Case) -> Iterator[Verdict]:
     hosts = {
         host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in re.findall(r"[\w.-]+", evidence)
     }
-    leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts))})) if hosts else ""
+    leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts, key=natural))})) if hosts else ""
     advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
     yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)
 

@@ -10,7 +10,8 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
+from hpcddp.analysis.verdicts.settings import WORKERS, Advice, Set, phrase
+from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.repetitions import FEWEST
@@ -196,3 +197,75 @@ def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
 def preflight_notes(records: Sequence[PreflightRecord]) -> list[str]:
     """What the newest one found, in a line."""
     return [f"preflight of job {records[-1].job}: {preflight_words(records[-1])}"] if records else []
+
+
+def data_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """One note for each stand-in, and for each data set with other files: rates are of images of that shape."""
+    counting = [run for run in runs if run.state == "counts" and run.point and run.trains]
+    for stand_in, meant in (("digits", "CIFAR-10"), ("bigmnist", "MNIST")):
+        found = [run for run in counting if stand_in == _stand_in(run)]
+        if found:
+            total = DIGITS.train_samples + DIGITS.eval_samples
+            yield (
+                f"{count(len(found), 'run')} trained on scikit-learn's {total:,} handwritten digits in the shape of {meant}'s "
+                f"images, not on {meant}: rates are those of images of that shape, accuracies those of digits"
+            )
+    for name in sorted({run.point.workload.data.name for run in counting if run.point and run.unofficial}):
+        found = [run for run in counting if run.unofficial and run.point and run.point.workload.data.name == name]
+        files = sorted({file for run in found for file in run.unofficial})
+        more = f" and {len(files) - 1} more" if files[1:] else ""
+        yield (
+            f"{count(len(found), 'run')} trained on files of {name} that are not its publisher's, by size or checksum ({files[0]}"
+            f"{more}): rates are those of images of that shape, accuracies those of other data"
+        )
+
+
+def _stand_in(run: Run) -> str | None:
+    """`digits`, or `bigmnist` where it is made of as many digits as scikit-learn has; None for any other data."""
+    assert run.point
+    data = run.point.workload.data
+    if data.name == "bigmnist" and run.epoch_samples == data.copies * len(data.variants) * DIGITS.train_samples:
+        return "bigmnist"
+    return "digits" if data.name == "digits" else None
+
+
+def loader_notes(runs: Sequence[Run]) -> Iterator[Advice]:
+    """A note of each kind, of the run that has most of it."""
+    counting = [run for run in runs if run.state == "counts" and run.trains and run.loader]
+    crowded = [(run, cpus) for run in counting if (cpus := _cpus_of_rank(run)) is not None and _workers(run) > cpus]
+    if crowded:
+        run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
+        fewer, why = _fewer(run, cpus)
+        yield phrase(
+            f"a rank of {run.name}{_more(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
+            f"{count(cpus, 'CPU')}, which reading and training share: ",
+            Set({WORKERS: fewer}),
+            why,
+        )
+    cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
+    if cut and cut[0].loader:
+        yield f"{cut[0].name}{_more(len(cut), ' and {}')}: {cut[0].loader.prefetch_cut}"
+
+
+def _workers(run: Run) -> int:
+    return run.loader.workers if run.loader else 0
+
+
+def _fewer(run: Run, cpus: int) -> tuple[int | str, str]:
+    """A setting, and what it does: `auto` where a sweep knows a rank's cores and that makes fewer; else their number less one."""
+    planned = run.point.layout.physical_cores_per_rank if run.point else None
+    threads = run.signals.processors.threads if run.signals and run.signals.processors else 1
+    if planned and planned * threads <= cpus:
+        return "auto", " takes as many as it has cores for"
+    return max(1, cpus // threads - 1), ""
+
+
+def _cpus_of_rank(run: Run) -> int | None:
+    """Logical CPUs that each rank may run on, as Slurm counts them; None where that is not known."""
+    found = run.signals.processors if run.signals else None
+    return None if found is None or found.of_rank is None else max(1, round(found.of_rank * found.threads))
+
+
+def _more(runs: int, words: str) -> str:
+    """Than the one that is named, in these words; empty where it is the only one."""
+    return words.format(count(runs - 1, "more run")) if runs > 1 else ""

@@ -1,21 +1,24 @@
-"""Straggler: a host, or on one node a rank, that the others wait for."""
+"""Straggler: a host, or on one node a rank, that the others wait for; a slow link; nodes that preflight had named before."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from hpcddp.analysis.records.other_jobs import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
 from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
-from hpcddp.core.text import count
+from hpcddp.core.preflight_judgement import below_words
+from hpcddp.core.preflight_record import SlowReading
+from hpcddp.core.text import count, natural
 
 OFTEN_LAST = 0.8
 COSTLY = 0.02
@@ -119,7 +122,7 @@ def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
 def slow_link(case: Case) -> Iterator[Verdict]:
     """A node to which gradients take longer than to the others, in runs whose exchange was split."""
     found = [(run, *link) for run in case.counting if (link := _late_host(run))]
-    for host in sorted({host for _, host, _, _ in found}):
+    for host in sorted({host for _, host, _, _ in found}, key=natural):
         mine = [(run, its_ns, others_ns) for run, name, its_ns, others_ns in found if name == host]
         run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
         cost = (its_ns - others_ns) / (run.step_ns or its_ns)
@@ -219,3 +222,40 @@ def _straggler_advice(worst: Straggler) -> Advice:
         shown = "stragglers.csv" if worst.last else "the figure of ranks"
         return phrase(f"show the site {shown}, and ", leave_out, f"; then {AGAIN}")
     return "compare that rank's GPU and cores with the others' (clocks, temperature, NUMA node, other processes)"
+
+
+def slow_nodes(case: Case) -> Iterator[Verdict]:
+    """A verdict for each such node. One that the steps themselves show to be slow is a straggler, and that is said already."""
+    known, found = straggler_hosts(case), dict[str, list[Run]]()
+    for run in case.counting:
+        for host in run.signals.hosts if run.signals else ():
+            if host not in known and named_slow(case, run, host):
+                found.setdefault(host, []).append(run)
+    yield from (_verdict(case, host, runs) for host, runs in sorted(found.items(), key=lambda each: natural(each[0])))
+
+
+def named_slow(case: Case, run: Run, host: str) -> list[SlowReading]:
+    """In what preflight had found the host slow when the run began."""
+    began = run.signals.began_unix_ns if run.signals else None
+    record = latest_on(host, case.records.preflights, began)
+    return [slow for slow in record.slow if slow.host == host] if record else []
+
+
+def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
+    slow = named_slow(case, runs[0], host)
+    by_slurm = any(run.signals and run.signals.slurm for run in runs)
+    leave_out = (
+        phrase("leave it out, ", Set({HOSTS: host}), ", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
+        if by_slurm
+        else f"leave {host} out"
+    )
+    return Verdict(
+        where=f"on {host}",
+        evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "
+        f"{count(len(runs), 'run')} that {'counts' if len(runs) == 1 else 'count'} ran there ({runs[0].name}"
+        f"{' and others' if len(runs) > 1 else ''})",
+        todo=phrase(leave_out, f"; then {AGAIN}"),
+        numbers={"below": slow[0].below, "runs": len(runs)},
+        runs=run_names(runs),
+        weight=LIMITED,
+    )

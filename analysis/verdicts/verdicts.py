@@ -11,11 +11,10 @@
     computation.py    slower computation
     stalls.py         stalls
     comm.py           latency-bound, communication-bound
-    straggler.py      straggler, slow link
+    straggler.py      straggler, slow link, slow node (by preflight)
     uneven.py         uneven ranks
     slow_ranks.py     who is slow, for these two
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
-    slow_nodes.py     slow node, by preflight
 
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
@@ -49,10 +48,9 @@ from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.damaged import damaged_data
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
-from hpcddp.analysis.verdicts.slow_nodes import slow_nodes
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
-from hpcddp.analysis.verdicts.straggler import link_share, slow_link, straggler, waited_share
+from hpcddp.analysis.verdicts.straggler import link_share, slow_link, slow_nodes, straggler, waited_share
 from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 

@@ -1,7 +1,7 @@
 """Who may change what jobs run as this user: the user, root, and members of the settings' `trusted_groups`; nobody else.
 
 Checked of a study's own folders (`.code`, `.jobs`, the lock) whenever something changes a study, of a snapshot's content at
-each submission (snapshot_check.py), and of the folders again where a job starts (bootstrap.py). A folder above the study that a
+each submission (snapshot.py), and of the folders again where a job starts (bootstrap.py). A folder above the study that a
 group may write is common, a project's, and left to the user; one that everybody may write is not.
 """
 

@@ -4,7 +4,7 @@ The snapshot goes first on sys.path, whatever PYTHONPATH, PYTHONSAFEPATH, module
 directory (often a live checkout) say, and stays unchanged: no bytecode is written into it. Without --module, submitit's
 own job side runs with the arguments. Standard library only, Python 3.10; a copy lies at the top of every snapshot.
 
-Nothing runs that another user put there. Every file is compared with what is to run once, at submission (snapshot_check.py),
+Nothing runs that another user put there. Every file is compared with what is to run once, at submission (snapshot.py),
 in folders that nobody else may write. Here, before anything is imported or unpickled, it is only checked that they still are the
 user's: five or six folders, which the kernel has at hand since it opened this file. To read every file in every rank would cost
 a parallel file system more than the imports do. Who may rename a folder above the study can exchange this file, too: that is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpcddp.core.text import count
+from hpcddp.core.text import count, natural
 
 POINTS_SHOWN = 3
 """So many labels fit a line or two of a terminal; a study may have thousands."""
@@ -21,10 +21,15 @@ class RunKey(NamedTuple):
         return f"{self.label} r{self.run}"
 
 
+def run_order(key: RunKey) -> tuple[object, ...]:
+    """Sorts runs by their points' sizes, whose numbers a label has in front: n16 before n100, b32 before b128."""
+    return natural(key.label), key.run
+
+
 def run_ranges(runs: Iterable[RunKey]) -> str:
     """`n01-g1-b8 r1-3, r5, n02-g1-b8 r1 and 17 points more`."""
     by_label: dict[str, list[int]] = {}
-    for label, run in sorted(runs):
+    for label, run in sorted(runs, key=run_order):
         by_label.setdefault(label, []).append(run)
     shown = [f"{label} {_ranges(numbers)}" for label, numbers in list(by_label.items())[:POINTS_SHOWN]]
     more = len(by_label) - len(shown)

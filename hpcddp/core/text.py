@@ -22,6 +22,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequ
     return "\n".join(lines)
 
 
+def natural(text: str) -> list[str | int]:
+    """Sorts by the numbers in a text, of up to 18 digits each: n2 before n10."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]{1,18})", text))]
+
+
 def escape_controls(text: str) -> str:
     r"""The text with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
     tables come from others.

@@ -17,16 +17,15 @@ from hpcddp.core.causes import AGAIN
 from hpcddp.core.damaged_record import replaced_words
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_key import RunKey, run_order
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.outcome import read_end, recorded_end
-from hpcddp.study.progress import read_progress
+from hpcddp.study.progress import read_progress, time_limit_words
 from hpcddp.study.study_records import read_point, read_study_file
 from hpcddp.study.submission_log import SubmissionEvent, latest_events, user_name
-from hpcddp.study.time_limit import time_limit_words
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 
@@ -169,7 +168,7 @@ def _runs(study: Study, study_file: StudyRecord, events: Iterable[RunKey]) -> li
     """Those in study.json, submitted, or with a folder of records; none of a point that was dropped."""
     repeats = {point.label: study_file.repeat if point.repeat is None else point.repeat for point in study_file.points}
     planned = {RunKey(label, run) for label, repeat in repeats.items() for run in range(1, repeat + 1)}
-    return sorted(key for key in {*planned, *events, *study.begun()} if study.has_point(key.label))
+    return sorted((key for key in {*planned, *events, *study.begun()} if study.has_point(key.label)), key=run_order)
 
 
 def _done(study: Study, key: RunKey) -> RunState | None:

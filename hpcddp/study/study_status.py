@@ -1,4 +1,4 @@
-"""What became of the runs of every study in a folder."""
+"""What became of the runs of every study in a folder, what preflight found, and over which network ranks exchanged."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.core.errors import UsageError
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.preflight_judgement import preflight_words
+from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
+from hpcddp.core.transport_record import TransportRecord, transport_words
 from hpcddp.study.data_jobs import DataJobState, data_job_lines, data_job_states, folders_of_data_jobs
-from hpcddp.study.networks import newest_network_words
-from hpcddp.study.preflights import newest_preflight_words
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
 from hpcddp.study.status_text import status_table, wrapped
+from hpcddp.study.study_records import read_record
 from hpcddp.study.used_hours import StudyHours, study_hours
 
 
@@ -99,3 +101,35 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
 def status_text(statuses: list[StudyStatus]) -> str:
     """All studies, for a terminal."""
     return escape_controls("\n\n".join(status.text for status in statuses))
+
+
+def newest_network_words(study: Study) -> str | None:
+    """`network: NCCL 2.28.9 over InfiniBand (IB), 4 adapters a node, GPUDirect RDMA`; None where none is recorded, or it is the
+    loopback of one node.
+    """
+    files = sorted(study.folder.glob("n*/r*/*/transport.json"), key=lambda file: file.lstat().st_mtime_ns)
+    try:
+        record = read_record(TransportRecord, files[-1]) if files else None
+    except (HpcddpError, OSError):
+        return None
+    if record is None or (record.library == "gloo" and len(record.nodes) < 2):
+        return None
+    return f"network: {transport_words(record)}"
+
+
+def read_preflights(study: Study) -> list[PreflightRecord]:
+    """Oldest first; those that cannot be read are passed over."""
+    found = []
+    for file in study.preflights.glob("*.json"):
+        try:
+            record = read_record(PreflightRecord, file)
+        except (HpcddpError, OSError):
+            continue
+        found += [record] if record else []
+    return sorted(found, key=lambda record: record.unix_ns)
+
+
+def newest_preflight_words(study: Study) -> str | None:
+    """`preflight of job 4711: 4 nodes, none more than 10 % below the median`; None where there was none."""
+    records = read_preflights(study)
+    return f"preflight of job {records[-1].job}: {preflight_words(records[-1])}" if records else None

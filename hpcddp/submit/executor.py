@@ -31,8 +31,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
-from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, warning_s
-from hpcddp.submit.own_modules import own_modules, search_path
+from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path, warning_s
 from hpcddp.submit.refused_requests import explained
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan

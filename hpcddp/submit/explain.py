@@ -6,12 +6,13 @@ each of them (dependencies.py). Neither is written down anywhere, and so neither
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, place_of
+from hpcddp.cluster.yamlfile import key_lines
 from hpcddp.core.catalog import DATASETS, MODELS
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
@@ -23,9 +24,8 @@ from hpcddp.script.resources import job_request
 from hpcddp.script.template_marks import TemplatePlace
 from hpcddp.submit.choose import ChosenPoints, slurm_user
 from hpcddp.submit.scripts_by_hand import by_hand
-from hpcddp.submit.sweep_places import layout_places, sweep_places
-from hpcddp.sweep.expand import resolve
-from hpcddp.sweep.file import Sweep
+from hpcddp.sweep.expand import PlannedPoint, resolve
+from hpcddp.sweep.file import Sweep, SweepFile
 
 FACTORY = "package.module:factory"
 """A model or data set that goes with every other."""
@@ -166,3 +166,43 @@ def _origins(
 def _prefixes(path: Path) -> Iterator[str]:
     """The path, and those above it, the longest first."""
     return (dotted(path[:end]) for end in range(len(path), 0, -1))
+
+
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+
+SIZE = ("layout.nodes", "layout.gpus_per_node")
+"""What a baseline has of its own."""
+
+
+def sweep_places(source: SweepFile, planned: PlannedPoint) -> Callable[[str], str]:
+    """Key of a sweep -> the place of its value in the point."""
+    lines = key_lines(source.file)
+    named = {text.partition("=")[0] for text in source.options.settings} | set(source.options.also)
+    group = next((source.groups[name] for name in planned.groups if name in source.groups), None)
+    of_group = {} if group is None else {key: f"group {group.name}" for key in group.all_keys}
+
+    def place(key: str) -> str:
+        if planned.is_added and key in SIZE:
+            return "baseline"
+        if key in of_group:
+            return of_group[key]
+        if any(key == each or key.startswith(f"{each}.") for each in named):
+            return COMMAND_LINE
+        if key in lines:
+            return f"{source.file.name}:{lines[key]}"
+        return COMMAND_LINE if key == "slurm.options" else DEFAULT
+
+    return place
+
+
+def layout_places(given: Collection[str]) -> Callable[[str], str | None]:
+    """The same where the command line gives these keys and there is no file; None: the value follows from the profile."""
+
+    def place(key: str) -> str | None:
+        if any(key == each or key.startswith(f"{each}.") for each in given) or key == "slurm.options":
+            return COMMAND_LINE
+        of_profile = key == "layout.gpus_per_node" or (key.startswith("workload.") and "workload.model" not in given)
+        return None if of_profile else DEFAULT
+
+    return place

@@ -1,4 +1,4 @@
-"""What is worth reading before a sweep is submitted, a sentence each: baselines, cores, nodes that are shared, data."""
+"""What is worth reading before a sweep is submitted, a sentence each: baselines, cores, shared nodes, data, copies of data."""
 
 from __future__ import annotations
 
@@ -59,10 +59,7 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
     if not layout.exclusive and not profile.slurm.always_exclusive:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
-    if point.workload.data.stage != "none":
-        from hpcddp.submit.staging_remarks import staging_remarks  # `render` imports no more than it needs
-
-        yield from staging_remarks(profile, point)
+    yield from staging_remarks(profile, point)
     workers, cores = point.workload.loader_workers, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt and point.workload.script is None:  # a script's are its own
         yield (
@@ -81,3 +78,22 @@ def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]
         for name, data in rootless.items()
         if name not in data_roots and is_on_disk(data)
     ]
+
+
+def staging_remarks(profile: ClusterProfile, point: Point) -> Iterator[str]:
+    """Where the profile knows that nodes have no disk, or that copies may stay on it."""
+    node_type = point.layout.node_type or profile.default_node_type
+    if point.workload.data.stage == "none" or not profile.node_types:
+        return
+    node, fact = profile.node_type(node_type), profile.facts.get(f"node_types.{node_type}.local_disk_gb")
+    if node.local_disk_gb is None and node.local_disk_path is None and fact is not None and fact.grade != "?":
+        why = f" ({fact.note})" if fact.note else ""
+        yield (
+            f"workload.data.stage is tmpdir, and a node of type {node_type} has no disk that is known{why}: a copy may take half "
+            f"of the memory that is free there. Set it to none, or keep it on purpose."
+        )
+    elif node.local_disk_per_job is False:
+        yield (
+            f"workload.data.stage is tmpdir, and a node of type {node_type} keeps what a job leaves on its disk: the copy of a "
+            f"cancelled run goes with your next run with a copy there."
+        )

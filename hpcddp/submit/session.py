@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.backends import choose
-from hpcddp.backends.base import Backend
+from hpcddp.backends.base import Backend, pause_s
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.errors import FAILED, INCOMPLETE, RefusedError, UsageError
+from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, RefusedError, UsageError
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
+from hpcddp.study.data_jobs import data_job_states, live_words
 from hpcddp.study.scope import study_scope
-from hpcddp.study.status import study_states
-from hpcddp.study.status_text import status_table
+from hpcddp.study.status import RunState, study_states
+from hpcddp.study.status_text import progress_line, status_table
 from hpcddp.study.study_folder import study_folder
+from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
 from hpcddp.submit.failed_runs import with_failed_repeats
@@ -27,12 +30,10 @@ from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
 from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
 from hpcddp.submit.request_check import RequestCheck, check_requests
-from hpcddp.submit.retry import retry_until_accepted, submit_accepted
 from hpcddp.submit.smoke import run_smoke
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
-from hpcddp.submit.submit import SubmittedRun
+from hpcddp.submit.submit import SubmittedRun, submit_runs
 from hpcddp.submit.until_ci import Known, open_points, with_repeats
-from hpcddp.submit.wait import wait_until_over
 
 
 def submit_points(
@@ -212,3 +213,43 @@ class _Session:
 
 def _unsent(pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> set[RunKey]:
     return {RunKey(point.label, run) for point, run in pending.runs} - {run.key for run in submitted}
+
+
+def wait_until_over(study: Study, backend: Backend, labels: Collection[str], on_change: Callable[[str], None]) -> list[RunState]:
+    """The states of the runs of these points once none waits or runs any more; `on_change` gets a line whenever one changes."""
+    submitted = {key for key, event in latest_events(study).items() if event.backend == backend.name and event.job is not None}
+    shown, begun_s = None, time.monotonic()
+    while True:
+        states = [state for state in study_states(study, backend) if state.label in labels and state.in_sweep]
+        line = "; ".join([progress_line(states), *live_words(data_job_states(study))])
+        if line != shown:
+            on_change(line)
+            shown = line
+        live = any(state.phase in ("queued", "running") for state in states)
+        doubtful = any(state.phase == "unknown" and state.key in submitted for state in states)
+        if not live and not doubtful:  # a controller that does not answer just now has not ended a job
+            return states
+        time.sleep(pause_s(time.monotonic() - begun_s))
+
+
+def submit_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
+    """Adds to `submitted` what the cluster takes now; why it does not take all, where it does not."""
+    try:
+        submit_runs(study, plan, backend, submitted.append)
+    except FullError as error:
+        return str(error)
+    return None
+
+
+def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
+    """The same, after waiting until the cluster takes the first run, or the whole of one allocation.
+
+    One run is sent at a time: each attempt to submit an array would try every half of it too.
+    """
+    begun_s = time.monotonic()
+    first = plan if plan.one_allocation else replace(plan, max_jobs=1)
+    is_full = True
+    while is_full and not submitted:
+        time.sleep(pause_s(time.monotonic() - begun_s))
+        is_full = submit_accepted(study, first, backend, submitted) is not None
+    return submit_accepted(study, replace(plan, max_jobs=plan.max_jobs and plan.max_jobs - 1), backend, submitted)

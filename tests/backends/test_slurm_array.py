@@ -24,7 +24,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
-from hpcddp.submit.throttle import Throttle
+from hpcddp.submit.submit import Throttle
 from hpcddp.sweep.file import SlurmOptions
 
 PROFILE = load_profile("rcc")

@@ -82,7 +82,7 @@ def test_what_another_submission_took_is_not_missing(
         submit_runs(study, replace(submission_plan, max_jobs=others), backend)
         return submit_runs(study, submission_plan, backend, *heard)
 
-    monkeypatch.setattr("hpcddp.submit.retry.submit_runs", second)
+    monkeypatch.setattr("hpcddp.submit.session.submit_runs", second)
     result = run("submit", "small.yaml", "-y")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
     assert ("4 runs to submit" in result.stdout, said in result.stdout) == (True, True), result.output

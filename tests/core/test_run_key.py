@@ -10,6 +10,12 @@ def test_neighbours_are_a_range_and_points_beyond_three_are_counted() -> None:
     assert run_ranges(RunKey(label, 1) for label in "abcd") == "a r1, b r1, c r1 and 1 point more"
 
 
+def test_sizes_sort_by_their_numbers() -> None:
+    """Batch 8 before 128, 16 nodes before 100, run 2 before 10."""
+    keys = [RunKey(label, 1) for label in ("n100-g4-b8", "n16-g4-b128", "n16-g4-b8")]
+    assert run_ranges([*keys, RunKey("n16-g4-b8", 10)]) == "n16-g4-b8 r1, r10, n16-g4-b128 r1, n100-g4-b8 r1"
+
+
 def test_spans_are_first_and_last_of_neighbours() -> None:
     """In any order, each number once; of nothing there are none."""
     assert spans([3, 1, 2, 5, 2]) == [(1, 3), (5, 5)]

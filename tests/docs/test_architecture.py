@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.docs.sweep_reference import sections
 from tests.test_words import BANNED, sources
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -65,6 +66,12 @@ def test_floors_are_those_of_lint(contract: str, heading: str) -> None:
     table = section("Floors").partition(f"{heading}, from the top:")[2].partition("\n\n`")[0]
     floors = [re.findall(r"`(\w+)`", line.split(" | ")[0]) for line in table.splitlines() if line.startswith("| `")]
     assert [sorted(floor) for floor in floors if "cli" not in floor] == of_lint
+
+
+def test_where_keys_of_a_sweep_live() -> None:
+    """Every file with a dataclass of keys is named."""
+    (where,) = [row[1] for row in rows("Where something new goes") if row[0] == "a key of a sweep"]
+    assert {f"{cls.__module__.replace('.', '/')}.py" for _, cls in sections()} <= set(files(where))
 
 
 def test_classes_that_it_names_exist() -> None:

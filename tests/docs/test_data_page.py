@@ -7,15 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import click
-import pytest
-
 from hpcddp.analysis.verdicts.bench_limit import FASTER
 from hpcddp.analysis.verdicts.context import INPUT_SHARE
 from hpcddp.analysis.verdicts.damaged import DAMAGED_SHARE
 from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY
 from hpcddp.analysis.verdicts.verdicts import ALL
-from hpcddp.cli import main
 from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
 from hpcddp.core.data_bench_judgement import SLOWER, LoaderLimit
@@ -86,16 +82,3 @@ def test_fields_of_end_json_exist() -> None:
     assert "`samples_per_s`" in PAGE
     assert {"loader", "damaged"} <= {field.name for field in fields(TrainingEnd)}
     assert "samples_per_s" in {field.name for field in fields(LoaderTimes)}
-
-
-@pytest.mark.parametrize("words", sorted(set(re.findall(r"hpcddp (data [a-z]+ [a-z0-9]+)((?: --[a-z]+)?)", PAGE))))
-def test_commands_exist(words: tuple[str, str]) -> None:
-    """With their options."""
-    command: click.Command = main
-    for word in words[0].split():
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert not words[1] or words[1].strip() in options

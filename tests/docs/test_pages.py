@@ -7,11 +7,14 @@ import dataclasses
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from hpcddp.cli import main
 from hpcddp.cluster.field_docs import field_docs
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
 from tests.docs.sweep_reference import sections
+from tests.test_words import sources
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -39,6 +42,50 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / file if file else page
         assert target.exists(), file
         assert not anchor or target.suffix != ".md" or anchor in anchors(target.read_text(encoding="utf-8")), f"{file}#{anchor}"
+
+
+SAYING = [*WRITTEN, *sources("hpcddp", "analysis")]
+"""What names commands: pages, and messages and docstrings of the code."""
+
+
+def unknown_words(typed: str) -> list[str]:
+    """Of what is typed after `hpcddp`, commands and options that are not there."""
+    command: click.Command = main
+    words = typed.partition(" -- ")[0].split()
+    while isinstance(command, click.Group) and words and re.fullmatch("[a-z][a-z0-9]*", words[0]):
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return words[:1]
+        command, words = found, words[1:]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
+    group = isinstance(command, click.Group)  # `hpcddp data`: what its commands have
+    return [] if group else [word for word in re.findall(r"(?<!\S)--[a-z][a-z-]+", " ".join(words)) if word not in known]
+
+
+def test_commands_that_are_named_exist() -> None:
+    """In backticks, or on an indented line of a page; with their options."""
+    texts = [file.read_text(encoding="utf-8") for file in SAYING]
+    named = {typed for text in texts for typed in re.findall(r"`hpcddp ([^`]+)`", " ".join(text.split()))}
+    named |= {typed for text in texts[: len(WRITTEN)] for typed in re.findall(r"^    hpcddp ([^|#\n]*)", text, re.MULTILINE)}
+    assert {typed for typed in named if unknown_words(typed)} == set()
+    assert len(named) > 100
+
+
+def test_a_command_that_is_gone_is_found() -> None:
+    """Or an option; behind -- is a command of the user's own."""
+    assert unknown_words("propose STUDY --nodes 4") == ["propose"]
+    assert unknown_words("data fetch cifar10 --rot X") == ["--rot"]
+    assert unknown_words("submit --nodes 2 -- python train.py --depth 3") == []
+
+
+def test_keys_and_files_that_pages_name_exist() -> None:
+    """Keys of a sweep, in any page that is not made from the code; and files of the checkout."""
+    keys = {f"{path}.{field.name}" for path, cls in sections() for field in dataclasses.fields(cls)}
+    texts = [page.read_text(encoding="utf-8") for page in WRITTEN if page.name not in PAGES]
+    named = {key for text in texts for key in re.findall(r"`((?:workload|measure|layout)\.[a-z_.]*[a-z])", text)}
+    assert {key for key in named - keys if not key.startswith("workload.args")} == set()
+    files = {file for text in texts for file in re.findall(r"`((?:hpcddp|analysis|templates|clusters|tests)/[\w./-]+)`", text)}
+    assert {file for file in files if not (ROOT / file).exists()} == set()
 
 
 def test_every_page_is_linked_from_the_readme() -> None:

@@ -11,7 +11,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.share.bundle import pack
 from hpcddp.share.unbundle import opened_study
-from hpcddp.study.preflights import read_preflights
+from hpcddp.study.study_status import read_preflights
 from tests.analysis.synthetic import point, write_study
 from tests.preflight_sets import clean, slowed
 

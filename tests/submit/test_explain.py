@@ -16,11 +16,19 @@ from hpcddp.script.job_request import User
 from hpcddp.script.render import render, render_marked
 from hpcddp.script.resources import job_request
 from hpcddp.submit.choose import ChosenPoints, choose_points, layout_sweep
-from hpcddp.submit.explain import ExplainedLine, Origin, ScriptParts, explain, explain_by_hand, profile_input, sweep_input
+from hpcddp.submit.explain import (
+    ExplainedLine,
+    Origin,
+    ScriptParts,
+    explain,
+    explain_by_hand,
+    profile_input,
+    sweep_input,
+    sweep_places,
+)
 from hpcddp.submit.explain_text import explanation
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.scripts_by_hand import scripts_by_hand
-from hpcddp.submit.sweep_places import sweep_places
 from hpcddp.sweep.expand import expand, resolve
 from hpcddp.sweep.file import read_sweep
 from tests import golden

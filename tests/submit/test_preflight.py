@@ -15,7 +15,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.script.render import ScriptLaunch
-from hpcddp.study.preflights import newest_preflight_words, read_preflights
+from hpcddp.study.study_status import newest_preflight_words, read_preflights
 from hpcddp.submit.one_allocation import allocation_request, allocation_words
 from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from tests.given_one_allocation import batch_of, runs_of, submission_plan

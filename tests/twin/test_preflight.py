@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
-from hpcddp.study.preflights import read_preflights
+from hpcddp.study.study_status import read_preflights
 from tests.twin.resumed import read
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User

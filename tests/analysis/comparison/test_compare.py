@@ -130,6 +130,15 @@ def test_the_nearest_point_is_that_of_the_nearest_size(tmp_path: Path) -> None:
     assert found.a.unmatched[0].reason.startswith(f"nearest is {point(2, 1).label}: ")
 
 
+def test_the_nearest_point_of_a_size_is_that_of_the_nearest_values(tmp_path: Path) -> None:
+    """Batch 96 for 64, however labels sort."""
+    batches = [point(1, 2, batch_per_gpu=batch) for batch in (8, 96, 1024)]
+    found = against(
+        tmp_path, {point(1, 1): SIX, point(1, 2, batch_per_gpu=64): SIX}, {each: SIX for each in (point(1, 1), *batches)}
+    )
+    assert found.a.unmatched[0].reason == f"nearest is {batches[1].label}: batch/GPU 64, there 96"
+
+
 def test_on_the_same_cluster_node_types_are_other_points(tmp_path: Path) -> None:
     """What is an axis there is compared with nothing else."""
     with pytest.raises(UsageError, match=r"no point of old is in new.*node type v100, there a40"):

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.verdicts import findings
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError
@@ -136,6 +138,49 @@ def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypat
     assert (result.failed[: len(PARTS[part])], result.damaged) == (PARTS[part], False)
     assert [row["n"] for row in result.plain["points"]] == [2, 2, 2]
     assert "failed: " in result.text
+
+
+HOLDS = ("runs_frame", "scaling_frame")
+"""Tables without which nothing stands."""
+
+ENDS = ("_frame", "notes", "sentences", "_tables", "axes", "fit_study", "implied", "trained", "_by_input", "decided", "_benches")
+"""Of the names of what makes tables, notes and sentences."""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_all_parts_of_the_findings_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table, note and sentence, all at once: each is named, and the numbers and the files stand."""
+    complete_study(tmp_path / "s")
+    parts = [name for name in vars(findings) if name.endswith(ENDS) and name not in HOLDS and not name.startswith(("_", "no_"))]
+    raised: list[str] = []
+
+    def is_called(name: str, *_: Any) -> bool:
+        raised.append(name)
+        return True
+
+    for name in parts:
+        plant(monkeypatch, f"hpcddp.analysis.verdicts.findings.{name}", RuntimeError(name), partial(is_called, name))
+    result = one(tmp_path)
+    assert not result.damaged
+    assert len(raised) > 25
+    failed = [each["reason"].removeprefix("RuntimeError: ").partition(" ")[0] for each in result.plain["failures"]]
+    assert failed == raised
+    assert [row["n"] for row in result.plain["points"]] == [2, 2, 2]
+    assert {"scaling.csv", "runs.csv", "report.md", "index.html"} <= set(result.plain["files"])
+
+
+ON_TERMINAL = ("verdict_rows", "verdict_lines", "facts_line", "leading_sentences", "plain_effects", "_states")
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("part", [*ON_TERMINAL, "terminal_forms", "any_read", "plain_rows"])
+def test_a_part_of_the_terminal_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Named, on the terminal and in report.json; the page and the other files are there."""
+    complete_study(tmp_path / "s")
+    plant(monkeypatch, f"hpcddp.analysis.report.terminal.{part}", RuntimeError("planted"))
+    result = one(tmp_path)
+    assert (result.damaged, bool(result.failed)) == (False, True)
+    assert {"index.html", "report.md", "scaling.csv"} <= set(result.plain["files"])
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -42,6 +42,14 @@ def test_a_whole_run_counts(study: Study) -> None:
     assert (run.global_batch, run.gpu, run.env_id, run.eval_correct) == (64, "V100", "env-1", 9_000)
 
 
+def test_points_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
+    """By number, not by text."""
+    points = [point(100, 1), point(16, 1, batch_per_gpu=128), point(16, 1, batch_per_gpu=8)]
+    found = load_study(write_study(tmp_path / "s", points))
+    assert [run.label for run in found.runs] == [each.label for each in points[::-1]]
+    assert [each.label for each in found.points] == [each.label for each in points[::-1]]
+
+
 def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
     """The time is kept, to be shown hollow."""
     write_run(study, POINT, Recorded(step_ns=MS, gates=FAILED))

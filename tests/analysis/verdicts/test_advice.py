@@ -76,7 +76,7 @@ def test_what_serves_all_is_advised_to_all() -> None:
     """The most steps that anybody needs, and every host that somebody would leave out."""
     found = [verdict(str(n), phrase(Set({"measure.steps": n, "slurm.exclude": f"r{n}"}))) for n in (300, 1200, 500)]
     verdicts, notes = decided(found, [phrase(Set({"measure.steps": 100}))], [point(1, 1)])
-    assert {each.advice for each in verdicts} == {"`--set measure.steps=1200 --set slurm.exclude=r1200,r300,r500`"}
+    assert {each.advice for each in verdicts} == {"`--set measure.steps=1200 --set slurm.exclude=r300,r500,r1200`"}
     assert notes == ["`--set measure.steps=1200`"]
 
 

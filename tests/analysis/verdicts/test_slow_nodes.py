@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.report.preflight_table import NODES_AT_MOST, preflight
+from hpcddp.analysis.report.node_tables import NODES_AT_MOST, preflight
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find

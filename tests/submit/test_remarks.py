@@ -9,7 +9,7 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.submit.staging_remarks import staging_remarks
+from hpcddp.submit.remarks import staging_remarks
 
 
 def point(node_type: str | None = None, stage: Any = "tmpdir") -> Point:

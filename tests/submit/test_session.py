@@ -10,7 +10,7 @@ import pytest
 from hpcddp.backends.base import JobState, pause_s
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submit.wait import wait_until_over
+from hpcddp.submit.session import wait_until_over
 from tests.fake_backend import FakeBackend
 from tests.given_event import log_event
 

@@ -9,7 +9,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
-from hpcddp.study.networks import newest_network_words
+from hpcddp.study.study_status import newest_network_words
 
 NODE = NodeAdapters(found=("mlx5_0",), used=("mlx5_0",))
 

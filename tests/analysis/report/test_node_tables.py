@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.report.binding_table import KINDS_AT_MOST, bindings
+from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

@@ -1,4 +1,4 @@
-"""The table of what ranks wait for where parameters are sharded: by layout, the waits that comm_exposed is made of."""
+"""Tables of the exchange besides DDP's buckets: of sharded parameters, and what a profiler saw in loops of the user's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, unit
 from hpcddp.core.attempt_records import ShardedExchange
 from hpcddp.core.point import Point
+from hpcddp.core.profiled_exchange_record import ProfiledExchange
 
 WAITS = (
     ("parameters before forward", "all_gather_forward_s"),
@@ -63,3 +64,48 @@ def _row(point: Point, runs: Sequence[Run]) -> list[Cell]:
 
 def _sum_s(found: ShardedExchange) -> float:
     return sum(float(getattr(found, name)) for _, name in WAITS)
+
+
+def profiled(runs: Sequence[Run]) -> Table:
+    """A row per point with `comm: check`, medians over its runs; no rows where no profiler saw a collective."""
+    measured = [(run.point, run.profiled) for run in runs if run.state == "counts" and run.point and run.profiled]
+    points = {point.id: point for point, _ in measured}
+    ordered = sorted(points.values(), key=lambda point: (point.ranks, point.layout.nodes, point.label))
+    methods = sorted({found.method for _, found in measured})
+    gpu = unit(ordered[0].device) if ordered else "GPU"
+    head = "in profiled steps, ms"
+    columns = (
+        Column("nodes"),
+        Column(f"{gpu}s/node", terminal=f"{gpu}s", within=" x {}"),
+        Column("point", numeric=False, terminal=None),
+        Column("n"),
+        Column("step", head, terminal="step ms"),
+        Column("collectives", head, terminal="coll. ms"),
+        Column("of them exposed", head, terminal="exposed"),
+        Column("by the step clock", head, terminal="by clock"),
+        Column("exposed, of the step", head, terminal="of step"),
+        Column("longest", numeric=False, terminal="most in"),
+    )
+    rows = [_profiled_row(point, [found for each, found in measured if each.id == point.id]) for point in ordered]
+    note = f"Means over ranks and steps, medians over runs. Measured by {' and '.join(methods)}." if methods else ""
+    return Table("profiled-exchange", "What a profiler saw of the exchange", note, columns, rows)
+
+
+def _profiled_row(point: Point, found: Sequence[ProfiledExchange]) -> list[Cell]:
+    clocks_s = [each.step_clock_exposed_s for each in found if each.step_clock_exposed_s is not None]
+    return [
+        number_cell(point.layout.nodes, str),
+        number_cell(point.layout.gpus_per_node, str),
+        text_cell(point.label),
+        number_cell(len(found), str),
+        number_cell(median(each.step_s for each in found), milli),
+        number_cell(median(each.collectives_s for each in found), milli),
+        number_cell(median(each.exposed_s for each in found), milli),
+        number_cell(median(clocks_s) if clocks_s else None, milli),
+        number_cell(median(each.exposed_s / each.step_s for each in found if each.step_s), percent),
+        text_cell(_longest(found[0])),
+    ]
+
+
+def _longest(found: ProfiledExchange) -> str:
+    return max(found.by_operation_s, key=lambda name: found.by_operation_s[name])

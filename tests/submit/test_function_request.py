@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.submit.own_modules import own_modules, search_path
+from hpcddp.submit.function_request import own_modules, search_path
 
 
 def test_loaded_modules_of_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
