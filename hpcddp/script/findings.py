@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hpcddp.script.shell_text import Script
+from hpcddp.script.job_launch import Job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,4 +18,4 @@ class Finding:
     """What is wrong, why, and what to write."""
 
 
-Rule = Callable[[Script], Iterator[Finding]]
+Rule = Callable[[Job], Iterator[Finding]]

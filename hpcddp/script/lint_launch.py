@@ -1,152 +1,172 @@
-"""Rules about how a job script starts its ranks, and what becomes of their exit code."""
+"""Rules about how a job script starts its ranks: header, srun and launcher are compared, each launcher by its own rules."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
 from hpcddp.script.findings import Finding
-from hpcddp.script.shell_text import Option, Script, Srun
+from hpcddp.script.job_launch import Job, Launch, number
 
-SETUP = re.compile(r"(module\s+(load|add|swap|restore)|ml|source|\.|conda\s+activate|micromamba\s+activate)\s")
-"""Lines that the ranks cannot do without."""
-
-
-def no_srun(script: Script) -> Iterator[Finding]:
-    """submitit's job side, and torch's ranks, are tasks of a step."""
-    if not script.sruns:
-        yield Finding(line=1, rule="no-srun", text="no srun: one process starts on the first node, and no rank has its number")
+STARTERS = {"srun", "mpirun", "mpiexec", "prun", "aprun", "ibrun", "jsrun", "ssh", "pdsh", "clush", "ray", "submitit"}
+"""Programs that reach other nodes."""
 
 
-def second_launch(script: Script) -> Iterator[Finding]:
-    """One step of ranks a job."""
-    for srun in _launches(script)[1:]:
-        text = "ranks are started a second time: the records of a run are those of one step; write a job for each"
-        yield Finding(line=srun.line, rule="second-srun", text=text)
-
-
-def tasks_of_the_step(script: Script) -> Iterator[Finding]:
-    """As many as the header says, said again: srun's own defaults differ by version."""
-    for srun in _launches(script):
-        for name in ("--nodes", "--ntasks-per-node"):
-            given, wanted = srun.get(name), script.get(name)
-            if given is None:
-                yield Finding(line=srun.line, rule=f"srun{name[1:]}", text=f"srun without {name}: say it as in the header")
-            elif wanted is not None and _differ(given.value, wanted.value):
-                text = f"srun {name}={given.value}, and {wanted.value} in the header: some ranks are missing, and the others wait"
-                yield Finding(line=srun.line, rule=f"srun{name[1:]}", text=text)
-        tasks, parts = srun.get("--ntasks"), (srun.get("--nodes"), srun.get("--ntasks-per-node"))
-        if tasks is not None and not _is_product(tasks, *parts):
-            text = f"srun --ntasks={tasks.value} beside --ntasks-per-node, which then is a maximum only; leave --ntasks out"
-            yield Finding(line=srun.line, rule="srun-ntasks", text=text)
-
-
-def cpus_of_a_task(script: Script) -> Iterator[Finding]:
-    """From 22.05 to 23.02 srun does not read SLURM_CPUS_PER_TASK."""
-    if script.get("--cpus-per-task") is None:
-        return
-    for srun in _launches(script):
-        if srun.get("--cpus-per-task") is None:
-            text = "srun without --cpus-per-task: srun of Slurm 22.05 to 23.02 gives each rank one CPU; say it as in the header"
-            yield Finding(line=srun.line, rule="srun-cpus-per-task", text=text)
-
-
-def dead_ranks(script: Script) -> Iterator[Finding]:
-    """srun(1), --kill-on-bad-exit."""
-    for srun in _launches(script):
-        option = srun.get("--kill-on-bad-exit")
-        if option is None or option.value == "0":
-            text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
-            yield Finding(line=srun.line, rule="kill-on-bad-exit", text=text)
-
-
-def binding(script: Script) -> Iterator[Finding]:
-    """What newer versions read otherwise."""
-    for srun in script.sruns:
-        option = srun.get("--cpu-bind")
-        if option is not None and option.has_space:
-            text = f"srun --cpu-bind {option.value}: Slurm 25.11 reads the next word with it; write --cpu-bind={option.value}"
-            yield Finding(line=srun.line, rule="cpu-bind-space", text=text)
-        if option is not None and option.value == "rank":
-            text = "srun --cpu-bind=rank: Slurm 24.11 has it no more; leave it out, or give masks"
-            yield Finding(line=srun.line, rule="cpu-bind-rank", text=text)
-        hint = srun.get("--hint") or script.get("--hint")
-        if option is not None and hint is not None and hint.value == "nomultithread" and option.value != "none":
-            text = "--hint=nomultithread and --cpu-bind exclude each other (srun(1)): leave one out"
-            yield Finding(line=srun.line, rule="hint-cpu-bind", text=text)
-
-
-def hidden_gpus(script: Script) -> Iterator[Finding]:
-    """NCCL reaches only GPUs that it sees."""
-    for srun in _launches(script):
-        option = srun.get("--gpus-per-task") or script.get("--gpus-per-task")
-        free = srun.get("--gpu-bind") or script.get("--gpu-bind") or srun.get("--tres-bind")
-        if option is not None and free is None:
+def launcher_in_every_task(job: Job) -> Iterator[Finding]:
+    """torchrun, accelerate and deepspeed start a node's ranks themselves."""
+    for launch in job.ranks:
+        per_node, starts = launch.layout.tasks_per_node or 1, number(launch.arguments.get("nproc_per_node"), launch.layout)
+        if launch.step is not None and launch.kind != "direct" and per_node > 1 and starts != 1:
             text = (
-                f"{option.name}: each rank sees one GPU only, and NCCL goes without NVLink; ask for --gpus-per-node, or say "
-                f"how ranks are bound (--gpu-bind=none)"
+                f"{per_node} tasks a node each start {launch.kind}, which starts the node's ranks itself: "
+                f"use one task a node, `srun --ntasks-per-node=1`"
             )
-            yield Finding(line=srun.line, rule="gpus-per-task", text=text)
+            yield Finding(line=launch.line, rule="launcher-in-every-task", text=text)
 
 
-def logs(script: Script) -> Iterator[Finding]:
-    """A file for each rank, or none of srun's own."""
-    for srun in _launches(script):
-        output, error = srun.get("--output"), srun.get("--error")
-        if (output is None) != (error is None):
-            missing = "--error" if error is None else "--output"
-            text = f"srun without {missing} beside the other: half of what ranks say is elsewhere; give both or none"
-            yield Finding(line=srun.line, rule="half-logs", text=text)
-        for option in (output, error):
-            if option is not None and option.value and "%t" not in option.value:
-                text = f"srun {option.name}={option.value}: all ranks write one file; put %t, the rank, into the name"
-                yield Finding(line=srun.line, rule="shared-log", text=text)
-
-
-def unchecked_setup(script: Script) -> Iterator[Finding]:
-    """A module that is not there would be another Python's torch."""
-    if any(re.match(r"set\s+-\w*e", command.text) for command in script.commands):
-        return
-    for command in script.commands:
-        if SETUP.match(command.text) and "||" not in command.unquoted and "&&" not in command.unquoted:
-            text = f"`{command.text}` is not checked: where it fails the job goes on without it; add `|| exit 1`"
-            yield Finding(line=command.line, rule="unchecked-setup", text=text)
-
-
-def lost_exit_code(script: Script) -> Iterator[Finding]:
-    """The job ends with that of its ranks."""
-    commands = script.commands
-    for srun in _launches(script):
-        at = commands.index(srun.command)
-        if at == len(commands) - 1 or re.match(r"(if|while|until|exec|!)\s", srun.command.text) or "||" in srun.command.unquoted:
+def ranks_and_gpus(job: Job) -> Iterator[Finding]:
+    """A rank for each GPU, and a GPU for each rank."""
+    for launch in job.ranks:
+        gpus, ranks = launch.layout.gpus_per_node, _ranks_per_node(launch)
+        is_repeated = launch.kind != "direct" and (launch.layout.tasks_per_node or 1) > 1 and launch.step is not None
+        if not gpus or ranks is None or is_repeated:
             continue
-        taken = re.match(r"(\w+)=\$\?", commands[at + 1].text)
-        if taken is None:
-            text = 'the exit code of srun is lost: write `rc=$?` on the next line, and `exit "$rc"` on the last'
-            yield Finding(line=srun.line, rule="exit-code", text=text)
-        elif not re.match(rf'exit\s+"?\$\{{?{taken[1]}\b', commands[-1].text):
-            text = f'the last command is not `exit "${taken[1]}"`: a job whose ranks failed ends as a good one'
-            yield Finding(line=commands[-1].line, rule="exit-code", text=text)
+        if ranks > gpus:
+            text = f"{ranks} ranks and {gpus} GPUs on a node: NCCL ends with `Duplicate GPU detected`. Start {gpus} ranks a node"
+            yield Finding(line=launch.line, rule="two-ranks-a-gpu", text=text)
+        elif ranks < gpus and launch.kind != "direct":
+            text = f"{launch.kind} starts {ranks} of {gpus} ranks on a node, so GPUs stay idle: start a rank for each GPU"
+            yield Finding(line=launch.line, rule="idle-gpus", text=text)
 
 
-def _launches(script: Script) -> list[Srun]:
-    """The calls of srun that start ranks, with all that they say."""
-    return [srun for srun in script.sruns if srun.starts_ranks and not srun.is_open]
+def _ranks_per_node(launch: Launch) -> int | None:
+    arguments, nodes = launch.arguments, launch.layout.nodes
+    if launch.kind == "direct":
+        return launch.layout.tasks_per_node if launch.step is not None else None
+    if launch.kind == "accelerate":
+        total = number(arguments.get("num_processes"), launch.layout)
+        machines = nodes if launch.step is not None else number(arguments.get("nnodes"), launch.layout)
+        return max(1, total // machines) if total and machines else None
+    if "nproc_per_node" not in arguments:
+        return 1 if launch.kind == "torchrun" and not launch.is_open else None
+    return number(arguments["nproc_per_node"], launch.layout)
 
 
-def _differ(given: str | None, wanted: str | None) -> bool:
-    return (given or "").isdecimal() and (wanted or "").isdecimal() and given != wanted
+def nodes_of_the_launcher(job: Job) -> Iterator[Finding]:
+    """As many agents as the launcher waits for."""
+    for launch in job.ranks:
+        nodes = _nodes(job, launch)
+        given = launch.arguments.get("nnodes")
+        told = 1 if given is None else number(given.partition(":")[0] if given[:1].isdecimal() else given, launch.layout)
+        if (launch.kind != "torchrun" and given is None) or launch.kind == "direct" or launch.step is None:
+            continue
+        is_elastic, is_task = ":" in (given or ""), (launch.layout.tasks_per_node or 1) > 1
+        if nodes and told and told != nodes and not (is_elastic or is_task or (launch.is_open and given is None)):
+            name = "--num_machines" if launch.kind == "accelerate" else "--nnodes"
+            text = (
+                f"{launch.kind} is told {name}={told} and starts on {nodes} nodes: it waits, or trains once a node. Write {nodes}"
+            )
+            yield Finding(line=launch.line, rule="nnodes", text=text)
 
 
-def _is_product(*options: Option | None) -> bool:
-    """Whether the first is the others multiplied, all of them numbers."""
-    values = [(option.value if option else None) or "" for option in options]
-    total, *parts = [int(value) if value.isdecimal() else 0 for value in values]
-    return total > 0 and total == math.prod(parts)
+def _nodes(job: Job, launch: Launch) -> int | None:
+    """Nodes on which the launcher starts; a step for each node is one of as many."""
+    is_part = launch.in_background or _given(launch, "nodelist") or _given(launch, "relative")
+    return job.layout.nodes if is_part else launch.layout.nodes
+
+
+def _given(launch: Launch, name: str) -> str | None:
+    return launch.step(name) if launch.step is not None else None
+
+
+def rendezvous(job: Job) -> Iterator[Finding]:
+    """Where agents on several nodes meet, and who is which."""
+    for launch in job.ranks:
+        arguments, told = launch.arguments, number(launch.arguments.get("nnodes"), launch.layout)
+        if (_nodes(job, launch) or 1) < 2 or launch.step is None or launch.kind not in ("torchrun", "accelerate") or told == 1:
+            continue
+        if "standalone" in arguments:
+            text = "--standalone on several nodes: each node trains for itself. Give --rdzv-backend=c10d and --rdzv-endpoint"
+            yield Finding(line=launch.line, rule="rendezvous", text=text)
+        if launch.is_open or "config_file" in arguments or "standalone" in arguments or "PET_" in job.script.code or told is None:
+            continue
+        if not {"rdzv_endpoint", "master_addr", "main_process_ip"} & set(arguments):
+            text = f"{launch.kind} has no address to meet at: each node waits at its own. Give the first node's name"
+            yield Finding(line=launch.line, rule="rendezvous", text=text)
+        elif "node_rank" not in arguments and arguments.get("rdzv_backend", "static") == "static":
+            text = f"every node is rank 0 to {launch.kind}: give each its number within the step, or --rdzv-backend=c10d"
+            yield Finding(line=launch.line, rule="rendezvous", text=text)
+
+
+def tasks_of_the_step(job: Job) -> Iterator[Finding]:
+    """What the only step takes of the job's nodes, tasks and cores."""
+    launches = [launch for launch in job.launches if launch.step is not None]
+    for launch in launches:
+        step, whole = launch.layout, job.layout
+        cpus, all_cpus = (
+            each.cpus_per_task and each.tasks_per_node and each.cpus_per_task * each.tasks_per_node for each in (step, whole)
+        )
+        if cpus and all_cpus and cpus > all_cpus:
+            text = f"the step needs {cpus} cores of a node, and the job has {all_cpus}: srun refuses or waits"
+            yield Finding(line=launch.line, rule="srun-cpus", text=text)
+        is_part = len(launches) > 1 or launch.kind == "other" or launch.in_background or _nodes(job, launch) != step.nodes
+        if is_part or launch.is_open:
+            continue
+        for name, mine, jobs in (("nodes", step.nodes, whole.nodes), ("ntasks", step.tasks, whole.tasks)):
+            is_said = _given(launch, "nodes") if name == "nodes" else launch.kind == "direct" and step.nodes == whole.nodes
+            is_told = name == "nodes" and number(launch.arguments.get("nnodes"), step) == jobs  # nodes_of_the_launcher says it
+            if is_said and mine and jobs and mine != jobs and not is_told and (mine > jobs or whole.gpus_per_node):
+                text = (
+                    f"srun starts on {mine} {name} of {jobs} that the header asks for: ranks are missing. Write the same number"
+                )
+                yield Finding(line=launch.line, rule=f"srun-{name}", text=text)
+
+
+def one_node_only(job: Job) -> Iterator[Finding]:
+    """The batch script runs on the first node."""
+    reaches = any(STARTERS & set(command.words) for command in job.script.commands) or "hostfile" in job.script.code
+    nodes, launches = job.layout.nodes or 1, [launch for launch in job.ranks if launch.step is None]
+    if nodes > 1 and launches and not reaches:
+        text = f"no srun: ranks start on the first of {nodes} nodes only. Write `srun` in front"
+        yield Finding(line=launches[-1].line, rule="no-srun", text=text)
+
+
+def steps_in_background(job: Job) -> Iterator[Finding]:
+    """Slurm ends all that runs when the script ends."""
+    left = [launch for launch in job.launches if launch.in_background]
+    waits = [command.line for command in job.script.commands if command.words[0] == "wait"]
+    if left and not any(
+        line >= left[-1].line for line in (*waits, *(each.line for each in job.launches if not each.in_background))
+    ):
+        text = "the script ends while this runs in the background, which ends the job: write `wait` below"
+        yield Finding(line=left[-1].line, rule="no-wait", text=text)
+
+
+def signals(job: Job) -> Iterator[Finding]:
+    """`--signal=B:` signals the script alone, which hears nothing while a program runs in the foreground."""
+    option = next((option for option in job.script.header if option.name == "signal"), None)
+    if option is None or not option.value:
+        return
+    to_shell, _, rest = option.value.rpartition(":")
+    name = {"10": "USR1", "12": "USR2", "15": "TERM"}.get(rest.partition("@")[0], rest.partition("@")[0].removeprefix("SIG"))
+    traps = [
+        each.line
+        for each in job.script.commands
+        if each.words[0] == "trap" and name in [w.removeprefix("SIG") for w in each.words]
+    ]
+    has_exec = re.search(r"^\s*exec\s", job.script.text, re.MULTILINE)
+    if "B" in to_shell and not traps and not has_exec and job.script.commands:
+        text = f"--signal={option.value} signals the script only, which has no `trap` for it: omit `B:`, or trap {name}"
+        yield Finding(line=option.line, rule="signal-batch", text=text)
+    elif "B" in to_shell and job.launches and not any(launch.in_background for launch in job.launches):
+        text = "bash runs a trap only when the program in the foreground has ended: write `srun ... &` and `wait`"
+        yield from (Finding(line=line, rule="trap-waits", text=text) for line in traps[:1])
+    elif "B" not in to_shell:
+        text = f"--signal={option.value} signals the steps only, so this trap never runs: write --signal=B:{rest}"
+        yield from (Finding(line=line, rule="signal-steps", text=text) for line in traps[:1])
 
 
 LAUNCH_RULES = (
-    *(no_srun, second_launch, tasks_of_the_step, cpus_of_a_task, dead_ranks, binding, hidden_gpus, logs),
-    *(unchecked_setup, lost_exit_code),
+    *(launcher_in_every_task, ranks_and_gpus, nodes_of_the_launcher, rendezvous, tasks_of_the_step, one_node_only),
+    *(steps_in_background, signals),
 )

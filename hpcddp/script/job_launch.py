@@ -1,0 +1,230 @@
+"""How a job script starts its ranks: each call of a launcher, inside srun or not, with nodes, tasks and GPUs as numbers."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options
+from hpcddp.script.option_table import SRUN
+
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+}
+NAMES = {"num_machines": "nnodes", "num_nodes": "nnodes", "num_gpus": "nproc_per_node", "machine_rank": "node_rank"}
+"""Arguments of accelerate and deepspeed -> torchrun's."""
+
+ARITHMETIC = re.compile(r"\$\(\([^()]*\)\)")
+NO_VALUE = ("standalone", "no_python", "multi_gpu", "use_deepspeed", "use_fsdp", "no_ssh", "run_path", "same_network")
+SLURM_VARIABLES = {
+    **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "nodes"),
+    **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "tasks"),
+    **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "gpu", "auto"), "gpus_per_node"),
+    **{"SLURM_NTASKS_PER_NODE": "tasks_per_node", "SLURM_CPUS_PER_TASK": "cpus_per_task"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Of a job or a step; None is not known before the script runs."""
+
+    nodes: int | None
+    tasks_per_node: int | None
+    gpus_per_node: int | None
+    cpus_per_task: int | None
+
+    @property
+    def tasks(self) -> int | None:
+        return self.nodes * self.tasks_per_node if self.nodes and self.tasks_per_node else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A call of srun or of a launcher."""
+
+    line: int
+    kind: str
+    """`torchrun`, `accelerate`, `deepspeed`, `direct` (Python, a rank for each task) or `other`."""
+    step: Callable[[str], str | None] | None
+    """srun's options by name; None outside srun."""
+    layout: Layout
+    """Of the step, or of the job."""
+    words: tuple[str, ...]
+    """The step's program with its arguments."""
+    arguments: Mapping[str, str]
+    """The launcher's, by torchrun's names."""
+    is_open: bool
+    """It has arguments that only the running script knows."""
+    in_background: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A script with all that its rules compare."""
+
+    script: JobText
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        return _layout(self.script.get, None)
+
+    @functools.cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        known, found = dict[str, str](), list[Launch]()
+        for command in self.script.commands:
+            found += _launch(Command(words=_expanded(command.argv, known), line=command.line), command, self.layout)
+            for name, value in command.assigned:
+                known[name] = f"${name}" if command.is_conditional else expand(value, known)
+        return tuple(found)
+
+    @functools.cached_property
+    def ranks(self) -> tuple[Launch, ...]:
+        """Those whose ranks are known."""
+        return tuple(launch for launch in self.launches if launch.kind != "other")
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    """With the values of variables that the script sets; others stay."""
+    text = REFERENCE.sub(lambda found: known.get(found[1] or found[2], found[0]), text)
+    return ARITHMETIC.sub(lambda found: _bare_names(found[0], known), text)
+
+
+def _bare_names(arithmetic: str, known: Mapping[str, str]) -> str:
+    """In `$((...))` a name needs no `$`; without spaces it stays one word."""
+    text = re.sub(r"(?<![\w$])[A-Za-z_]\w*", lambda found: known.get(found[0], found[0]), arithmetic)
+    return re.sub(r"\s", "", text)
+
+
+def number(text: str | None, layout: Layout) -> int | None:
+    """A count, `$SLURM_NNODES` and the like, or a product of those in `$((...))`; None of anything else."""
+    text = re.sub(r"[\s\"()$]", "", (text or "").replace(LATER, "$").replace("((", "").replace("))", ""))
+    factors = [re.sub(r"^\{(\w+)(:?-\w+)?\}$", r"\1", factor) for factor in text.split("*")]
+    values = [int(each) if each.isdecimal() else getattr(layout, SLURM_VARIABLES.get(each, ""), None) for each in factors]
+    return functools.reduce(lambda a, b: a * b if a is not None and b is not None else None, values)
+
+
+def gpu_counts(get: Callable[[str], str | None], nodes: int | None, tasks_per_node: int | None) -> dict[str, int | None]:
+    """Option -> GPUs of a node that it asks for."""
+    asked = dict[str, int | None]()
+
+    for each in (get("gres") or "").split(","):
+        if re.match(r"(gres[:/])?gpu\b", each):
+            count = each.rpartition(":")[2]
+            asked["gres"] = int(count) if count.isdecimal() else 1
+    for name in ("gpus-per-node", "gpus-per-task", "gpus"):
+        count = (get(name) or "").rpartition(":")[2]
+        if count.isdecimal():
+            whole = int(count)
+            by_job = whole // nodes if nodes and not whole % nodes else None
+            by_task = whole * tasks_per_node if tasks_per_node else None
+            asked[name] = {"gpus-per-task": by_task, "gpus": by_job}.get(name, whole)
+    return asked
+
+
+def _layout(get: Callable[[str], str | None], job: Layout | None) -> Layout:
+    """As the options say it, else as the job has it; sbatch takes 1 for what nothing says."""
+    empty = job or Layout(nodes=None, tasks_per_node=None, gpus_per_node=None, cpus_per_task=None)
+    nodes, tasks, per_node = (number(get(name), empty) for name in ("nodes", "ntasks", "ntasks-per-node"))
+    has_nodes, has_tasks = get("nodes") is not None, get("ntasks") is not None
+    if not has_nodes:
+        nodes = 1 if tasks == 1 or (job is None and not has_tasks) else job.nodes if job else None
+        nodes = tasks // per_node if tasks and per_node and job is None else nodes
+    if has_tasks:
+        per_node = tasks // nodes if tasks and nodes and not tasks % nodes else per_node
+    elif get("ntasks-per-node") is None:
+        per_node = job.tasks_per_node if job else None if get("ntasks-per-gpu") is not None else 1
+    counts = {count for count in gpu_counts(get, nodes, per_node).values() if count is not None}
+    cpus = number(get("cpus-per-task"), empty)
+    return Layout(
+        nodes=nodes,
+        tasks_per_node=per_node,
+        gpus_per_node=min(counts) if counts else empty.gpus_per_node,
+        cpus_per_task=cpus if cpus is not None else empty.cpus_per_task,
+    )
+
+
+def _expanded(words: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
+    """With what variables stand for; a word that is one variable becomes the words of its value."""
+    found = list[str]()
+    for word in words:
+        value = expand(word, known)
+        found += value.split() if value != word and REFERENCE.fullmatch(word) else [value]
+    return tuple(found)
+
+
+def _launch(command: Command, written: Command, job: Layout) -> Iterator[Launch]:
+    words, step, layout = command.argv, None, job
+    if not words:
+        return
+    if words[0] == "srun":
+        options, rest = read_options(words[1:], SRUN, command.line)
+        values = {option.name: option.value or "" for option in options}
+        words, step, layout = tuple(rest), values.get, _layout(values.get, job)
+    programs = [program for program in _programs(words) if _kind(program)[0] != "other"]
+    kind, given = _kind(programs[-1] if programs else words)
+    if kind == "other" and (step is None or words[:1] in (("true",), ("hostname",))):
+        return
+    arguments, is_open = _arguments(given, stops=kind != "direct")
+    is_open = is_open or any(REFERENCE.fullmatch(word) for word in command.argv[1 : len(command.argv) - len(words)])
+    yield Launch(
+        line=command.line,
+        kind=kind,
+        step=step,
+        layout=layout,
+        words=words,
+        arguments=arguments,
+        is_open=is_open,
+        in_background=written.in_background,
+    )
+
+
+def _programs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """What runs: the words, or the commands of a shell's `-c` among them with its arguments."""
+    shells = [at for at, word in enumerate(words[:-2]) if re.fullmatch(r"(/.*/)?(ba|da|z|k)?sh", word)]
+    text = (
+        next((at for at in range(shells[-1] + 1, len(words)) if re.match(r"-[a-z]*c$", words[at - 1])), None) if shells else None
+    )
+    if text is None:
+        yield tuple(words)
+        return
+    for command in read_commands(words[text].split("\n")):
+        rest = words[text + 1 :] if any("@" in word for word in command.words) else ()
+        yield (*command.words, *rest)
+
+
+def _kind(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Which launcher the words call, and its arguments."""
+    for at, word in enumerate(words):
+        name, rest = word.rpartition("/")[2], words[at + 1 :]
+        if re.match(r"torchrun(_\w+)?$|deepspeed$", name):
+            return name.partition("_")[0], rest
+        if name == "accelerate" and rest[:1] == ("launch",):
+            return "accelerate", rest[1:]
+        if re.fullmatch(r"python[\d.]*", name):
+            module = next((rest[i + 1] for i, each in enumerate(rest[:-1]) if each == "-m" and _are_flags(rest[:i])), "")
+            return MODULES.get(module, "direct"), rest[rest.index(module) + 1 :] if module in MODULES else rest
+    return "other", ()
+
+
+def _are_flags(words: Sequence[str]) -> bool:
+    return all(word.startswith("-") for word in words)
+
+
+def _arguments(words: Sequence[str], *, stops: bool) -> tuple[dict[str, str], bool]:
+    """`--name value` and `--name=value`, up to the program's name where a launcher stops there."""
+    found, at = dict[str, str](), 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if stops and (not word.startswith("-") or word in ("-m", "--module")):
+            return found, REFERENCE.fullmatch(word.removesuffix("[@]}")) is not None or word[:1] in "$" + LATER
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if word.startswith("-"):
+            if not equals and name not in NO_VALUE and at < len(words) and not words[at].startswith("--"):
+                value, at = words[at], at + 1
+            found[NAMES.get(name, name)] = value
+    return found, False

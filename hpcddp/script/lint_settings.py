@@ -1,0 +1,139 @@
+"""Rules about variables and addresses: what ranks receive, and where they meet; and what hpcddp's own worker needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hpcddp.script.findings import Finding
+from hpcddp.script.job_launch import Job, Launch
+from hpcddp.script.job_text import ASSIGNMENT, LATER
+
+HARMFUL = {
+    "NCCL_IB_DISABLE": "ranks talk through TCP, many times slower",
+    "NCCL_P2P_DISABLE": "GPUs of a node talk through its memory",
+    "NCCL_SHM_DISABLE": "processes of a node talk through the network",
+    "CUDA_LAUNCH_BLOCKING": "every kernel waits for the one before, so no time is of use",
+}
+"""Variable -> what it does when it is 1; a comment above with the source allows it."""
+
+HOSTS = ("MASTER_ADDR", "PET_MASTER_ADDR", "MAIN_PROCESS_IP", "RDZV_HOST")
+PORTS = ("MASTER_PORT", "PET_MASTER_PORT", "MAIN_PROCESS_PORT", "RDZV_PORT")
+BOTH = ("RDZV_ENDPOINT", "PET_RDZV_ENDPOINT", "DIST_URL", "INIT_METHOD")
+LOCAL = r"(localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[?::1\]?)"
+OWN_HOST = rf"{LATER}(\(hostname\b.*|\{{?HOSTNAME\b.*|\{{?SLURMD_NODENAME\b.*)"
+IN_STEP = r"\$\{?(SLURM_(?:PROCID|LOCALID|NODEID|STEP_ID|STEPID|LAUNCH_NODE_IPADDR))\b"
+"""Variables that only a step's tasks have, mostly each its own."""
+
+WORKER = re.compile(r"hpcddp\.worker|submitit\.core\._submit|(^|/)bootstrap\.py$")
+"""hpcddp's job side and submitit's."""
+
+
+def _settings(job: Job) -> Iterator[tuple[int, str, str]]:
+    """Line, name and value of what is set for ranks: by the script, in a step's shell, or as an argument."""
+    launches = {launch.line: launch for launch in job.launches}
+    for command in job.script.commands:
+        yield from ((command.line, name, value) for name, value in command.assigned if not command.is_conditional)
+        launch = launches.get(command.line)
+        if launch is not None:
+            inner = [word for text in launch.words for word in re.split(r"[\s;,]+", text)]
+            exported = (_option(launch, "export") or "").split(",")
+            found = [match for word in (*inner, *exported) if (match := ASSIGNMENT.fullmatch(word))]
+            yield from ((launch.line, match[1], match[3].strip("\"'")) for match in found)
+            pairs = [*launch.arguments.items(), *((word.lstrip("-").replace("-", "_").partition("=")[::2]) for word in inner)]
+            yield from ((launch.line, name.upper(), value) for name, value in pairs if name.islower())
+
+
+def _option(launch: Launch, name: str) -> str | None:
+    return launch.step(name) if launch.step is not None else None
+
+
+def meeting_point(job: Job) -> Iterator[Finding]:
+    """One host for all, and a port that no other job takes."""
+    hosts, ports = list[Finding](), list[Finding]()
+    is_alone = job.script.get("exclusive") is not None or job.script.get("mem") == "0"
+    for line, name, value in _settings(job):
+        address = value.removeprefix("tcp://")
+        host, _, port = address.rpartition(":") if name in BOTH else (address, "", address)
+        if name in (*HOSTS, *BOTH) and (job.layout.nodes or 1) > 1 and (why := _wrong_host(host)):
+            text = f'{name}={value}: {why}. Write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) in the script'
+            hosts.append(Finding(line=line, rule="master-addr", text=text.replace(LATER, "$")))
+        fixed = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)\}?", port)
+        if name in (*PORTS, *BOTH) and fixed and int(fixed[1]) and not is_alone:
+            text = f"port {fixed[1]} is fixed: two jobs on a node take the same one. Write $((10000 + SLURM_JOB_ID % 20000))"
+            ports.append(Finding(line=line, rule="fixed-port", text=text))
+    yield from (*hosts[:1], *ports[:1])
+
+
+def _wrong_host(host: str) -> str | None:
+    if re.fullmatch(LOCAL, host):
+        return "each node waits at itself"
+    if re.fullmatch(OWN_HOST, host):
+        return "each node fills in its own name"
+    return "a list of nodes is no address" if re.fullmatch(r"\$\{?SLURM_(JOB_)?NODELIST\}?", host) else None
+
+
+def too_early(job: Job) -> Iterator[Finding]:
+    """The script's shell expands them once, before srun starts a task."""
+    steps = [launch for launch in job.ranks if launch.step is not None]
+    found = dict[str, int]()
+    for launch in steps:
+        is_unused = launch.arguments.get("rdzv_backend", "static") != "static"
+        unused = launch.arguments.get("node_rank") if is_unused else None
+        for word in launch.words:
+            for name in re.findall(IN_STEP, word if word.partition("=")[2] != unused and word != unused else ""):
+                found.setdefault(name, launch.line)
+    if any(launch.kind == "direct" for launch in steps):
+        for command in job.script.commands:
+            for name, value in command.assigned:
+                if name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") and (early := re.search(IN_STEP, value)):
+                    found.setdefault(early[1], command.line)
+    for name, line in found.items():
+        text = f"${name} is expanded before srun starts: every task gets the same. Put it into single quotes, `bash -c '...'`"
+        yield Finding(line=line, rule="too-early", text=text)
+
+
+def environment_of_ranks(job: Job) -> Iterator[Finding]:
+    """sbatch(1) and srun(1), --export."""
+    header = job.script.get("export")
+    resets = re.search(r"SLURM_EXPORT_ENV=ALL|unset .*SLURM_EXPORT_ENV", job.script.code)
+    for launch in job.launches:
+        given = _option(launch, "export")
+        value = given if given is not None else header if launch.step is not None and not resets else None
+        if value is not None and "ALL" not in value.split(","):
+            place = "srun" if given is not None else "the header, which holds for srun,"
+            text = f"--export={value} of {place} takes PATH and all other variables from ranks: write --export=ALL"
+            text += f",{value}" if value not in ("NONE", "NIL") else ""
+            yield Finding(line=launch.line, rule="export", text=text)
+
+
+def harmful_variables(job: Job) -> Iterator[Finding]:
+    """Set for all runs."""
+    for line, name, value in _settings(job):
+        if name in HARMFUL and value == "1" and not re.search(r"#.*(\bsource\b|://)", job.script.lines[line - 2]):
+            yield Finding(line=line, rule=name, text=f"{name}=1: {HARMFUL[name]}")
+
+
+def worker_contract(job: Job) -> Iterator[Finding]:
+    """Of hpcddp's worker and submitit's job side only."""
+    launches = [launch for launch in job.launches if any(WORKER.search(word) for word in launch.words)]
+    if not launches:
+        return
+    first, at = launches[0], {option.name: option.line for option in job.script.header}
+    time, settings = job.script.get("time"), list(_settings(job))
+    if time and not time.isdecimal():
+        text = f"--time={time} is no number of minutes: submitit computes with it when the job is signalled, and fails"
+        yield Finding(line=at["time"], rule="time-minutes", text=text)
+    if job.script.get("open-mode") not in ("append", "a"):
+        text = "no --open-mode=append in the header: a requeued job writes over its logs"
+        yield Finding(line=at.get("open-mode", 1), rule="no-open-mode", text=text)
+    if not any((name, value) == ("SUBMITIT_EXECUTOR", "slurm") and line < first.line for line, name, value in settings):
+        text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
+        yield Finding(line=first.line, rule="executor", text=text)
+    for launch in launches:
+        if launch.step is not None and _option(launch, "kill-on-bad-exit") in (None, "0"):
+            text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
+            yield Finding(line=launch.line, rule="kill-on-bad-exit", text=text)
+
+
+SETTING_RULES = (meeting_point, too_early, environment_of_ranks, harmful_variables, worker_contract)
