@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options
+from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
 from hpcddp.script.option_table import SRUN
 
 MODULES = {
@@ -150,9 +150,9 @@ def _layout(get: Callable[[str], str | None], job: Layout | None) -> Layout:
 def _expanded(words: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
     """With what variables stand for; a word that is one variable becomes the words of its value."""
     found = list[str]()
-    for word in words:
-        value = expand(word, known)
-        found += value.split() if value != word and REFERENCE.fullmatch(word) else [value]
+    for before, word in zip(("", *words), words, strict=False):
+        value, is_split = expand(word, known), REFERENCE.fullmatch(word) and before != "-c"
+        found += split_value(value) if value != word and is_split else [value]
     return tuple(found)
 
 

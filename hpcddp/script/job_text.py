@@ -159,10 +159,8 @@ def _leading(words: Sequence[str]) -> Iterator[str]:
 
 def _tokens(text: str) -> list[str] | None:
     """The text's words and operators; None while a quote is open."""
-    text = QUOTED.sub(lambda found: _later(found[0]), text)
-    while (hidden := SUBSTITUTED.sub(lambda found: found[0].translate(_HIDDEN), text)) != text:
-        text = hidden
-    lexer = shlex.shlex(re.sub(r"(?<=[^\s;])#", chr(_HIDDEN_HASH), text), posix=True, punctuation_chars=True)
+    text = re.sub(r"(?<=[^\s;])#", chr(_HIDDEN_HASH), _hidden(QUOTED.sub(lambda found: _later(found[0]), text)))
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
         return [token.translate(_SHOWN) for token in lexer]
@@ -173,9 +171,21 @@ def _tokens(text: str) -> list[str] | None:
 _HIDDEN_HASH = 0xE100 + ord("#")
 
 
+def split_value(value: str) -> list[str]:
+    """A variable's value as the shell splits it where it stands without quotes."""
+    return [word.translate(_SHOWN) for word in _hidden(value).split()]
+
+
+def _hidden(text: str) -> str:
+    while (hidden := SUBSTITUTED.sub(lambda found: found[0].translate(_HIDDEN), text)) != text:
+        text = hidden
+    return text
+
+
 def _later(quoted: str) -> str:
     if quoted.startswith("'"):
-        return quoted.replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
+        inner = quoted[1:-1].replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
+        return f"'{inner.translate(_HIDDEN)}'"
     return quoted.replace("\\$", LATER)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpcddp.core.text import count
 from hpcddp.script.findings import Finding
 from hpcddp.script.job_launch import Job, Launch, number
 
@@ -32,7 +33,7 @@ def ranks_and_gpus(job: Job) -> Iterator[Finding]:
         if not gpus or ranks is None or is_repeated:
             continue
         if ranks > gpus:
-            text = f"{ranks} ranks and {gpus} GPUs on a node: NCCL ends with `Duplicate GPU detected`. Start {gpus} ranks a node"
+            text = f"{count(ranks, 'rank')} and {count(gpus, 'GPU')} on a node: NCCL ends with `Duplicate GPU detected`"
             yield Finding(line=launch.line, rule="two-ranks-a-gpu", text=text)
         elif ranks < gpus and launch.kind != "direct":
             text = f"{launch.kind} starts {ranks} of {gpus} ranks on a node, so GPUs stay idle: start a rank for each GPU"
@@ -109,23 +110,23 @@ def tasks_of_the_step(job: Job) -> Iterator[Finding]:
         if cpus and all_cpus and cpus > all_cpus:
             text = f"the step needs {cpus} cores of a node, and the job has {all_cpus}: srun refuses or waits"
             yield Finding(line=launch.line, rule="srun-cpus", text=text)
+            continue
         is_part = len(launches) > 1 or launch.kind == "other" or launch.in_background or _nodes(job, launch) != step.nodes
         if is_part or launch.is_open:
             continue
-        for name, mine, jobs in (("nodes", step.nodes, whole.nodes), ("ntasks", step.tasks, whole.tasks)):
+        for name, what, mine, jobs in (("nodes", "nodes", step.nodes, whole.nodes), ("ntasks", "tasks", step.tasks, whole.tasks)):
             is_said = _given(launch, "nodes") if name == "nodes" else launch.kind == "direct" and step.nodes == whole.nodes
             is_told = name == "nodes" and number(launch.arguments.get("nnodes"), step) == jobs  # nodes_of_the_launcher says it
             if is_said and mine and jobs and mine != jobs and not is_told and (mine > jobs or whole.gpus_per_node):
-                text = (
-                    f"srun starts on {mine} {name} of {jobs} that the header asks for: ranks are missing. Write the same number"
-                )
+                text = f"srun asks for {mine} {what} and the header for {jobs}: write the same number"
                 yield Finding(line=launch.line, rule=f"srun-{name}", text=text)
 
 
 def one_node_only(job: Job) -> Iterator[Finding]:
     """The batch script runs on the first node."""
     reaches = any(STARTERS & set(command.words) for command in job.script.commands) or "hostfile" in job.script.code
-    nodes, launches = job.layout.nodes or 1, [launch for launch in job.ranks if launch.step is None]
+    nodes, outside = job.layout.nodes or 1, [launch for launch in job.ranks if launch.step is None]
+    launches = [each for each in outside if each.kind != "direct" or any(word.endswith(".py") for word in each.words)]
     if nodes > 1 and launches and not reaches:
         text = f"no srun: ranks start on the first of {nodes} nodes only. Write `srun` in front"
         yield Finding(line=launches[-1].line, rule="no-srun", text=text)

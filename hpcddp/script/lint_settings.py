@@ -25,8 +25,8 @@ OWN_HOST = rf"{LATER}(\(hostname\b.*|\{{?HOSTNAME\b.*|\{{?SLURMD_NODENAME\b.*)"
 IN_STEP = r"\$\{?(SLURM_(?:PROCID|LOCALID|NODEID|STEP_ID|STEPID|LAUNCH_NODE_IPADDR))\b"
 """Variables that only a step's tasks have, mostly each its own."""
 
-WORKER = re.compile(r"hpcddp\.worker|submitit\.core\._submit|(^|/)bootstrap\.py$")
-"""hpcddp's job side and submitit's."""
+HPCDDP = re.compile(r"hpcddp\.worker|(^|/)bootstrap\.py$")
+SUBMITIT = "submitit.core._submit"
 
 
 def _settings(job: Job) -> Iterator[tuple[int, str, str]]:
@@ -56,12 +56,15 @@ def meeting_point(job: Job) -> Iterator[Finding]:
         address = value.removeprefix("tcp://")
         host, _, port = address.rpartition(":") if name in BOTH else (address, "", address)
         if name in (*HOSTS, *BOTH) and (job.layout.nodes or 1) > 1 and (why := _wrong_host(host)):
-            text = f'{name}={value}: {why}. Write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) in the script'
-            hosts.append(Finding(line=line, rule="master-addr", text=text.replace(LATER, "$")))
+            text = f'{name}: {why}. Write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) in the script'
+            hosts.append(Finding(line=line, rule="master-addr", text=text))
         fixed = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)\}?", port)
         if name in (*PORTS, *BOTH) and fixed and int(fixed[1]) and not is_alone:
             text = f"port {fixed[1]} is fixed: two jobs on a node take the same one. Write $((10000 + SLURM_JOB_ID % 20000))"
             ports.append(Finding(line=line, rule="fixed-port", text=text))
+        if name in (*PORTS, *BOTH, "RDZV_ID") and re.search(rf"{LATER}\{{?RANDOM\b", value):
+            text = f"{name}: $RANDOM is expanded by each task, so no two agree. Expand it in the script, above srun"
+            ports.append(Finding(line=line, rule="random-in-step", text=text))
     yield from (*hosts[:1], *ports[:1])
 
 
@@ -93,6 +96,16 @@ def too_early(job: Job) -> Iterator[Finding]:
         yield Finding(line=line, rule="too-early", text=text)
 
 
+def not_exported(job: Job) -> Iterator[Finding]:
+    """A variable of the shell alone does not reach the ranks."""
+    code, is_read = job.script.code, any(launch.kind == "direct" for launch in job.launches)
+    for command in job.script.commands if is_read and "set -a" not in code else ():
+        for name, _ in command.assigned if len(command.assigned) == len(command.words) else ():
+            is_used = re.search(rf"[${LATER}]\{{?{name}\b|(export|declare -x) [^\n]*\b{name}\b", code)
+            if name in ("MASTER_ADDR", "MASTER_PORT") and not is_used:
+                yield Finding(line=command.line, rule="not-exported", text=f"ranks do not receive {name}: write `export {name}`")
+
+
 def environment_of_ranks(job: Job) -> Iterator[Finding]:
     """sbatch(1) and srun(1), --export."""
     header = job.script.get("export")
@@ -116,7 +129,8 @@ def harmful_variables(job: Job) -> Iterator[Finding]:
 
 def worker_contract(job: Job) -> Iterator[Finding]:
     """Of hpcddp's worker and submitit's job side only."""
-    launches = [launch for launch in job.launches if any(WORKER.search(word) for word in launch.words)]
+    hpcddp = [launch for launch in job.launches if any(HPCDDP.search(word) for word in launch.words)]
+    launches = hpcddp or [launch for launch in job.launches if SUBMITIT in launch.words]
     if not launches:
         return
     first, at = launches[0], {option.name: option.line for option in job.script.header}
@@ -130,10 +144,10 @@ def worker_contract(job: Job) -> Iterator[Finding]:
     if not any((name, value) == ("SUBMITIT_EXECUTOR", "slurm") and line < first.line for line, name, value in settings):
         text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
         yield Finding(line=first.line, rule="executor", text=text)
-    for launch in launches:
+    for launch in hpcddp:
         if launch.step is not None and _option(launch, "kill-on-bad-exit") in (None, "0"):
             text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
             yield Finding(line=launch.line, rule="kill-on-bad-exit", text=text)
 
 
-SETTING_RULES = (meeting_point, too_early, environment_of_ranks, harmful_variables, worker_contract)
+SETTING_RULES = (meeting_point, too_early, not_exported, environment_of_ranks, harmful_variables, worker_contract)
