@@ -60,7 +60,7 @@ def _of_script(file: Path, cluster: str | None) -> list[dict[str, object]]:
         text = file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: cannot be read: it is not UTF-8 text") from error
-    return [{"file": str(file), **vars(finding)} for finding in lint_script(text)]
+    return [{"file": str(file), **finding._asdict()} for finding in lint_script(text)]
 
 
 def _of_template(file: Path, cluster: str | None) -> list[dict[str, object]]:
@@ -68,4 +68,4 @@ def _of_template(file: Path, cluster: str | None) -> list[dict[str, object]]:
     from hpcddp.submit.lint_template import lint_template
 
     found = lint_template(file, pick_cluster(cluster))
-    return [{"file": each.file, **vars(each.finding)} for each in found]
+    return [{"file": each.file, **each.finding._asdict()} for each in found]

@@ -24,13 +24,13 @@ def file_form(job: Job) -> Iterator[Finding]:
     if "\r" in text:
         line = text[: text.index("\r")].count("\n") + 1
         reason = "sbatch refuses the script (`Batch script contains DOS line breaks`). Run `sed -i 's/\\r$//'` on it"
-        yield Finding(line=line, rule="dos-lines", text=f"lines end in CR LF: {reason}")
+        yield Finding(line, "dos-lines", f"lines end in CR LF: {reason}")
     if not text.startswith("#!"):
-        yield Finding(line=1, rule="shebang", text="the first line is no `#!/bin/bash`: sbatch refuses the script")
+        yield Finding(1, "shebang", "the first line is no `#!/bin/bash`: sbatch refuses the script")
     near = [at for at, line in enumerate(job.script.lines, start=1) if re.match(r"\s*#\s*SBATCH\s+-", line, re.IGNORECASE)]
     if near and not job.script.directives:
         text = "sbatch reads options only from lines that begin with `#SBATCH`: this header is a comment to it"
-        yield Finding(line=near[0], rule="no-directive", text=text)
+        yield Finding(near[0], "no-directive", text)
 
 
 def words_of_directives(job: Job) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def words_of_directives(job: Job) -> Iterator[Finding]:
                 )
         elif odd is not None:
             text = f"the character U+{ord(odd[0]):04X} is not the keyboard's: sbatch does not read the option. Type it anew"
-            yield Finding(line=line, rule="odd-character", text=text)
+            yield Finding(line, "odd-character", text)
         elif words is None:
             yield Finding(
                 line=line, rule="open-quote", text="a quote is not closed: sbatch reads the rest of the header as its value"
@@ -59,18 +59,18 @@ def _faults(line: int, words: list[str]) -> Iterator[Finding]:
     options, rest = read_options(words, SBATCH, line)
     for option in options:
         if option.kind is None and (instead := _instead(option.name)):
-            yield Finding(line=line, rule="unknown-option", text=f"sbatch has no --{option.name}: {instead}")
+            yield Finding(line, "unknown-option", f"sbatch has no --{option.name}: {instead}")
         elif option.value in ("None", "False", "null", "") or (option.kind == "value" and option.value is None):
             text = f"--{option.name} has no value (`{option.value or ''}`): write one, or omit the option"
-            yield Finding(line=line, rule="empty-option", text=text)
+            yield Finding(line, "empty-option", text)
         elif option.kind == "none" and option.value is not None:
-            yield Finding(line=line, rule="unknown-option", text=f"--{option.name} takes no value: write --{option.name} alone")
+            yield Finding(line, "unknown-option", f"--{option.name} takes no value: write --{option.name} alone")
         elif re.search(r"\$(\w|\{)", option.value or "") and option.name not in ("wrap", "comment"):
             text = f"--{option.name}={option.value}: sbatch expands no variable. Write the value, or %j, %x, %A for a file's name"
-            yield Finding(line=line, rule="variable-in-header", text=text)
+            yield Finding(line, "variable-in-header", text)
     if rest:
         text = f"`{rest[0]}` is no option: sbatch ends with `Invalid directive found in batch script`. Quote a value with spaces"
-        yield Finding(line=line, rule="stray-word", text=text)
+        yield Finding(line, "stray-word", text)
 
 
 def _instead(name: str) -> str | None:
@@ -88,13 +88,13 @@ def contradictions(job: Job) -> Iterator[Finding]:
         before = by_name.get(option.name)
         if before is not None and before.value != option.value and option.name != "mail-type":
             text = f"--{option.name} is in line {before.line} already with another value: sbatch takes the last one. Omit one"
-            yield Finding(line=option.line, rule="repeated-option", text=text)
+            yield Finding(option.line, "repeated-option", text)
         by_name[option.name] = option
     for names in EXCLUSIVE:
         beside = [name for name in names if name in by_name]
         if len(beside) > 1 and (names[0] != "hint" or job.script.get("hint") == "nomultithread"):
             text = f"--{beside[0]} and --{beside[1]} exclude each other: sbatch refuses the job. Omit one"
-            yield Finding(line=by_name[beside[1]].line, rule="exclusive-options", text=text)
+            yield Finding(by_name[beside[1]].line, "exclusive-options", text)
     yield from _counts(job, by_name)
 
 
@@ -104,16 +104,16 @@ def _counts(job: Job, by_name: dict[str, Option]) -> Iterator[Finding]:
         text = (
             f"--ntasks={tasks} is not {nodes} nodes x {per_node} tasks ({nodes * per_node}): ranks are not where they should be"
         )
-        yield Finding(line=by_name["ntasks"].line, rule="ntasks-twice", text=text)
+        yield Finding(by_name["ntasks"].line, "ntasks-twice", text)
     counts = {name: count for name, count in gpu_counts(job.script.get, nodes or 1, job.layout.tasks_per_node).items()}
     for name, count in counts.items():
         if count == 0 or (re.search(r"(^|gpu|:)$", job.script.get(name) or "") and name != "gres"):
-            yield Finding(line=by_name[name].line, rule="no-gpus", text=f"--{name} asks for no GPU: write their number")
+            yield Finding(by_name[name].line, "no-gpus", f"--{name} asks for no GPU: write their number")
     known = {name: count for name, count in counts.items() if count}
     if len(set(known.values())) > 1:
         said = " and ".join(f"--{name} for {count}" for name, count in known.items())
         text = f"GPUs of a node are asked for twice, with different numbers ({said}): ask once"
-        yield Finding(line=max(by_name[name].line for name in known), rule="gpus-twice", text=text)
+        yield Finding(max(by_name[name].line for name in known), "gpus-twice", text)
 
 
 def _number(option: Option | None) -> int | None:

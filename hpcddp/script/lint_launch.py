@@ -22,7 +22,7 @@ def launcher_in_every_task(job: Job) -> Iterator[Finding]:
                 f"{per_node} tasks a node each start {launch.kind}, which starts the node's ranks itself: "
                 f"use one task a node, `srun --ntasks-per-node=1`"
             )
-            yield Finding(line=launch.line, rule="launcher-in-every-task", text=text)
+            yield Finding(launch.line, "launcher-in-every-task", text)
 
 
 def ranks_and_gpus(job: Job) -> Iterator[Finding]:
@@ -34,10 +34,10 @@ def ranks_and_gpus(job: Job) -> Iterator[Finding]:
             continue
         if ranks > gpus:
             text = f"{count(ranks, 'rank')} and {count(gpus, 'GPU')} on a node: NCCL ends with `Duplicate GPU detected`"
-            yield Finding(line=launch.line, rule="two-ranks-a-gpu", text=text)
+            yield Finding(launch.line, "two-ranks-a-gpu", text)
         elif ranks < gpus and launch.kind != "direct":
             text = f"{launch.kind} starts {ranks} of {gpus} ranks on a node, so GPUs stay idle: start a rank for each GPU"
-            yield Finding(line=launch.line, rule="idle-gpus", text=text)
+            yield Finding(launch.line, "idle-gpus", text)
 
 
 def _ranks_per_node(launch: Launch) -> int | None:
@@ -67,7 +67,7 @@ def nodes_of_the_launcher(job: Job) -> Iterator[Finding]:
             text = (
                 f"{launch.kind} is told {name}={told} and starts on {nodes} nodes: it waits, or trains once a node. Write {nodes}"
             )
-            yield Finding(line=launch.line, rule="nnodes", text=text)
+            yield Finding(launch.line, "nnodes", text)
 
 
 def _nodes(job: Job, launch: Launch) -> int | None:
@@ -88,15 +88,15 @@ def rendezvous(job: Job) -> Iterator[Finding]:
             continue
         if "standalone" in arguments:
             text = "--standalone on several nodes: each node trains for itself. Give --rdzv-backend=c10d and --rdzv-endpoint"
-            yield Finding(line=launch.line, rule="rendezvous", text=text)
+            yield Finding(launch.line, "rendezvous", text)
         if launch.is_open or "config_file" in arguments or "standalone" in arguments or "PET_" in job.script.code or told is None:
             continue
         if not {"rdzv_endpoint", "master_addr", "main_process_ip"} & set(arguments):
             text = f"{launch.kind} has no address to meet at: each node waits at its own. Give the first node's name"
-            yield Finding(line=launch.line, rule="rendezvous", text=text)
+            yield Finding(launch.line, "rendezvous", text)
         elif "node_rank" not in arguments and arguments.get("rdzv_backend", "static") == "static":
             text = f"every node is rank 0 to {launch.kind}: give each its number within the step, or --rdzv-backend=c10d"
-            yield Finding(line=launch.line, rule="rendezvous", text=text)
+            yield Finding(launch.line, "rendezvous", text)
 
 
 def tasks_of_the_step(job: Job) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def tasks_of_the_step(job: Job) -> Iterator[Finding]:
         )
         if cpus and all_cpus and cpus > all_cpus:
             text = f"the step needs {cpus} cores of a node, and the job has {all_cpus}: srun refuses or waits"
-            yield Finding(line=launch.line, rule="srun-cpus", text=text)
+            yield Finding(launch.line, "srun-cpus", text)
             continue
         is_part = len(launches) > 1 or launch.kind == "other" or launch.in_background or _nodes(job, launch) != step.nodes
         if is_part or launch.is_open:
@@ -119,7 +119,7 @@ def tasks_of_the_step(job: Job) -> Iterator[Finding]:
             is_told = name == "nodes" and number(launch.arguments.get("nnodes"), step) == jobs  # nodes_of_the_launcher says it
             if is_said and mine and jobs and mine != jobs and not is_told and (mine > jobs or whole.gpus_per_node):
                 text = f"srun asks for {mine} {what} and the header for {jobs}: write the same number"
-                yield Finding(line=launch.line, rule=f"srun-{name}", text=text)
+                yield Finding(launch.line, f"srun-{name}", text)
 
 
 def one_node_only(job: Job) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def one_node_only(job: Job) -> Iterator[Finding]:
     launches = [each for each in outside if each.kind != "direct" or any(word.endswith(".py") for word in each.words)]
     if nodes > 1 and launches and not reaches:
         text = f"no srun: ranks start on the first of {nodes} nodes only. Write `srun` in front"
-        yield Finding(line=launches[-1].line, rule="no-srun", text=text)
+        yield Finding(launches[-1].line, "no-srun", text)
 
 
 def steps_in_background(job: Job) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def steps_in_background(job: Job) -> Iterator[Finding]:
         line >= left[-1].line for line in (*waits, *(each.line for each in job.launches if not each.in_background))
     ):
         text = "the script ends while this runs in the background, which ends the job: write `wait` below"
-        yield Finding(line=left[-1].line, rule="no-wait", text=text)
+        yield Finding(left[-1].line, "no-wait", text)
 
 
 def signals(job: Job) -> Iterator[Finding]:
@@ -158,13 +158,13 @@ def signals(job: Job) -> Iterator[Finding]:
     has_exec = re.search(r"^\s*exec\s", job.script.text, re.MULTILINE)
     if "B" in to_shell and not traps and not has_exec and job.script.commands:
         text = f"--signal={option.value} signals the script only, which has no `trap` for it: omit `B:`, or trap {name}"
-        yield Finding(line=option.line, rule="signal-batch", text=text)
+        yield Finding(option.line, "signal-batch", text)
     elif "B" in to_shell and job.launches and not any(launch.in_background for launch in job.launches):
         text = "bash runs a trap only when the program in the foreground has ended: write `srun ... &` and `wait`"
-        yield from (Finding(line=line, rule="trap-waits", text=text) for line in traps[:1])
+        yield from (Finding(line, "trap-waits", text) for line in traps[:1])
     elif "B" not in to_shell:
         text = f"--signal={option.value} signals the steps only, so this trap never runs: write --signal=B:{rest}"
-        yield from (Finding(line=line, rule="signal-steps", text=text) for line in traps[:1])
+        yield from (Finding(line, "signal-steps", text) for line in traps[:1])
 
 
 LAUNCH_RULES = (

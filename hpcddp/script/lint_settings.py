@@ -57,14 +57,14 @@ def meeting_point(job: Job) -> Iterator[Finding]:
         host, _, port = address.rpartition(":") if name in BOTH else (address, "", address)
         if name in (*HOSTS, *BOTH) and (job.layout.nodes or 1) > 1 and (why := _wrong_host(host)):
             text = f'{name}: {why}. Write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) in the script'
-            hosts.append(Finding(line=line, rule="master-addr", text=text))
+            hosts.append(Finding(line, "master-addr", text))
         fixed = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)\}?", port)
         if name in (*PORTS, *BOTH) and fixed and int(fixed[1]) and not is_alone:
             text = f"port {fixed[1]} is fixed: two jobs on a node take the same one. Write $((10000 + SLURM_JOB_ID % 20000))"
-            ports.append(Finding(line=line, rule="fixed-port", text=text))
+            ports.append(Finding(line, "fixed-port", text))
         if name in (*PORTS, *BOTH, "RDZV_ID") and re.search(rf"{LATER}\{{?RANDOM\b", value):
             text = f"{name}: $RANDOM is expanded by each task, so no two agree. Expand it in the script, above srun"
-            ports.append(Finding(line=line, rule="random-in-step", text=text))
+            ports.append(Finding(line, "random-in-step", text))
     yield from (*hosts[:1], *ports[:1])
 
 
@@ -93,7 +93,7 @@ def too_early(job: Job) -> Iterator[Finding]:
                     found.setdefault(early[1], command.line)
     for name, line in found.items():
         text = f"${name} is expanded before srun starts: every task gets the same. Put it into single quotes, `bash -c '...'`"
-        yield Finding(line=line, rule="too-early", text=text)
+        yield Finding(line, "too-early", text)
 
 
 def not_exported(job: Job) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def not_exported(job: Job) -> Iterator[Finding]:
         for name, _ in command.assigned if len(command.assigned) == len(command.words) else ():
             is_used = re.search(rf"[${LATER}]\{{?{name}\b|(export|declare -x) [^\n]*\b{name}\b", code)
             if name in ("MASTER_ADDR", "MASTER_PORT") and not is_used:
-                yield Finding(line=command.line, rule="not-exported", text=f"ranks do not receive {name}: write `export {name}`")
+                yield Finding(command.line, "not-exported", f"ranks do not receive {name}: write `export {name}`")
 
 
 def environment_of_ranks(job: Job) -> Iterator[Finding]:
@@ -117,14 +117,14 @@ def environment_of_ranks(job: Job) -> Iterator[Finding]:
             place = "srun" if given is not None else "the header, which holds for srun,"
             text = f"--export={value} of {place} takes PATH and all other variables from ranks: write --export=ALL"
             text += f",{value}" if value not in ("NONE", "NIL") else ""
-            yield Finding(line=launch.line, rule="export", text=text)
+            yield Finding(launch.line, "export", text)
 
 
 def harmful_variables(job: Job) -> Iterator[Finding]:
     """Set for all runs."""
     for line, name, value in _settings(job):
         if name in HARMFUL and value == "1" and not re.search(r"#.*(\bsource\b|://)", job.script.lines[line - 2]):
-            yield Finding(line=line, rule=name, text=f"{name}=1: {HARMFUL[name]}")
+            yield Finding(line, name, f"{name}=1: {HARMFUL[name]}")
 
 
 def worker_contract(job: Job) -> Iterator[Finding]:
@@ -137,17 +137,17 @@ def worker_contract(job: Job) -> Iterator[Finding]:
     time, settings = job.script.get("time"), list(_settings(job))
     if time and not time.isdecimal():
         text = f"--time={time} is no number of minutes: submitit computes with it when the job is signalled, and fails"
-        yield Finding(line=at["time"], rule="time-minutes", text=text)
+        yield Finding(at["time"], "time-minutes", text)
     if job.script.get("open-mode") not in ("append", "a"):
         text = "no --open-mode=append in the header: a requeued job writes over its logs"
-        yield Finding(line=at.get("open-mode", 1), rule="no-open-mode", text=text)
+        yield Finding(at.get("open-mode", 1), "no-open-mode", text)
     if not any((name, value) == ("SUBMITIT_EXECUTOR", "slurm") and line < first.line for line, name, value in settings):
         text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
-        yield Finding(line=first.line, rule="executor", text=text)
+        yield Finding(first.line, "executor", text)
     for launch in hpcddp:
         if launch.step is not None and _option(launch, "kill-on-bad-exit") in (None, "0"):
             text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
-            yield Finding(line=launch.line, rule="kill-on-bad-exit", text=text)
+            yield Finding(launch.line, "kill-on-bad-exit", text)
 
 
 SETTING_RULES = (meeting_point, too_early, not_exported, environment_of_ranks, harmful_variables, worker_contract)

@@ -22,14 +22,10 @@ _OPTIONAL = "consolidate-segments exclusive nice no-kill oom-kill-step propagate
 _FLAGS = """
 contiguous help hold overcommit oversubscribe quiet reboot share spread-job stepmgr test-only usage use-min-nodes verbose version
 """
-_SRUN_VALUED = """
-accel-bind bcast-exclude container-env container-image container-mounts container-name container-workdir cpu-bind epilog het-group
-mpi prolog relative slurmd-debug task-epilog task-prolog threads treewidth wait
-"""
-_SRUN_FLAGS = """
-disable-status exact external-launcher label multi-prog no-allocate no-container-mount-home no-container-entrypoint overlap
-preserve-env pty quit-on-interrupt unbuffered whole
-"""
+_SRUN_VALUED = "accel-bind bcast-exclude cpu-bind epilog het-group mpi prolog relative task-epilog task-prolog threads wait"
+_SRUN_FLAGS = "disable-status exact external-launcher label multi-prog no-allocate overlap preserve-env pty unbuffered whole"
+_PYXIS = "container-env container-image container-mounts container-name container-workdir"
+_PYXIS_FLAGS = "container-mount-home no-container-mount-home container-entrypoint no-container-entrypoint container-remap-root"
 
 
 def _kinds(valued: str, optional: str, flags: str) -> dict[str, str]:
@@ -41,16 +37,18 @@ SHORT = dict(entry.split(":") for entry in _SHORT.split())
 """Letter -> long name, of both commands."""
 
 SBATCH = _kinds(
-    f"{_VALUED} array batch export-file kill-on-invalid-dep wait-all-nodes wrap",
+    f"{_VALUED} {_PYXIS} array batch export-file kill-on-invalid-dep wait-all-nodes wrap",
     f"{_OPTIONAL} get-user-env",
-    f"{_FLAGS} ignore-pbs no-requeue parsable requeue wait",
+    f"{_FLAGS} {_PYXIS_FLAGS} ignore-pbs no-requeue parsable requeue wait",
 )
 """Long name -> whether it takes a value: `value`, `optional` (only behind `=`) or `none`."""
 
 SRUN = _kinds(
-    f"{_VALUED} {_SRUN_VALUED}", f"{_OPTIONAL} bcast compress immediate kill-on-bad-exit send-libs", f"{_FLAGS} {_SRUN_FLAGS}"
+    f"{_VALUED} {_SRUN_VALUED} {_PYXIS}",
+    f"{_OPTIONAL} bcast compress immediate kill-on-bad-exit send-libs",
+    f"{_FLAGS} {_SRUN_FLAGS} {_PYXIS_FLAGS}",
 )
-"""The same of srun, with the container options of pyxis."""
+"""The same of srun; both with the container options of pyxis."""
 
 EXCLUSIVE = (
     ("mem", "mem-per-cpu", "mem-per-gpu"),

@@ -37,4 +37,4 @@ def run_shellcheck(script: JobText) -> Iterator[Finding]:
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         raise HpcddpError(f"shellcheck did not answer as it does: {error}; take it off PATH to do without it") from error
     for comment in comments:
-        yield Finding(line=comment["line"], rule=f"SC{comment['code']}", text=comment["message"])
+        yield Finding(comment["line"], f"SC{comment['code']}", comment["message"])
