@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
+from hpcddp.script.job_text import HETEROGENEOUS, LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
 from hpcddp.script.option_table import SRUN
 
 MODULES = {
@@ -19,7 +19,21 @@ NAMES = {"num_machines": "nnodes", "num_nodes": "nnodes", "num_gpus": "nproc_per
 """Arguments of accelerate and deepspeed -> torchrun's."""
 
 ARITHMETIC = re.compile(r"\$\(\([^()]*\)\)")
-NO_VALUE = ("standalone", "no_python", "multi_gpu", "use_deepspeed", "use_fsdp", "no_ssh", "run_path", "same_network")
+WRAPPERS = ("timeout", "env", "nice", "stdbuf")
+NO_VALUE = (
+    "cpu",
+    "debug",
+    "use_env",
+    "no_local_rank",
+    "standalone",
+    "no_python",
+    "multi_gpu",
+    "use_deepspeed",
+    "use_fsdp",
+    "no_ssh",
+    "run_path",
+    "same_network",
+)
 SLURM_VARIABLES = {
     **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "nodes"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "tasks"),
@@ -41,6 +55,11 @@ class Layout:
     def tasks(self) -> int | None:
         return self.nodes * self.tasks_per_node if self.nodes and self.tasks_per_node else None
 
+    @property
+    def cores(self) -> int | None:
+        """Of a node."""
+        return self.cpus_per_task * self.tasks_per_node if self.cpus_per_task and self.tasks_per_node else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
@@ -61,6 +80,23 @@ class Launch:
     """It has arguments that only the running script knows."""
     in_background: bool
 
+    @property
+    def in_step(self) -> bool:
+        return self.step is not None
+
+    @property
+    def starts_ranks(self) -> bool:
+        """The launcher starts the ranks of a node; else each task is one."""
+        return self.kind not in ("direct", "other")
+
+    def option(self, name: str) -> str | None:
+        return self.step(name) if self.step is not None else None
+
+    def nodes_of(self, job: Layout) -> int | None:
+        """Nodes on which the launcher starts; a step for each node is one of as many."""
+        is_part = self.in_background or self.option("nodelist") or self.option("relative")
+        return job.nodes if is_part else self.layout.nodes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -75,7 +111,8 @@ class Job:
     @functools.cached_property
     def launches(self) -> tuple[Launch, ...]:
         known, found = dict[str, str](), list[Launch]()
-        for command in self.script.commands:
+        is_one = not any(words in HETEROGENEOUS for words in self.script.directives.values())
+        for command in self.script.commands if is_one else ():
             found += _launch(Command(words=_expanded(command.argv, known), line=command.line), command, self.layout)
             for name, value in command.assigned:
                 known[name] = f"${name}" if command.is_conditional else expand(value, known)
@@ -160,8 +197,11 @@ def _launch(command: Command, written: Command, job: Layout) -> Iterator[Launch]
     words, step, layout = command.argv, None, job
     if not words:
         return
-    if words[0] == "srun":
-        options, rest = read_options(words[1:], SRUN, command.line)
+    if words[0] == "eval":
+        words = tuple(split_value(" ".join(words[1:])))
+    if "srun" in (words[0].rpartition("/")[2], *(words if words[0] in WRAPPERS else ())):
+        at = next(at for at, word in enumerate(words) if word.rpartition("/")[2] == "srun")
+        options, rest = read_options(words[at + 1 :], SRUN, command.line)
         values = {option.name: option.value or "" for option in options}
         words, step, layout = tuple(rest), values.get, _layout(values.get, job)
     programs = [program for program in _programs(words) if _kind(program)[0] != "other"]

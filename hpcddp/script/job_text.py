@@ -6,6 +6,7 @@ What a condition decides, what a here-document writes and what another file cont
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +26,13 @@ SUBSTITUTED = re.compile(rf"[${LATER}]\(\([^()]*\)\)|[${LATER}]\([^()]*\)|`[^`]*
 REFERENCE = re.compile(rf"[${LATER}](?:(\w+)|\{{(\w+)(?:\[[@*]\])?\}})")
 ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 DECLARING = ("export", "declare", "readonly", "local", "typeset", "env")
+HETEROGENEOUS = (["hetjob"], ["packjob"])
 RESERVED = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "time", "exec", "nohup", "fi", "done"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option of sbatch or srun, by its long name without dashes; `kind` is None of one that the command does not have."""
+    """An option by its long name without dashes; one that the command does not have is as it was written, and has no kind."""
 
     name: str
     value: str | None
@@ -77,7 +79,9 @@ class JobText:
     @functools.cached_property
     def first_command(self) -> int:
         """The line at which sbatch ends reading the header: the first that is neither empty nor a comment."""
-        found = (at for at, line in enumerate(self.lines, start=1) if line.strip() and not line.lstrip().startswith("#"))
+        found = (
+            at for at, line in enumerate(self.lines, start=1) if line.strip() and not line.lstrip(" \t\ufeff").startswith("#")
+        )
         return next(found, len(self.lines) + 1)
 
     @functools.cached_property
@@ -87,8 +91,9 @@ class JobText:
 
     @functools.cached_property
     def header(self) -> tuple[Option, ...]:
-        """The options that sbatch reads."""
-        read = [(at, words) for at, words in self.directives.items() if words and at < self.first_command]
+        """The options that sbatch reads; of a heterogeneous job those of its first part."""
+        found = ((at, words) for at, words in self.directives.items() if words and at < self.first_command)
+        read = itertools.takewhile(lambda each: each[1] not in HETEROGENEOUS, found)
         return tuple(option for at, words in read for option in read_options(words, SBATCH, at)[0])
 
     def get(self, name: str) -> str | None:
@@ -116,6 +121,9 @@ def read_options(words: Sequence[str], table: Mapping[str, str], line: int) -> t
             name = name[2:]
             longer = [each for each in table if each.startswith(name)]
             name = longer[0] if len(longer) == 1 and name not in table else name
+            name = name if name in table else f"--{name}"
+        elif name[1:] in table:  # -nodes=2
+            equals = value = ""
         else:
             name, value = SHORT.get(name[1:2], name[1:2]), words[at][2:].removeprefix("=")
             equals = "=" if value else ""
@@ -136,7 +144,7 @@ def read_commands(lines: Sequence[str]) -> Iterator[Command]:
             end = "" if line.strip() == end else end
             continue
         text, first = f"{text}{line}", first or number
-        tokens = None if text.endswith("\\") or re.search(r"\w=\([^)]*$", text) else _tokens(text)
+        tokens = None if text.endswith("\\") or re.search(r"\w=\([^)]*$", _hidden(text)) else _tokens(text)
         if tokens is None and number < len(lines):
             text = text.removesuffix("\\") + ("" if text.endswith("\\") else "\n")
             continue
@@ -202,7 +210,7 @@ def _simple_commands(tokens: Sequence[str], line: int) -> Iterator[Command]:
         elif token.startswith("(") and words and words[-1].endswith("="):
             end = next((end for end in range(at, len(tokens)) if tokens[end].startswith(")")), len(tokens))
             words[-1] += " ".join(tokens[at:end])
-            at = end + 1
+            at = min(end + 1, len(tokens))
         elif words:
             yield Command(words=tuple(words), line=line, in_background=token.strip("();") == "&")
             words = []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from hpcddp.script.findings import Finding
 from hpcddp.script.job_launch import Job, gpu_counts
-from hpcddp.script.job_text import Option, read_options
+from hpcddp.script.job_text import HETEROGENEOUS, Option, read_options
 from hpcddp.script.option_table import EXCLUSIVE, FOREIGN, SBATCH, SRUN
 
 TYPO = 0.8
@@ -22,15 +22,16 @@ def file_form(job: Job) -> Iterator[Finding]:
     """sbatch looks at the whole file before it reads an option."""
     text = job.script.text
     if "\r" in text:
-        line = text[: text.index("\r")].count("\n") + 1
+        first = text[: text.index("\r")].count("\n") + 1
         reason = "sbatch refuses the script (`Batch script contains DOS line breaks`). Run `sed -i 's/\\r$//'` on it"
-        yield Finding(line, "dos-lines", f"lines end in CR LF: {reason}")
+        yield Finding(first, "dos-lines", f"lines end in CR LF: {reason}")
     if not text.startswith("#!"):
         yield Finding(1, "shebang", "the first line is no `#!/bin/bash`: sbatch refuses the script")
-    near = [at for at, line in enumerate(job.script.lines, start=1) if re.match(r"\s*#\s*SBATCH\s+-", line, re.IGNORECASE)]
-    if near and not job.script.directives:
-        text = "sbatch reads options only from lines that begin with `#SBATCH`: this header is a comment to it"
-        yield Finding(near[0], "no-directive", text)
+    near = r"\s*#\s*SBATCH\s+-" if not job.script.directives else r"\s+#SBATCH\s"
+    for at, line in enumerate(job.script.lines[: job.script.first_command], start=1):
+        if re.match(near, line, re.IGNORECASE):
+            yield Finding(at, "no-directive", "a comment to sbatch, which reads only lines that begin with `#SBATCH`")
+            return
 
 
 def words_of_directives(job: Job) -> Iterator[Finding]:
@@ -41,26 +42,29 @@ def words_of_directives(job: Job) -> Iterator[Finding]:
         if line > job.script.first_command:
             if not words or words[0].startswith("-"):
                 above = f"the first command (line {job.script.first_command})"
-                yield Finding(
-                    line=line, rule="late-option", text=f"#SBATCH stands below {above}: sbatch does not read it. Move it up"
-                )
+                yield Finding(line, "late-option", f"#SBATCH stands below {above}: sbatch does not read it. Move it up")
         elif odd is not None:
             text = f"the character U+{ord(odd[0]):04X} is not the keyboard's: sbatch does not read the option. Type it anew"
             yield Finding(line, "odd-character", text)
         elif words is None:
-            yield Finding(
-                line=line, rule="open-quote", text="a quote is not closed: sbatch reads the rest of the header as its value"
-            )
-        elif words not in (["hetjob"], ["packjob"]):
+            yield Finding(line, "open-quote", "a quote is not closed: sbatch refuses the line. Close it")
+        elif words not in HETEROGENEOUS:
             yield from _faults(line, words)
 
 
 def _faults(line: int, words: list[str]) -> Iterator[Finding]:
     options, rest = read_options(words, SBATCH, line)
+    unknown = next((option.name for option in options if option.kind is None), None)
+    if unknown is not None:
+        if instead := _instead(unknown.lstrip("-")):
+            yield Finding(line, "unknown-option", f"sbatch has no {unknown}: {instead}")
+        return
+    if rest:
+        text = f"`{rest[0]}` is no option: sbatch ends with `Invalid directive found in batch script`. Quote a value with spaces"
+        yield Finding(line, "stray-word", text)
+        return
     for option in options:
-        if option.kind is None and (instead := _instead(option.name)):
-            yield Finding(line, "unknown-option", f"sbatch has no --{option.name}: {instead}")
-        elif option.value in ("None", "False", "null", "") or (option.kind == "value" and option.value is None):
+        if option.value in ("None", "False", "null", "") or (option.kind == "value" and option.value is None):
             text = f"--{option.name} has no value (`{option.value or ''}`): write one, or omit the option"
             yield Finding(line, "empty-option", text)
         elif option.kind == "none" and option.value is not None:
@@ -68,14 +72,11 @@ def _faults(line: int, words: list[str]) -> Iterator[Finding]:
         elif re.search(r"\$(\w|\{)", option.value or "") and option.name not in ("wrap", "comment"):
             text = f"--{option.name}={option.value}: sbatch expands no variable. Write the value, or %j, %x, %A for a file's name"
             yield Finding(line, "variable-in-header", text)
-    if rest:
-        text = f"`{rest[0]}` is no option: sbatch ends with `Invalid directive found in batch script`. Quote a value with spaces"
-        yield Finding(line, "stray-word", text)
 
 
 def _instead(name: str) -> str | None:
     """What was meant by an option that sbatch does not have; None of one that a site's plugin may add (`--uenv`)."""
-    if name in SRUN:
+    if name in SRUN and name not in SBATCH:
         return "it is an option of srun, so write it there"
     near = FOREIGN.get(name) or next(iter(difflib.get_close_matches(name, SBATCH, n=1, cutoff=TYPO)), None)
     return near and f"write --{near}"
@@ -101,11 +102,9 @@ def contradictions(job: Job) -> Iterator[Finding]:
 def _counts(job: Job, by_name: dict[str, Option]) -> Iterator[Finding]:
     nodes, per_node, tasks = (_number(by_name.get(name)) for name in ("nodes", "ntasks-per-node", "ntasks"))
     if nodes and per_node and tasks and nodes * per_node != tasks:
-        text = (
-            f"--ntasks={tasks} is not {nodes} nodes x {per_node} tasks ({nodes * per_node}): ranks are not where they should be"
-        )
+        text = f"--ntasks={tasks} is not {nodes} nodes x {per_node} tasks ({nodes * per_node}): write the same number"
         yield Finding(by_name["ntasks"].line, "ntasks-twice", text)
-    counts = {name: count for name, count in gpu_counts(job.script.get, nodes or 1, job.layout.tasks_per_node).items()}
+    counts = gpu_counts(job.script.get, nodes or 1, job.layout.tasks_per_node)
     for name, count in counts.items():
         if count == 0 or (re.search(r"(^|gpu|:)$", job.script.get(name) or "") and name != "gres"):
             yield Finding(by_name[name].line, "no-gpus", f"--{name} asks for no GPU: write their number")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hpcddp.script.findings import Finding
-from hpcddp.script.job_launch import Job, Launch
+from hpcddp.script.job_launch import Job
 from hpcddp.script.job_text import ASSIGNMENT, LATER
 
 HARMFUL = {
@@ -37,15 +37,11 @@ def _settings(job: Job) -> Iterator[tuple[int, str, str]]:
         launch = launches.get(command.line)
         if launch is not None:
             inner = [word for text in launch.words for word in re.split(r"[\s;,]+", text)]
-            exported = (_option(launch, "export") or "").split(",")
+            exported = (launch.option("export") or "").split(",")
             found = [match for word in (*inner, *exported) if (match := ASSIGNMENT.fullmatch(word))]
             yield from ((launch.line, match[1], match[3].strip("\"'")) for match in found)
             pairs = [*launch.arguments.items(), *((word.lstrip("-").replace("-", "_").partition("=")[::2]) for word in inner)]
             yield from ((launch.line, name.upper(), value) for name, value in pairs if name.islower())
-
-
-def _option(launch: Launch, name: str) -> str | None:
-    return launch.step(name) if launch.step is not None else None
 
 
 def meeting_point(job: Job) -> Iterator[Finding]:
@@ -78,20 +74,19 @@ def _wrong_host(host: str) -> str | None:
 
 def too_early(job: Job) -> Iterator[Finding]:
     """The script's shell expands them once, before srun starts a task."""
-    steps = [launch for launch in job.ranks if launch.step is not None]
-    found = dict[str, int]()
+    steps = [launch for launch in job.launches if launch.in_step]
+    found = dict[int, str]()
     for launch in steps:
         is_unused = launch.arguments.get("rdzv_backend", "static") != "static"
         unused = launch.arguments.get("node_rank") if is_unused else None
         for word in launch.words:
-            for name in re.findall(IN_STEP, word if word.partition("=")[2] != unused and word != unused else ""):
-                found.setdefault(name, launch.line)
-    if any(launch.kind == "direct" for launch in steps):
-        for command in job.script.commands:
-            for name, value in command.assigned:
-                if name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") and (early := re.search(IN_STEP, value)):
-                    found.setdefault(early[1], command.line)
-    for name, line in found.items():
+            if (early := re.search(IN_STEP, word)) and unused not in (word, word.partition("=")[2]):
+                found.setdefault(launch.line, early[1])
+    for command in job.script.commands if any(launch.kind == "direct" for launch in steps) else ():
+        for name, value in command.assigned:
+            if name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") and (early := re.search(IN_STEP, value)):
+                found.setdefault(command.line, early[1])
+    for line, name in found.items():
         text = f"${name} is expanded before srun starts: every task gets the same. Put it into single quotes, `bash -c '...'`"
         yield Finding(line, "too-early", text)
 
@@ -111,8 +106,8 @@ def environment_of_ranks(job: Job) -> Iterator[Finding]:
     header = job.script.get("export")
     resets = re.search(r"SLURM_EXPORT_ENV=ALL|unset .*SLURM_EXPORT_ENV", job.script.code)
     for launch in job.launches:
-        given = _option(launch, "export")
-        value = given if given is not None else header if launch.step is not None and not resets else None
+        given = launch.option("export")
+        value = given if given is not None else header if launch.in_step and not resets else None
         if value is not None and "ALL" not in value.split(","):
             place = "srun" if given is not None else "the header, which holds for srun,"
             text = f"--export={value} of {place} takes PATH and all other variables from ranks: write --export=ALL"
@@ -145,7 +140,7 @@ def worker_contract(job: Job) -> Iterator[Finding]:
         text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
         yield Finding(first.line, "executor", text)
     for launch in hpcddp:
-        if launch.step is not None and _option(launch, "kill-on-bad-exit") in (None, "0"):
+        if launch.in_step and launch.option("kill-on-bad-exit") in (None, "0"):
             text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
             yield Finding(launch.line, "kill-on-bad-exit", text)
 

@@ -1,0 +1,5 @@
+#!/bin/bash
+#SBATCH --nodes=1 --gres=gpu:4
+#SBATCH hetjob
+#SBATCH --nodes=2 --gres=gpu:8
+srun --het-group=0,1 python train.py

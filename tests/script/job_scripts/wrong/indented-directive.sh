@@ -1,0 +1,5 @@
+#!/bin/bash
+#SBATCH --nodes=2
+  #SBATCH --ntasks-per-node=4
+srun python t.py
+# finding: no-directive 3

@@ -1,0 +1,4 @@
+#!/bin/bash
+#SBATCH -nodes=2
+python x.py
+# finding: unknown-option 2
