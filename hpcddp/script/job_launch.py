@@ -113,7 +113,7 @@ class Job:
         known, found = dict[str, str](), list[Launch]()
         is_one = not any(words in HETEROGENEOUS for words in self.script.directives.values())
         for command in self.script.commands if is_one else ():
-            found += _launch(Command(words=_expanded(command.argv, known), line=command.line), command, self.layout)
+            found += _launch(command, _expanded(command.argv, known), self.layout)
             for name, value in command.assigned:
                 known[name] = f"${name}" if command.is_conditional else expand(value, known)
         return tuple(found)
@@ -146,20 +146,17 @@ def number(text: str | None, layout: Layout) -> int | None:
 
 def gpu_counts(get: Callable[[str], str | None], nodes: int | None, tasks_per_node: int | None) -> dict[str, int | None]:
     """Option -> GPUs of a node that it asks for."""
-    asked = dict[str, int | None]()
-
-    for each in (get("gres") or "").split(","):
-        if re.match(r"(gres[:/])?gpu\b", each):
-            count = each.rpartition(":")[2]
-            asked["gres"] = int(count) if count.isdecimal() else 1
-    for name in ("gpus-per-node", "gpus-per-task", "gpus"):
-        count = (get(name) or "").rpartition(":")[2]
-        if count.isdecimal():
-            whole = int(count)
-            by_job = whole // nodes if nodes and not whole % nodes else None
-            by_task = whole * tasks_per_node if tasks_per_node else None
-            asked[name] = {"gpus-per-task": by_task, "gpus": by_job}.get(name, whole)
-    return asked
+    gres = next((each for each in (get("gres") or "").split(",") if re.match(r"(gres[:/])?gpu\b", each)), None)
+    given = {"gres": gres, **{name: get(name) for name in ("gpus-per-node", "gpus-per-task", "gpus")}}
+    counts = {name: (value or "").rpartition(":")[2] for name, value in given.items() if value is not None}
+    requested: dict[str, int | None] = {name: int(count) for name, count in counts.items() if count.isdecimal()}
+    if gres is not None:
+        requested.setdefault("gres", 1)
+    if (of_job := requested.get("gpus")) is not None:
+        requested["gpus"] = of_job // nodes if nodes and not of_job % nodes else None
+    if (of_task := requested.get("gpus-per-task")) is not None:
+        requested["gpus-per-task"] = of_task * tasks_per_node if tasks_per_node else None
+    return requested
 
 
 def _layout(get: Callable[[str], str | None], job: Layout | None) -> Layout:
@@ -193,23 +190,22 @@ def _expanded(words: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]
     return tuple(found)
 
 
-def _launch(command: Command, written: Command, job: Layout) -> Iterator[Launch]:
-    words, step, layout = command.argv, None, job
-    if not words:
-        return
-    if words[0] == "eval":
-        words = tuple(split_value(" ".join(words[1:])))
-    if "srun" in (words[0].rpartition("/")[2], *(words if words[0] in WRAPPERS else ())):
-        at = next(at for at, word in enumerate(words) if word.rpartition("/")[2] == "srun")
-        options, rest = read_options(words[at + 1 :], SRUN, command.line)
+def _launch(command: Command, words: tuple[str, ...], job: Layout) -> Iterator[Launch]:
+    """Of a command with variables expanded; none of one that starts no ranks."""
+    words = tuple(split_value(" ".join(words[1:]))) if words[:1] == ("eval",) else words
+    before = len(words) if words and words[0] in WRAPPERS else 1
+    srun = next((at for at, word in enumerate(words[:before]) if re.fullmatch(r"(/.*/)?srun", word)), None)
+    step, layout, is_open = None, job, False
+    if srun is not None:
+        options, rest = read_options(words[srun + 1 :], SRUN, command.line)
         values = {option.name: option.value or "" for option in options}
+        is_open = any(REFERENCE.fullmatch(word) for word in words[: len(words) - len(rest)])
         words, step, layout = tuple(rest), values.get, _layout(values.get, job)
     programs = [program for program in _programs(words) if _kind(program)[0] != "other"]
-    kind, given = _kind(programs[-1] if programs else words)
+    kind, given = _kind(programs[-1]) if programs else ("other", ())
     if kind == "other" and (step is None or words[:1] in (("true",), ("hostname",))):
         return
-    arguments, is_open = _arguments(given, stops=kind != "direct")
-    is_open = is_open or any(REFERENCE.fullmatch(word) for word in command.argv[1 : len(command.argv) - len(words)])
+    arguments, is_cut = _arguments(given, stops=kind != "direct")
     yield Launch(
         line=command.line,
         kind=kind,
@@ -217,17 +213,15 @@ def _launch(command: Command, written: Command, job: Layout) -> Iterator[Launch]
         layout=layout,
         words=words,
         arguments=arguments,
-        is_open=is_open,
-        in_background=written.in_background,
+        is_open=is_open or is_cut,
+        in_background=command.in_background,
     )
 
 
 def _programs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """What runs: the words, or the commands of a shell's `-c` among them with its arguments."""
-    shells = [at for at, word in enumerate(words[:-2]) if re.fullmatch(r"(/.*/)?(ba|da|z|k)?sh", word)]
-    text = (
-        next((at for at in range(shells[-1] + 1, len(words)) if re.match(r"-[a-z]*c$", words[at - 1])), None) if shells else None
-    )
+    is_shell = [re.fullmatch(r"(/.*/)?(ba|da|z|k)?sh", word) is not None for word in words]
+    text = next((at for at in range(2, len(words)) if re.match(r"-[a-z]*c$", words[at - 1]) and any(is_shell[:at])), None)
     if text is None:
         yield tuple(words)
         return

@@ -47,12 +47,12 @@ def rendezvous(job: Job) -> Iterator[Finding]:
     """As many agents as each waits for, an address at which they meet, and who is which."""
     for launch in job.ranks:
         given, nodes = launch.arguments.get("nnodes"), launch.nodes_of(job.layout)
-        told = 1 if given is None and launch.kind == "torchrun" and not launch.is_open else number(given, launch.layout)
+        expected = 1 if given is None and launch.kind == "torchrun" and not launch.is_open else number(given, launch.layout)
         is_one_a_node = launch.in_step and launch.starts_ranks and launch.layout.tasks_per_node == 1
-        if not nodes or not told or not is_one_a_node:
+        if not nodes or not expected or not is_one_a_node:
             continue
-        if told != nodes:
-            text = f"{launch.kind} is told {told} nodes and starts on {nodes}: it waits, or each node trains for itself"
+        if expected != nodes:
+            text = f"{launch.kind} expects {expected} nodes and starts on {nodes}: it hangs, or each node trains for itself"
             yield Finding(launch.line, "nnodes", text)
         elif nodes > 1 and launch.kind != "deepspeed" and (fault := _meets(launch)) and "PET_" not in job.script.code:
             yield Finding(launch.line, "rendezvous", f"{launch.kind} {fault}")
@@ -73,21 +73,28 @@ def _meets(launch: Launch) -> str | None:
 
 def tasks_of_the_step(job: Job) -> Iterator[Finding]:
     """What the only step takes of the job's nodes, tasks and cores."""
-    steps, whole = [launch for launch in job.launches if launch.in_step], job.layout
+    steps, job_layout = [launch for launch in job.launches if launch.in_step], job.layout
     for launch in steps:
-        mine, is_whole = launch.layout, len(steps) == 1 and launch.nodes_of(whole) == launch.layout.nodes and not launch.is_open
-        if mine.cores and whole.cores and mine.cores > whole.cores:
-            text = f"the step needs {mine.cores} cores of a node, and the job has {whole.cores}: srun refuses it"
+        mine, is_only = (
+            launch.layout,
+            len(steps) == 1 and launch.nodes_of(job_layout) == launch.layout.nodes and not launch.is_open,
+        )
+        if mine.cores and job_layout.cores and mine.cores > job_layout.cores:
+            text = f"the step needs {mine.cores} cores of a node, and the job has {job_layout.cores}: srun refuses it"
             yield Finding(launch.line, "srun-cpus", text)
-        elif is_whole and not launch.in_background and launch.kind != "other" and whole.gpus_per_node:
-            is_told = number(launch.arguments.get("nnodes"), mine) == whole.nodes  # rendezvous says it
-            if launch.option("nodes") and mine.nodes and whole.nodes and mine.nodes != whole.nodes and not is_told:
-                text = f"srun starts on {mine.nodes} nodes and the header asks for {whole.nodes}: write the same number"
+        elif is_only and not launch.in_background and launch.kind != "other" and job_layout.gpus_per_node:
+            has_nnodes = number(launch.arguments.get("nnodes"), mine) == job_layout.nodes  # rendezvous says it
+            if launch.option("nodes") and mine.nodes and job_layout.nodes and mine.nodes != job_layout.nodes and not has_nnodes:
+                text = f"srun starts on {mine.nodes} nodes and the header asks for {job_layout.nodes}: write the same number"
                 yield Finding(launch.line, "srun-nodes", text)
             elif (
-                not launch.starts_ranks and mine.nodes == whole.nodes and mine.tasks and whole.tasks and mine.tasks != whole.tasks
+                not launch.starts_ranks
+                and mine.nodes == job_layout.nodes
+                and mine.tasks
+                and job_layout.tasks
+                and mine.tasks != job_layout.tasks
             ):
-                text = f"srun starts {mine.tasks} tasks and the header asks for {whole.tasks}: write the same number"
+                text = f"srun starts {mine.tasks} tasks and the header asks for {job_layout.tasks}: write the same number"
                 yield Finding(launch.line, "srun-ntasks", text)
 
 

@@ -44,10 +44,10 @@ def _settings(job: Job) -> Iterator[tuple[int, str, str]]:
             yield from ((launch.line, name.upper(), value) for name, value in pairs if name.islower())
 
 
-def meeting_point(job: Job) -> Iterator[Finding]:
+def addresses_and_ports(job: Job) -> Iterator[Finding]:
     """One host for all, and a port that no other job takes."""
     hosts, ports = list[Finding](), list[Finding]()
-    is_alone = job.script.get("exclusive") is not None or job.script.get("mem") == "0"
+    is_exclusive = job.script.get("exclusive") is not None or job.script.get("mem") == "0"
     for line, name, value in _settings(job):
         address = value.removeprefix("tcp://")
         host, _, port = address.rpartition(":") if name in BOTH else (address, "", address)
@@ -55,7 +55,7 @@ def meeting_point(job: Job) -> Iterator[Finding]:
             text = f'{name}: {why}. Write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) in the script'
             hosts.append(Finding(line, "master-addr", text))
         fixed = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)\}?", port)
-        if name in (*PORTS, *BOTH) and fixed and int(fixed[1]) and not is_alone:
+        if name in (*PORTS, *BOTH) and fixed and int(fixed[1]) and not is_exclusive:
             text = f"port {fixed[1]} is fixed: two jobs on a node take the same one. Write $((10000 + SLURM_JOB_ID % 20000))"
             ports.append(Finding(line, "fixed-port", text))
         if name in (*PORTS, *BOTH, "RDZV_ID") and re.search(rf"{LATER}\{{?RANDOM\b", value):
@@ -145,4 +145,4 @@ def worker_contract(job: Job) -> Iterator[Finding]:
             yield Finding(launch.line, "kill-on-bad-exit", text)
 
 
-SETTING_RULES = (meeting_point, too_early, not_exported, environment_of_ranks, harmful_variables, worker_contract)
+SETTING_RULES = (addresses_and_ports, too_early, not_exported, environment_of_ranks, harmful_variables, worker_contract)

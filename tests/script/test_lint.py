@@ -108,9 +108,10 @@ def test_what_the_worker_needs_is_asked_of_the_worker_only(rule: str) -> None:
 def test_each_harmful_variable_is_found(name: str) -> None:
     """In the script and in a step; where the comment above says its source, it is what a site documents."""
     setting = f"export {name}=1"
-    assert found_in(WORKER.replace("export MASTER_ADDR", setting)) == [(name, 11)]
+    in_script = WORKER.replace("\nexport MASTER_ADDR", f"\n{setting}\nexport MASTER_ADDR")
+    assert found_in(in_script) == [(name, 11)]
     assert found_in(WORKER.replace("bash -c '", f"bash -c '{setting}; ")) == [(name, 14)]
-    assert found_in(WORKER.replace("export MASTER_ADDR", f"# source: docs.site.org/network\n{setting}")) == []
+    assert found_in(in_script.replace(setting, f"# source: docs.site.org/network\n{setting}")) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -147,8 +148,8 @@ def test_what_sbatch_reads_is_no_fault(directive: str) -> None:
 
 def test_shellcheck_speaks_with_its_own_numbers() -> None:
     """Of errors; its advice is not repeated."""
-    assert found_in(WORKER.replace("export MASTER_ADDR", "echo $(cat x)")) == []
-    found = found_in(WORKER.replace("export MASTER_ADDR", "if [ -n x ]; then"))
+    assert found_in(WORKER.replace("# it's rank", "echo $(cat x)\n# it's rank")) == []
+    found = found_in(WORKER.replace("# it's rank", "if [ -n x ]; then\n# it's rank"))
     assert found
     assert all(rule.startswith("SC") for rule, _ in found)
 
