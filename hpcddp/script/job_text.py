@@ -149,34 +149,24 @@ def read_commands(lines: Sequence[str]) -> Iterator[Command]:
             text = text.removesuffix("\\") + ("" if text.endswith("\\") else "\n")
             continue
         for command in _simple_commands(tokens or [], first):
-            opened = [word in ("if", "case") for word in command.words if word in ("if", "case", "fi", "esac")]
-            depth = max(0, depth + sum(1 if is_open else -1 for is_open in opened))
-            words = tuple(command.words[sum(1 for _ in _leading(command.words)) :])
+            ends = [word for word in command.words if word in ("if", "case", "fi", "esac")]
+            depth = max(0, depth + sum(1 if word in ("if", "case") else -1 for word in ends))
+            words = tuple(itertools.dropwhile(RESERVED.__contains__, command.words))
             if words:
                 yield Command(words=words, line=first, in_background=command.in_background, is_conditional=depth > 0)
-        here = re.search(r"<<-?\s*\\?(['\"]?)(\w+)\1", text)
-        text, first, end = "", 0, here[2] if here and "<<<" not in text else ""
-
-
-def _leading(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        if word not in RESERVED:
-            return
-        yield word
+        here = [word for operator, word in itertools.pairwise(tokens or []) if operator == "<<"]
+        text, first, end = "", 0, here[0].lstrip("-\\") if here else ""
 
 
 def _tokens(text: str) -> list[str] | None:
-    """The text's words and operators; None while a quote is open."""
-    text = re.sub(r"(?<=[^\s;])#", chr(_HIDDEN_HASH), _hidden(QUOTED.sub(lambda found: _later(found[0]), text)))
+    """The text's operators, and its words with characters hidden; None while a quote is open."""
+    text = re.sub(r"(?<=[^\s;])#", _HIDDEN[ord("#")], _hidden(QUOTED.sub(lambda found: _later(found[0]), text)))
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
-        return [token.translate(_SHOWN) for token in lexer]
+        return list(lexer)
     except ValueError:
         return None
-
-
-_HIDDEN_HASH = 0xE100 + ord("#")
 
 
 def split_value(value: str) -> list[str]:
@@ -204,12 +194,12 @@ def _simple_commands(tokens: Sequence[str], line: int) -> Iterator[Command]:
         token = tokens[at] if at < len(tokens) else ";"
         at += 1
         if not re.fullmatch(r"[();<>|&]+", token):
-            words.append(token)
+            words.append(token.translate(_SHOWN))
         elif "<" in token or ">" in token:
             at += 1
         elif token.startswith("(") and words and words[-1].endswith("="):
             end = next((end for end in range(at, len(tokens)) if tokens[end].startswith(")")), len(tokens))
-            words[-1] += " ".join(tokens[at:end])
+            words[-1] += " ".join(tokens[at:end]).translate(_SHOWN)
             at = min(end + 1, len(tokens))
         elif words:
             yield Command(words=tuple(words), line=line, in_background=token.strip("();") == "&")
