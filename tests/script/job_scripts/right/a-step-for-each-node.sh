@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://pytorch-lightning.readthedocs.io and https://discuss.pytorch.org (a step for each node, awaited)
+# After https://docs.pytorch.org/docs/stable/elastic/run.html
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --gres=gpu:2

@@ -29,3 +29,4 @@ export CMD=" \
     "
 echo $CMD
 clear; srun --jobid $SLURM_JOBID bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee -a out.txt
+# After https://github.com/bigscience-workshop/bigscience/tree/master/train

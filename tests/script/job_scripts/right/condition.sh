@@ -5,3 +5,4 @@ if [ "$SLURM_NNODES" -gt 1 ]; then
 else
   torchrun --standalone --nproc_per_node 2 t.py
 fi
+# After https://slurm.schedmd.com/srun.html

@@ -8,3 +8,4 @@ launch() {
   srun -N "$n" -n "$n" torchrun --nnodes="$n" --nproc_per_node=gpu --rdzv_backend=c10d --rdzv_endpoint="$(hostname):$((10000 + SLURM_JOB_ID % 20000))" "$@"
 }
 for n in 1 2; do launch "$n" train.py; done
+# After https://slurm.schedmd.com/srun.html

@@ -7,3 +7,4 @@
 #SBATCH --cpus-per-task=16
 export SLURM_CPU_BIND="cores"
 srun shifter bash -c "source export_DDP_vars.sh && python train.py"
+# After https://docs.nersc.gov/machinelearning/pytorch/

@@ -7,3 +7,4 @@ python - <<'PY'
 print("srun &")
 PY
 srun python -m accelerate.commands.launch --config_file cfg.yaml --num_processes 4 --num_machines 2 train.py
+# After https://slurm.schedmd.com/srun.html

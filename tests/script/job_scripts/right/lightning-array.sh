@@ -10,3 +10,4 @@ conda activate pl
 for lr in 0.1 0.01; do
   srun python train.py --lr "$lr" trainer.num_nodes=2
 done
+# After https://lightning.ai/docs/pytorch/stable/clouds/cluster_advanced.html

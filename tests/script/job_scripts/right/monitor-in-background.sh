@@ -9,3 +9,4 @@ esac
 nvidia-smi dmon -o T > smi.log &
 srun --overlap --ntasks=1 nvidia-smi -l 10 > x.log &
 srun torchrun --standalone --nproc-per-node="${SLURM_GPUS_ON_NODE:-2}" train.py $ARGS
+# After https://slurm.schedmd.com/srun.html

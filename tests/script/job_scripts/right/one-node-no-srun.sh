@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://docs.mlerp.cloud.edu.au and https://hpc.nih.gov/docs/deeplearning/multinode_DDP.html (one node)
+# After https://docs.pytorch.org/docs/stable/elastic/run.html
 #SBATCH --job-name=single
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=16

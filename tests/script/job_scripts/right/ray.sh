@@ -20,3 +20,4 @@ for ((i = 1; i <= worker_num; i++)); do
   sleep 5
 done
 python -u train.py
+# After https://docs.ray.io/en/latest/cluster/vms/user-guides/community/slurm.html

@@ -9,3 +9,4 @@ for h in $HOSTS; do
   i=$((i+1))
 done
 wait
+# After https://slurm.schedmd.com/srun.html

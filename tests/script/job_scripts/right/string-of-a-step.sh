@@ -12,3 +12,4 @@ MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
 export MASTER_ADDR
 run_cmd="torchrun --nproc_per_node=${SLURM_GPUS_ON_NODE} --nnodes=${SLURM_NNODES} --node_rank=\$SLURM_NODEID --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT train.py"
 srun --label sh -c "$run_cmd"
+# After https://github.com/stas00/ml-engineering/blob/master/orchestration/slurm/launchers/accelerate-launcher.slurm

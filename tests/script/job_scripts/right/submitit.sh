@@ -12,3 +12,4 @@
 #SBATCH --wckey=submitit
 export SUBMITIT_EXECUTOR=slurm
 srun --unbuffered --output /x/%j_%t_log.out --error /x/%j_%t_log.err /env/bin/python -u -m submitit.core._submit /x
+# After https://github.com/Lightning-AI/pytorch-lightning/issues/20056

@@ -10,3 +10,4 @@ srun bash -c '
   python train.py
 ' &
 wait $!
+# After https://github.com/VectorInstitute/FL4Health/pull/155

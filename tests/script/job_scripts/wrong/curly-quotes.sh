@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/74164136
+# After https://slurm.schedmd.com/sbatch.html
 # finding: odd-character 4
 #SBATCH --job-name=“my job”
 #SBATCH --gres=gpu:1

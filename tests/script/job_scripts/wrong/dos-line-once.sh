@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/43700465 (pasted in)
+# After https://github.com/earthlab/rslurm/issues/84
 # finding: dos-lines 5
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/43700465 (DOS line breaks)
+# After https://github.com/earthlab/rslurm/issues/84
 # finding: dos-lines 1
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:1

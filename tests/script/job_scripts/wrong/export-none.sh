@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://doc.nhr.fau.de/batch-processing/advanced-topics-slurm (without unset SLURM_EXPORT_ENV)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: export 9
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

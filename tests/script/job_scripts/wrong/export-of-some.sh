@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://bugs.schedmd.com/show_bug.cgi?id=2948 (srun --export=VARIABLE)
+# After https://slurm.schedmd.com/srun.html
 # finding: export 8
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/36279200 (--export of sbatch)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: export 8
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4

@@ -6,3 +6,4 @@
 export SUBMITIT_EXECUTOR=slurm
 srun --nodes=1 --ntasks-per-node=1 --kill-on-bad-exit=1 python train.py
 # finding: dos-lines 1
+# After https://github.com/earthlab/rslurm/issues/84

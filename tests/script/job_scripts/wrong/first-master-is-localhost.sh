@@ -10,3 +10,4 @@ export MASTER_ADDR=localhost
 export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))
 srun --nodes=4 --ntasks-per-node=1 --cpus-per-task=8 --kill-on-bad-exit=1 python train.py
 # finding: master-addr 9
+# After https://github.com/pytorch/pytorch/issues/76069

@@ -8,3 +8,4 @@
 export SUBMITIT_EXECUTOR=slurm
 srun --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --kill-on-bad-exit=1 python train.py
 # finding: two-ranks-a-gpu 9
+# After https://github.com/clessig/atmorep/issues/77

@@ -11,3 +11,4 @@ srun --nodes=1 --ntasks-per-node=1 --kill-on-bad-exit=1 python train.py
 # finding: stray-word 2
 # finding: odd-character 3
 # finding: unknown-option 4
+# After https://github.com/GenomicsAotearoa/metagenomics_summer_school/issues/81

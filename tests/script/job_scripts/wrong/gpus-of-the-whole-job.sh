@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/67091056 (--gpus counts those of the job)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: two-ranks-a-gpu 8
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/71452913 (# SBATCH)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: no-directive 4
 # SBATCH --nodes=1
 # SBATCH --gres=gpu:4

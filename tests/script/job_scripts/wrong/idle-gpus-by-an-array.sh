@@ -10,3 +10,4 @@ ARGS=(
 )
 srun torchrun "${ARGS[@]}" train.py
 # finding: idle-gpus 11
+# After https://docs.pytorch.org/docs/stable/elastic/run.html

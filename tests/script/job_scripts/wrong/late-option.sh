@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/60189949 (#SBATCH below a command is ignored)
+# After https://github.com/aws/aws-parallelcluster/issues/3809
 # finding: late-option 6
 #SBATCH --ntasks-per-node=4
 module load cuda

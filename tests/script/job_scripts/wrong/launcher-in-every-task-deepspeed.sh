@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/microsoft/DeepSpeed/issues/2461
+# After https://github.com/interTwin-eu/itwinai/issues/360
 # finding: launcher-in-every-task 8
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4

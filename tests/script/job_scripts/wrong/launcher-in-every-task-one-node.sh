@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/torchrun-launches-too-many-processes-under-slurm
+# After https://github.com/interTwin-eu/itwinai/issues/360
 # finding: launcher-in-every-task 7
 #SBATCH -N 1
 #SBATCH -n 4

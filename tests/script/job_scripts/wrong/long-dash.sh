@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://superuser.com/questions/1466043 (a dash from a web page)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: odd-character 4
 #SBATCH –-nodes=2
 #SBATCH --gres=gpu:1

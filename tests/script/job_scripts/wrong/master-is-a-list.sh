@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/70868443 (MASTER_ADDR=node[01-02])
+# After https://docs.pytorch.org/docs/stable/distributed.html
 # finding: master-addr 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/facebookresearch/moco/issues/5
+# After https://github.com/pytorch/pytorch/issues/76069
 # finding: master-addr 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/73031187 (unrecognized option)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: unknown-option 4
 #SBATCH --ntask-per-node=4
 #SBATCH --gres=gpu:4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/56962129
+# After https://github.com/GenomicsAotearoa/metagenomics_summer_school/issues/81
 # finding: odd-character 4
 #SBATCH --nodes=2
 #SBATCH --gres=gpu:1

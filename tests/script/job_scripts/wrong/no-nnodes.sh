@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/each-node-trains-its-own-model/190201
+# After https://docs.pytorch.org/docs/stable/elastic/run.html
 # finding: nnodes 8
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

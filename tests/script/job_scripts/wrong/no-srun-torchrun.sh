@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/multi-node-training-hangs-with-torchrun/143160
+# After https://github.com/huggingface/accelerate/issues/2816
 # finding: no-srun 9
 #SBATCH -N 4
 #SBATCH --ntasks-per-node=1

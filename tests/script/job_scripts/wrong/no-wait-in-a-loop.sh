@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://groups.google.com/g/slurm-users (steps of a loop)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: no-wait 10
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/slurm-job-ends-at-once
+# After https://slurm.schedmd.com/sbatch.html
 # finding: no-wait 6
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:2

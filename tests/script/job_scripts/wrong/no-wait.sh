@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/52421171 (the job ends before its steps)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: no-wait 9
 #SBATCH --nodes=1
 #SBATCH --ntasks=2

@@ -7,3 +7,4 @@ MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))
 srun python train.py
 # finding: not-exported 5
 # finding: not-exported 6
+# After https://docs.pytorch.org/docs/stable/distributed.html

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/only-one-gpu-is-used-with-torchrun
+# After https://docs.pytorch.org/docs/stable/elastic/run.html
 # finding: idle-gpus 8
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://slurm.schedmd.com/srun.html
+# After https://slurm.schedmd.com/sbatch.html
 # finding: unknown-option 5
 #SBATCH --gres=gpu:4
 #SBATCH --cpu-bind=none

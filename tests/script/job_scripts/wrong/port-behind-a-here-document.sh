@@ -6,3 +6,4 @@ EOF
 export MASTER_PORT=29500
 srun python train.py
 # finding: fixed-port 6
+# After https://github.com/OpenNMT/OpenNMT-py/issues/1298

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/facebookresearch/detectron2/issues/1423 (address already in use)
+# After https://github.com/facebookresearch/XLM/issues/53
 # finding: fixed-port 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

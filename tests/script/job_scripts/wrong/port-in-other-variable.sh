@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/address-already-in-use-on-shared-nodes
+# After https://github.com/EleutherAI/gpt-neox/issues/768
 # finding: fixed-port 7
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:2

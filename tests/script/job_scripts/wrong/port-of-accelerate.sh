@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/huggingface/accelerate/issues/1035 (Address already in use)
+# After https://github.com/pytorch/pytorch/issues/126510
 # finding: fixed-port 6
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/huggingface/accelerate/issues/1487 (num_processes is the total)
+# After https://github.com/huggingface/accelerate/issues/2521
 # finding: idle-gpus 9
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/Lightning-AI/pytorch-lightning/issues/14782 (B: kills the script)
+# After https://github.com/VectorInstitute/FL4Health/pull/155
 # finding: signal-batch 6
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=2

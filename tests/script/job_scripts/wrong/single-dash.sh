@@ -2,3 +2,4 @@
 #SBATCH -nodes=2
 python x.py
 # finding: unknown-option 2
+# After https://slurm.schedmd.com/sbatch.html

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/NVIDIA/nccl/issues/451 (NCCL_IB_DISABLE=1 copied from elsewhere)
+# After https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
 # finding: NCCL_IB_DISABLE 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

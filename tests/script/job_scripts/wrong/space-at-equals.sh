@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/71904083 (spaces at the equals sign)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: stray-word 4
 #SBATCH --nodes = 1
 #SBATCH --gres=gpu:1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://support.schedmd.com (More processors requested than permitted)
+# After https://slurm.schedmd.com/srun.html
 # finding: srun-cpus 7
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/init-process-group-hangs-with-slurm/122540
+# After https://slurm.schedmd.com/srun.html
 # finding: srun-ntasks 8
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://github.com/Lightning-AI/pytorch-lightning/issues/10098 (hangs at distributed initialization)
+# After https://slurm.schedmd.com/srun.html
 # finding: srun-nodes 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

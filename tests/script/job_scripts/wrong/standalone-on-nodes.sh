@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://discuss.pytorch.org/t/torchrun-standalone-on-two-nodes
+# After https://docs.pytorch.org/docs/stable/elastic/run.html
 # finding: rendezvous 7
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/62298553 (Invalid directive found in batch script)
+# After https://github.com/VirtualFlow/VFVS/issues/47
 # finding: stray-word 4
 #SBATCH nodes=2
 #SBATCH --gres=gpu:1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/66498045 (every rank is 0)
+# After https://github.com/TRI-ML/prismatic-vlms/issues/39
 # finding: too-early 9
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://hpc-docs.uni.lu (resubmission)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: trap-waits 6
 #SBATCH --signal=B:SIGTERM@60
 #SBATCH --gres=gpu:1

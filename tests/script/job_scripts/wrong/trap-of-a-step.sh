@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://bugs.schedmd.com/show_bug.cgi?id=9005 (--signal without B:)
+# After https://github.com/VectorInstitute/FL4Health/pull/155
 # finding: signal-steps 7
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:1

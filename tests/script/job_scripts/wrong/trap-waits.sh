@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/63183093 (the trap runs only after srun)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: trap-waits 10
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# After https://stackoverflow.com/questions/36279200 (variables in #SBATCH)
+# After https://slurm.schedmd.com/sbatch.html
 # finding: variable-in-header 4
 #SBATCH --output=$HOME/logs/%j.out
 #SBATCH --gres=gpu:4
