@@ -18,7 +18,7 @@ ADDRESSES = {"rdzv_endpoint", "master_addr", "main_process_ip"}
 
 def ranks_and_gpus(job: Job) -> Iterator[Finding]:
     """A launcher for each node, a rank for each GPU, and a GPU for each rank."""
-    for launch in job.ranks:
+    for launch in _with_arguments(job):
         gpus, ranks, tasks = launch.layout.gpus_per_node, _ranks_per_node(launch), launch.layout.tasks_per_node or 1
         if launch.in_step and launch.starts_ranks and tasks > 1:
             text = f"{tasks} tasks a node each start {launch.kind}, which starts all ranks of a node: `srun --ntasks-per-node=1`"
@@ -30,6 +30,11 @@ def ranks_and_gpus(job: Job) -> Iterator[Finding]:
         elif gpus and ranks and ranks < gpus and launch.starts_ranks:
             text = f"{launch.kind} starts {count(ranks, 'rank')} on a node with {gpus} GPUs: start a rank for each"
             yield Finding(launch.line, "idle-gpus", text)
+
+
+def _with_arguments(job: Job) -> tuple[Launch, ...]:
+    """Launches whose arguments are complete: none where variables like PET_NNODES stand for torchrun's."""
+    return () if "PET_" in job.script.code else job.ranks
 
 
 def _ranks_per_node(launch: Launch) -> int | None:
@@ -45,7 +50,7 @@ def _ranks_per_node(launch: Launch) -> int | None:
 
 def rendezvous(job: Job) -> Iterator[Finding]:
     """As many agents as each waits for, an address at which they meet, and who is which."""
-    for launch in job.ranks:
+    for launch in _with_arguments(job):
         given, nodes = launch.arguments.get("nnodes"), launch.nodes_of(job.layout)
         expected = 1 if given is None and launch.kind == "torchrun" and not launch.is_open else number(given, launch.layout)
         is_one_a_node = launch.in_step and launch.starts_ranks and launch.layout.tasks_per_node == 1
@@ -54,7 +59,7 @@ def rendezvous(job: Job) -> Iterator[Finding]:
         if expected != nodes:
             text = f"{launch.kind} expects {expected} nodes and starts on {nodes}: it hangs, or each node trains for itself"
             yield Finding(launch.line, "nnodes", text)
-        elif nodes > 1 and launch.kind != "deepspeed" and (fault := _meets(launch)) and "PET_" not in job.script.code:
+        elif nodes > 1 and launch.kind != "deepspeed" and (fault := _meets(launch)):
             yield Finding(launch.line, "rendezvous", f"{launch.kind} {fault}")
 
 
