@@ -18,7 +18,7 @@ from hpcddp.commands.options import cluster_option, format_option, print_json, r
 @format_option
 @click.pass_context
 def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> None:
-    """Check a job script for what loses runs, records or exit codes, or spoils times; with shellcheck where that is installed.
+    """Check a job script for what Slurm refuses, makes ranks hang, or leaves GPUs idle; with shellcheck where that is installed.
 
     Of a template (`*.j2`) the scripts that it makes on a cluster are checked. Ends with 4 where something is found.
 
@@ -57,10 +57,10 @@ def _of_script(file: Path, cluster: str | None) -> list[dict[str, object]]:
     if cluster is not None:
         raise click.UsageError("--cluster is for a template, whose scripts depend on it; a script is what it is")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: cannot be read: it is not UTF-8 text") from error
-    return [{"file": str(file), **vars(finding)} for finding in lint_script(text)]
+    return [{"file": str(file), **finding._asdict()} for finding in lint_script(text)]
 
 
 def _of_template(file: Path, cluster: str | None) -> list[dict[str, object]]:
@@ -68,4 +68,4 @@ def _of_template(file: Path, cluster: str | None) -> list[dict[str, object]]:
     from hpcddp.submit.lint_template import lint_template
 
     found = lint_template(file, pick_cluster(cluster))
-    return [{"file": each.file, **vars(each.finding)} for each in found]
+    return [{"file": each.file, **each.finding._asdict()} for each in found]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from hpcddp.script.shell_text import Script
+from hpcddp.script.job_launch import Job
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that a rule found."""
+class Finding(NamedTuple):
+    """What a rule found in a line: what is wrong, why, and what to write."""
 
     line: int
     rule: str
     text: str
-    """What is wrong, why, and what to write."""
 
 
-Rule = Callable[[Script], Iterator[Finding]]
+Rule = Callable[[Job], Iterator[Finding]]

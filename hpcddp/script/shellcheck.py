@@ -1,4 +1,4 @@
-"""shellcheck's own findings in a script, where it is installed."""
+"""Errors that shellcheck finds in a script, where it is installed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.script.findings import Finding
+from hpcddp.script.job_text import JobText
 
 TIMEOUT_S = 30
 """It takes 0.2 s for a script."""
@@ -19,15 +20,21 @@ def has_shellcheck() -> bool:
     return shutil.which("shellcheck") is not None
 
 
-def run_shellcheck(text: str) -> Iterator[Finding]:
-    """What it says of the script; nothing where it is not installed."""
-    if not has_shellcheck():
+NOT_ERRORS = "SC1017,SC2068,SC2148"
+"""CR LF and a missing first line, which lint_header.py finds; and `$@` without quotes, which right scripts have."""
+
+
+def run_shellcheck(script: JobText) -> Iterator[Finding]:
+    """Its errors, not its advice, which right scripts do not follow; nothing where it is not installed."""
+    if not has_shellcheck() or not script.commands:
         return
-    command = ["shellcheck", "--format=json1", "--shell=bash", "-"]
+    command = ["shellcheck", "--format=json1", "--shell=bash", "--severity=error", f"--exclude={NOT_ERRORS}", "-"]
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        done = subprocess.run(
+            command, input="\n".join(script.lines), capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        )
         comments = json.loads(done.stdout)["comments"]
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         raise HpcddpError(f"shellcheck did not answer as it does: {error}; take it off PATH to do without it") from error
     for comment in comments:
-        yield Finding(line=comment["line"], rule=f"SC{comment['code']}", text=comment["message"])
+        yield Finding(comment["line"], f"SC{comment['code']}", comment["message"])

@@ -43,7 +43,7 @@ def lint_template(template: Path, profile: ClusterProfile) -> list[TemplateFindi
     for lines in _scripts(replace(profile, template=str(template.resolve()))):
         for finding in lint_script("".join(f"{line.text}\n" for line in lines)):
             place = lines[finding.line - 1].places[0]
-            at = TemplateFinding(file=place.file, finding=replace(finding, line=place.line))
+            at = TemplateFinding(file=place.file, finding=finding._replace(line=place.line))
             found.setdefault((at.file, at.finding.line, at.finding.rule), at)
     return [found[key] for key in sorted(found)]
 
