@@ -126,7 +126,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
     undecided = [
         *_all_notes(records, runs, shown, outliers, readings),
-        *law_notes(fitted),
+        *law_notes(fitted, full_names(apart)),
         *data_bench_notes(benches, scaling, case.runs_of),
     ]
     judged, noted = decided(verdicts(case, failures), undecided, records.points)
