@@ -88,11 +88,11 @@ def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool
 def differing(texts: Iterable[str]) -> Apart:
     """What distinguishes these series, in their order; nothing for a single series.
 
-    Where keys always differ together (a node type and its GPU), the first stands for all. Long values are cut to what
-    distinguishes them.
+    Where keys always differ together (a node type and its GPU, a GPU and its software), the first stands for all. Long values
+    are cut to what distinguishes them.
     """
     keys = {text: json.loads(text) for text in texts}
-    names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name))
+    names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name == "env_id", name))
     partitions: dict[tuple[int, ...], str] = {}
     for name in names:
         values = [to_json(key.get(name)) for key in keys.values()]
