@@ -150,7 +150,7 @@ def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
     DataParallel's, which cannot reach several nodes, only without another."""
     sizes = rows["series"].value_counts(sort=False).to_dict()
     parallel = {key: json.loads(str(key))["workload.parallel"] for key in sizes}
-    fastest = rows.groupby("series")["samples_per_s"].max()
+    fastest = rows.groupby("series")["samples_per_s"].max().to_dict()
     series = max(sizes, key=lambda key: (parallel[key] != "data_parallel", sizes[key], parallel[key] == "ddp", fastest[key]))
     found: pd.DataFrame = rows[rows["series"] == series]
     return found

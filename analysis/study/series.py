@@ -72,8 +72,12 @@ def key_text(key: SeriesKey) -> str:
 
 def same_workload(text: str, point: Point, hold: str) -> bool:
     """Whether the point belongs to the series, whatever GPU and environment it will find."""
-    of_series = {name: value for name, value in json.loads(text).items() if name not in FOUND}
-    return key_text(of_series) == key_text(workload_key(point, hold))
+    return as_planned(text) == key_text(workload_key(point, hold))
+
+
+def as_planned(text: str) -> str:
+    """The key without what was found at launch."""
+    return key_text({name: value for name, value in json.loads(text).items() if name not in FOUND})
 
 
 def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from hpcddp.analysis.records.software import VERSIONED
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.series import FOUND, key_text
+from hpcddp.analysis.study.series import as_planned
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
@@ -94,8 +93,7 @@ def suspect_baseline(case: Case) -> Iterator[Verdict]:
         above = larger[(larger[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, kind="stable")
         for _, most in above.tail(1).iterrows():
             runs, efficiency = case.runs_of(row), float(most[share])
-            others = count(len(above) - 1, "more point")
-            more = f", as {'is' if len(above) == 2 else 'are'} {others}" if len(above) > 1 else ""
+            more = f", with {count(len(above) - 1, 'more point')} above 100 %" if len(above) > 1 else ""
             yield Verdict(
                 where=place,
                 evidence=f"{layout(most)} has {percent(efficiency)} efficiency against {layout(row)}, which is superlinear{more} "
@@ -154,7 +152,7 @@ def _of_one_workload(case: Case) -> Iterator[list[Run]]:
     """Runs that count of each workload, whatever GPU and software they met."""
     counting = case.table[case.table["state"] == "counts"]
     by_key = {run.key: run for run in case.counting}
-    for _, rows in counting.groupby(counting["series"].map(_as_planned), sort=True):
+    for _, rows in counting.groupby(counting["series"].map(as_planned), sort=True):
         keys = zip(rows["label"], rows["run"], strict=True)
         yield [run for key in keys if (run := by_key.get(RunKey(*key)))]
 
@@ -177,10 +175,6 @@ def _mix(kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdic
 
 def _met(kinds: Mapping[str, Sequence[Run]]) -> str:
     return "; ".join(f"{kind}: {listed(_layouts(runs))}" for kind, runs in kinds.items())
-
-
-def _as_planned(series: str) -> str:
-    return key_text({name: value for name, value in json.loads(series).items() if name not in FOUND})
 
 
 def _layouts(runs: Sequence[Run]) -> list[str]:
