@@ -14,6 +14,7 @@ from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, Measur
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
+from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.analysis.verdicts.context import data_wait
@@ -67,10 +68,11 @@ def source_lines(found: Proposal) -> list[str]:
 
 
 def summary(found: Proposal) -> str:
-    """The sentence of the study on this series, and how many series it leaves out."""
+    """The sentence of the study on this series, which one it is, and how many series the page leaves out."""
     rows = pd.DataFrame([dict(size.row) for size in found.sizes])
     verb = "is" if found.others == 1 else "are"
-    more = f" {found.others} more series of the study {verb} not shown here." if found.others else ""
+    which = full_names(found.found.shown_apart)[rows["series"].iloc[0]]
+    more = f" This is with {which}; {found.others} more series of the study {verb} not shown here." if found.others else ""
     runs = {(size.nodes, int(size.row["gpus_per_node"])): size.runs for size in found.sizes}
     return (
         sentence(

@@ -58,8 +58,8 @@ def _order_warning(axis: Axis, panel: AxisPanel) -> str:
     later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
     return (
         f" This is not certain: all runs of {later} started after all runs of {earlier}, and drift of the machine "
-        f"looks the same. Measure the values in turn: submitted together, with another `--runs`, all have their first run before "
-        f"any its second."
+        f"looks the same. Submit all values together into a new folder (`--runs`): each value then has its first run before "
+        f"any has its second."
     )
 
 
@@ -70,9 +70,10 @@ def _of_too_few(panel: AxisPanel) -> str:
 
 def too_few(values: Sequence[AxisValue]) -> str:
     """`, with one run each. Set `repeat: 6` ...`"""
-    runs = min(len(value.rates) for value in values)
-    many = "one run" if runs == 1 else count(runs, "run")
-    return f", with {many} each. Set `repeat: {FEWEST}` to see whether this is more than chance"
+    runs = {len(value.rates) for value in values}
+    few = "one run" if max(runs) == 1 else count(min(runs), "run")
+    many = f"{few} each" if len(runs) == 1 else f"as few as {few}"
+    return f", with {many}. Set `repeat: {FEWEST}` to see whether this is more than chance"
 
 
 def _extent(panel: AxisPanel) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from hpcddp.analysis.study.fit_frame import Fitted
@@ -39,12 +39,13 @@ def _best(over: str, fits: Sequence[LawFit]) -> str | None:
     return f"{found[0]} ({found[1]}{where})" if found else None
 
 
-def law_notes(fitted: Sequence[Fitted]) -> Iterator[str]:
-    """Which fitted laws are in no table and no sentence, and why."""
+def law_notes(fitted: Sequence[Fitted], names: Mapping[str, str]) -> Iterator[str]:
+    """Which fitted laws are in no table and no sentence, and why; `names` says which series, empty for a single one."""
     off = [
-        f"{NAMES[fit.law.name]} over {fit.units[0]}-{fit.units[-1]} {over}s (by {fit.left_out_percent:.0f} %)"
-        for over, fit in ((each.over, each.fit) for each in fitted)
-        if not fit.holds
+        f"{NAMES[fit.law.name]} over {fit.units[0]}-{fit.units[-1]} {each.over}s"
+        f"{f' with {name}' if (name := names[each.series]) else ''} (by {fit.left_out_percent:.0f} %)"
+        for each in fitted
+        if not (fit := each.fit).holds
     ]
     if off:
         yield f"fitted laws that miss left-out points by more than {WORTH_PERCENT} % are not shown: {first_few(off)}"

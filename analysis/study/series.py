@@ -72,8 +72,12 @@ def key_text(key: SeriesKey) -> str:
 
 def same_workload(text: str, point: Point, hold: str) -> bool:
     """Whether the point belongs to the series, whatever GPU and environment it will find."""
-    of_series = {name: value for name, value in json.loads(text).items() if name not in FOUND}
-    return key_text(of_series) == key_text(workload_key(point, hold))
+    return as_planned(text) == key_text(workload_key(point, hold))
+
+
+def as_planned(text: str) -> str:
+    """The key without what was found at launch."""
+    return key_text({name: value for name, value in json.loads(text).items() if name not in FOUND})
 
 
 def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
@@ -88,11 +92,11 @@ def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool
 def differing(texts: Iterable[str]) -> Apart:
     """What distinguishes these series, in their order; nothing for a single series.
 
-    Where keys always differ together (a node type and its GPU), the first stands for all. Long values are cut to what
-    distinguishes them.
+    Where keys always differ together (a node type and its GPU, a GPU and its software), the first stands for all. Long values
+    are cut to what distinguishes them.
     """
     keys = {text: json.loads(text) for text in texts}
-    names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name))
+    names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name == "env_id", name))
     partitions: dict[tuple[int, ...], str] = {}
     for name in names:
         values = [to_json(key.get(name)) for key in keys.values()]

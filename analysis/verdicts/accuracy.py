@@ -17,9 +17,13 @@ NO_GAP = "no difference found"
 
 
 def accuracy_sentences(case: Case) -> list[str]:
-    """One for each series that has its own sentence and whose runs were evaluated: its smallest point beside its largest."""
-    found = [(name, series[series["accuracy"].notna()]) for name, series in case.several]
-    return [_sentence(case, name, rows) for name, rows in found if len(rows)][:AT_MOST]
+    """Of each series that has its own sentence the smallest and the largest point; of keys the least and most accurate value."""
+    series = case.series if case.is_of_keys else case.several
+    found = [(name, rows) for name, each in series if len(rows := each[each["accuracy"].notna()])]
+    if case.is_of_keys and len(found) > 1:
+        found.sort(key=lambda pair: float(pair[1]["accuracy"].iloc[0]))
+        found = [(f"{found[i][0]}, the {end} of {len(found)}", found[i][1]) for i, end in ((0, "lowest"), (-1, "highest"))]
+    return [_sentence(case, name, rows) for name, rows in found][:AT_MOST]
 
 
 def _sentence(case: Case, name: str, rows: pd.DataFrame) -> str:

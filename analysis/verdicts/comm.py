@@ -129,7 +129,7 @@ def _link_words(case: Case, row: PointRow) -> str:
     link = _link(case, row)
     if "busbw_bytes_per_s" not in link:
         return ""
-    reached = f"; they travel at {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s (bus bandwidth)"
+    reached = f"; gradients travel at {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s (bus bandwidth)"
     if "fitted_busbw_bytes_per_s" not in link:
         return reached
     return f"{reached} of the {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s of `hpcddp bench comm`"

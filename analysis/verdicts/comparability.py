@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from hpcddp.analysis.records.software import VERSIONED
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.series import key_text
+from hpcddp.analysis.study.series import as_planned
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
@@ -94,7 +93,7 @@ def suspect_baseline(case: Case) -> Iterator[Verdict]:
         above = larger[(larger[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, kind="stable")
         for _, most in above.tail(1).iterrows():
             runs, efficiency = case.runs_of(row), float(most[share])
-            more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
+            more = f", with {count(len(above) - 1, 'more point')} above 100 %" if len(above) > 1 else ""
             yield Verdict(
                 where=place,
                 evidence=f"{layout(most)} has {percent(efficiency)} efficiency against {layout(row)}, which is superlinear{more} "
@@ -128,7 +127,7 @@ def _more_runs(n: int) -> Advice:
 
 def mixed_hardware(case: Case) -> Iterator[Verdict]:
     """One workload met several GPU types, though nobody asked for them: its points are not comparable with each other."""
-    for runs in _of_one_workload(case, "gpu"):
+    for runs in _of_one_workload(case):
         kinds = _by_kind({run.name: run.gpu for run in runs}, runs)
         inside = any(" + " in kind for kind in kinds)
         if len(kinds) > 1 or inside:
@@ -140,7 +139,7 @@ def mixed_hardware(case: Case) -> Iterator[Verdict]:
 
 def mixed_software(case: Case) -> Iterator[Verdict]:
     """Sizes of one workload ran with other versions of its software. Where each version has all sizes, that is a comparison."""
-    for runs in _of_one_workload(case, "env_id"):
+    for runs in _of_one_workload(case):
         name = next((name for name in VERSIONED if len({run.software.get(name) for run in runs}) > 1), None)
         kinds = _by_kind({run.name: f"{name} {run.software.get(name or '')}" for run in runs}, runs)
         if name and len({tuple(_layouts(each)) for each in kinds.values()}) > 1:
@@ -149,11 +148,11 @@ def mixed_software(case: Case) -> Iterator[Verdict]:
             yield _mix(kinds, evidence, todo)
 
 
-def _of_one_workload(case: Case, column: str) -> Iterator[list[Run]]:
-    """Runs that count of each workload, whatever they have in that column."""
+def _of_one_workload(case: Case) -> Iterator[list[Run]]:
+    """Runs that count of each workload, whatever GPU and software they met."""
     counting = case.table[case.table["state"] == "counts"]
     by_key = {run.key: run for run in case.counting}
-    for _, rows in counting.groupby(counting["series"].map(lambda series: _without(column, series)), sort=True):
+    for _, rows in counting.groupby(counting["series"].map(as_planned), sort=True):
         keys = zip(rows["label"], rows["run"], strict=True)
         yield [run for key in keys if (run := by_key.get(RunKey(*key)))]
 
@@ -176,10 +175,6 @@ def _mix(kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdic
 
 def _met(kinds: Mapping[str, Sequence[Run]]) -> str:
     return "; ".join(f"{kind}: {listed(_layouts(runs))}" for kind, runs in kinds.items())
-
-
-def _without(column: str, series: str) -> str:
-    return key_text({name: value for name, value in json.loads(series).items() if name != column})
 
 
 def _layouts(runs: Sequence[Run]) -> list[str]:

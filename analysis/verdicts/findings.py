@@ -145,7 +145,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on outliers": lambda: outlier_notes(outliers),
         "notes on collectives": lambda: comm_notes(records.runs),
         "notes on readings": lambda: reading_notes(readings),
-        "notes on laws": lambda: law_notes(fitted),
+        "notes on laws": lambda: law_notes(fitted, full_names(apart)),
         "notes on benchmarks of data": lambda: data_bench_notes(benches, scaling, case.runs_of),
     }
     undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]

@@ -119,7 +119,7 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
         return measured.advice
     if limit and limit.advice:
         return limit.advice
-    return _more_loaders(run, run.point)
+    return _more_loaders(run, run.point, "loader" in _limits(case, rows[-1]))
 
 
 def _restarting(run: Run) -> Advice:
@@ -137,8 +137,8 @@ def _restarting(run: Run) -> Advice:
     return phrase(wait, fewer if workers > 1 else longer)
 
 
-def _more_loaders(run: Run, point: Point) -> Advice:
-    """On the cores that a rank has, or could have."""
+def _more_loaders(run: Run, point: Point, timed: bool) -> Advice:
+    """On the cores that a rank has, or could have; else what else to measure of a loader that was `timed` by itself or not."""
     cores, most, workers = cores_of(run), most_cores(run), point.workload.loader_workers
     if cores and workers < (more := most_workers(run, cores)):
         has = f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
@@ -148,6 +148,8 @@ def _more_loaders(run: Run, point: Point) -> Advice:
         return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", both)
     if not workers:
         return phrase("batches are loaded between steps: ", Set({WORKERS: 2}), " loads them while the step goes on")
+    if timed:
+        return "`hpcddp bench data` of the sweep times reading, decoding and hand-over, and says what limits the loader"
     return phrase(Set({"measure.input": "io"}), " times the loader alone, and says what limits it")
 
 

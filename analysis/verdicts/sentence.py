@@ -210,9 +210,9 @@ def _claim(case: Case, points: AxisPanel, best: AxisValue, base: AxisValue | Non
     name, found = case.names[_series(best)], points.compared(best, base or best)
     named = f"{case.names[_series(base)]} ({_base_word(case, base)})" if base else ""
     if points.p is not None and not points.differs:
-        subject = f"{named} {_rate(base)}; the fastest" if base else "the fastest"
-        fast = f" is {times_words(found)} as fast" if base else f" {_rate(best)}"
-        return f"No measurable effect of {listed([axis.name for axis in case.effects])}: {subject}, {name},{fast}"
+        fast = "no other value is faster" if best is base else f"the fastest, {name}, is {times_words(found)} as fast"
+        said = f"{named} {_rate(base)}; {fast}" if base else f"the fastest, {name}, {_rate(best)}"
+        return f"No measurable effect of {listed([axis.name for axis in case.effects])}: {said}"
     head = "Best" if points.is_sure else "Fastest in these runs"
     if best is base:
         return f"{head}: {named} {_rate(best)}; no other value is faster"

@@ -155,7 +155,18 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     write_json(study.point_file(other.label), {"schema": 1, "id": other.id, "point": point_to_dict(other)})
     found = propose(study)
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
-    assert "1 more series of the study is not shown here." in markdown(found)
+    assert "This is with batch/GPU 32; 1 more series of the study is not shown here." in markdown(found)
+
+
+def test_of_series_with_as_many_sizes_the_fastest_is_shown(tmp_path: Path) -> None:
+    """Hours of a job follow from it: those of a setting that the study found to be slow serve nobody."""
+    steps_ms = {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in ((1, 200), (4, 100), (8, 110))}
+    study = write_study(tmp_path / "s", list(steps_ms))
+    for each, ms in steps_ms.items():
+        write_run(study, each, Recorded(step_ns=ms * MS))
+    found = propose(study)
+    assert [size.row["samples_per_s"] for size in found.sizes] == [1280]
+    assert "This is with workers 4; 2 more series" in markdown(found)
 
 
 def test_one_point_of_ddp_is_not_what_a_study_of_fsdp_is_about(tmp_path: Path) -> None:

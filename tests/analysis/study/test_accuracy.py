@@ -165,6 +165,14 @@ def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> No
     assert not any(word in sentence for word in ("lower", "higher", "no difference"))
 
 
+def test_a_study_of_keys_has_its_least_and_its_most_accurate_value(tmp_path: Path) -> None:
+    """Not the first value's accuracy as if it were that of all."""
+    counts = {sized(4, loader_workers_per_rank=workers): [n] for workers, n in ((1, 9_500), (2, 1_000), (4, 9_600))}
+    least, most = [text for text in one(study(tmp_path / "s", counts).folder).plain["sentences"] if "Accuracy" in text]
+    assert least.startswith("Accuracy (workers 2, the lowest of 3) is 10.00 % (1,000 of 10,000)")
+    assert most.startswith("Accuracy (workers 4, the highest of 3) is 96.00 % (9,600 of 10,000)")
+
+
 def test_without_an_evaluation_nothing_is_said_of_accuracy(tmp_path: Path) -> None:
     """Losses alone are on the page and in the files, under their own name."""
     study(tmp_path / "s", {point(1, 1): [None]}, hold="batch_per_gpu", loss=falling)

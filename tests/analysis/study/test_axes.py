@@ -96,6 +96,16 @@ def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     assert says in sentence
 
 
+def test_as_few_runs_as_one_value_has(tmp_path: Path) -> None:
+    """Five of one value and two of the other are not `2 runs each`."""
+    points = [point(1, 4, compile=on) for on in (False, True)]
+    study = write_study(tmp_path / "s", points, 5)
+    for each, runs in zip(points, (5, 2), strict=True):
+        write_runs(study, each, [100 * MS + run for run in range(runs)])
+    (axis,) = find(load_study(study)).effects
+    assert ", with as few as 2 runs. Set `repeat: 6`" in effect_sentences(axis)[0]
+
+
 def test_two_keys_at_once_are_a_panel_each(tmp_path: Path) -> None:
     """Never an average: of each key a panel for each value of the other and each size, and the ratio within it."""
     points = {

@@ -215,6 +215,12 @@ def test_a_law_that_does_not_hold_is_shown_nowhere(tmp_path: Path) -> None:
         r"Gustafson's law over 1-8 nodes \(by \d\d %\), USL over 1-8 nodes \(by \d+ %\)",
         note,
     )
+    other = [point(nodes, 4, batch_per_gpu=64) for nodes in step_ms]
+    both = write_study(tmp_path / "b", [*(point(nodes, 4) for nodes in step_ms), *other])
+    for each in (*(point(nodes, 4) for nodes in step_ms), *other):
+        write_runs(both, each, [step_ms[each.layout.nodes] * MS])
+    (note,) = [note for note in find(load_study(both)).notes if "laws" in note]
+    assert "Gustafson's law over 1-8 nodes with batch/GPU 64 (by" in note
     held = find(load_study(write_marconi100(tmp_path / "m")))
     assert (held.laws["left_out_percent"] <= 10).all()
 

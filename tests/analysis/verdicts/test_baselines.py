@@ -55,6 +55,17 @@ def test_a_baseline_on_another_gpu_is_not_said_to_be_missing(tmp_path: Path) -> 
     assert "remove those runs' folders" in missing.advice
 
 
+def test_gpus_that_come_with_other_software_are_told(tmp_path: Path) -> None:
+    """A series of each, named by its GPU: what is faster is not said to be so by its version of torch."""
+    study = write_study(tmp_path / "s", [ONE, TWO], repeat=2)
+    for each in (ONE, TWO):
+        for run, (gpu, torch) in enumerate((("V100", "2.3.0"), ("A100", "2.7.1")), start=1):
+            write_run(study, each, Recorded(step_ns=100 * MS, gpu=gpu, env_id=torch, launch={"versions": {"torch": torch}}), run)
+    (mixed,) = named(study, "mixed hardware")
+    assert mixed.evidence.startswith("runs of one workload met A100: 1x1 and 2x1; V100: 1x1 and 2x1")
+    assert [text.partition(", ")[0] for text in find(load_study(study)).sentences] == ["With GPU V100", "With GPU A100"]
+
+
 def test_a_baseline_that_did_not_run_is_to_be_submitted(tmp_path: Path) -> None:
     """That runs it."""
     study = write_study(tmp_path / "s", [ONE, TWO, FOUR])

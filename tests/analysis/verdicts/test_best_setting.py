@@ -14,7 +14,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import START_NS, Recorded, point, write_run, write_study
+from tests.analysis.synthetic import MS, START_NS, Recorded, point, write_run, write_runs, write_study
 
 NINE = dict(zip((0, 1, 2, 3, 4, 6, 8, 12, 16), (235, 260, 330, 400, 470, 560, 604, 580, 570), strict=True))
 """Loader workers -> samples per second."""
@@ -70,6 +70,17 @@ def test_the_default_may_be_best(tmp_path: Path) -> None:
     )
 
 
+def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """Where no value has an effect, too."""
+    study = write_study(tmp_path / "s", [workers(number) for number in (1, 2)], 3)
+    for number in (1, 2):
+        write_runs(study, workers(number), [100 * MS + run * MS + (2 - number) * MS // 100 for run in range(3)], steps=20)
+    (heading, *_) = find(load_study(study)).sentences
+    assert heading.startswith(
+        "No measurable effect of workers: workers 2 (the default) trains 317 samples/s; no other value is faster"
+    )
+
+
 @pytest.mark.parametrize("runs", [3, 6])
 def test_twelve_values_that_do_nothing_have_no_effect(tmp_path: Path, runs: int) -> None:
     """And no interval beside that excludes it."""
@@ -104,7 +115,7 @@ def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
     assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 trains ")
     assert "; not certain: values were measured one after the other, and drift of the machine" in of_blocks.sentences[0]
     assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of" in of_blocks.sentences[1]
-    assert of_blocks.sentences[1].endswith("all have their first run before any its second.")
+    assert of_blocks.sentences[1].endswith("each value then has its first run before any has its second.")
     assert not any(panel.is_sure for axis in of_blocks.effects for panel in axis.panels)
     assert interleaved.sentences[0].startswith("No measurable effect of workers")
     assert not any("drift" in sentence for sentence in interleaved.sentences)

@@ -28,6 +28,18 @@ def test_the_value_that_was_measured_is_the_advice(tmp_path: Path) -> None:
     assert f"(runs r1-r6 of {point(1, 4, loader_workers_per_rank=4).label})" in verdict.advice
 
 
+def test_a_loader_that_was_timed_by_itself_is_not_timed_again(tmp_path: Path) -> None:
+    """Its rate stands in the evidence; the advice is what is still to be measured."""
+    points = {point(1, 4, input=given): share for given, share in (("full", 0.4), ("io", 0.1))}
+    study = write_study(tmp_path / "s", list(points))
+    for each, share in points.items():
+        write_runs(study, each, [100 * MS], shares={"data_wait": share, "forward": 0.1}, steps=20)
+    (verdict,) = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
+    assert "the loader alone reaches" in verdict.evidence
+    assert "`hpcddp bench data`" in verdict.advice
+    assert "measure.input" not in verdict.advice
+
+
 def test_one_run_each_is_no_ground_for_advice(tmp_path: Path) -> None:
     """Then the verdict says what to measure, as where no such runs are."""
     (verdict,) = input_bound(tmp_path / "s", 1)
