@@ -39,7 +39,8 @@ def loss_ends(steps: RunSteps, first: float | None, last: float | None) -> LossE
 
 def samples_trained(steps: RunSteps, global_batch: int) -> int | None:
     """By all ranks from the run's first step on; None where there are more than can be true."""
-    samples = (int(steps.step[-1]) + 1) * global_batch
+    made, known = int(steps.step[-1]) + 1, steps.samples is not None and np.isfinite(steps.samples).all()
+    samples = round(made * float(np.mean(steps.samples))) if known else made * global_batch
     return samples if samples <= LARGEST_INT else None
 
 

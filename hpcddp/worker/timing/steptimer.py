@@ -15,7 +15,7 @@ Row = tuple[int | None, ...]
 
 _COLUMN = {part: STEP_COLUMNS.index(f"{part}_ns") for part in (*PARTS, "h2d_hidden")}
 _COLUMN |= dict.fromkeys(SHARDED_PARTS, _COLUMN["comm_exposed"])
-_TOTAL, _LOSS = STEP_COLUMNS.index("total_ns"), STEP_COLUMNS.index("loss_e9")
+_TOTAL, _LOSS, _SAMPLES = (STEP_COLUMNS.index(name) for name in ("total_ns", "loss_e9", "samples"))
 
 
 class TimedStep(NamedTuple):
@@ -44,7 +44,7 @@ class Bucket:
 class _Open:
     """What has been stamped of one step."""
 
-    __slots__ = ("buckets", "copy", "flags", "loss", "marks")
+    __slots__ = ("buckets", "copy", "flags", "loss", "marks", "samples")
 
     def __init__(self) -> None:
         self.flags = 0
@@ -52,6 +52,7 @@ class _Open:
         self.copy: tuple[Stamp, Stamp] | None = None
         self.buckets: list[Bucket] = []
         self.loss: Any = None
+        self.samples: int | None = None
 
 
 class StepTimer:
@@ -94,10 +95,14 @@ class StepTimer:
         """Of this step, a tensor with one element; copied in the device's queue, so that nothing waits."""
         self._open.loss = self._losses.hold(loss)
 
-    def close_step(self, flags: int) -> None:
-        """Ends the step; the rest of it since the last mark was `other`."""
+    def discard(self) -> None:
+        """Forgets what was marked of the open step; `restart` leaves out its time."""
+        self._open = _Open()
+
+    def close_step(self, flags: int, samples: int | None = None) -> None:
+        """Ends the step; the rest of it since the last mark was `other`. `samples`: that it trained, where they may vary."""
         self.mark("other")
-        self._open.flags = flags
+        self._open.flags, self._open.samples = flags, samples
         self._closed.append(self._open)
         self._open = _Open()
 
@@ -161,7 +166,8 @@ class StepTimer:
             row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))
         total_ns = between_ns(first, previous)
         loss = None if step.loss is None else self._losses.value(step.loss)
-        row[0], row[1], row[2], row[_TOTAL], row[_LOSS] = self._step, step.flags, start_unix_ns, total_ns, _loss_cell(loss)
+        row[0], row[1], row[2], row[_TOTAL] = self._step, step.flags, start_unix_ns, total_ns
+        row[_LOSS], row[_SAMPLES] = _loss_cell(loss), step.samples
         buckets = self._bucket_rows(step.buckets) if step.buckets else []
         self.clock.free(_spent(first, step))
         self._last, self._start_unix_ns = previous, start_unix_ns + total_ns
