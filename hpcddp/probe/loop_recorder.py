@@ -84,7 +84,7 @@ class LoopRecorder:
     def begin_epoch(self, loader: Any) -> None:
         """The loop is about to begin the loader, which is part of the first step."""
         self.loader = loader
-        self._sequence.go_on()
+        self.timer.resume()
 
     def begin_batch(self) -> None:
         """The loop has its batch, or all those of a step."""
@@ -121,6 +121,18 @@ class LoopRecorder:
         if self.timer.in_step and self.hooks.optimizer_steps > self._optimizer_steps:
             self.end_batch()
             self.end_step()
+        self.timer.discard()
+        self._halt()
+
+    def end_epoch(self) -> None:
+        """The loader has no further batch. To learn that, and to end its workers, is waiting for data."""
+        if self.timer.in_step:
+            self.leave()  # gradients of fewer batches than a step has
+            return
+        self.mark("data_wait")
+        self._halt()
+
+    def _halt(self) -> None:
         self._samples = 0
         if not self.done:
             self._sequence.halt()

@@ -183,6 +183,6 @@ class LoopBatches:
             if number % self._iterations_per_step == 0 and recorder.end_step():
                 break
         else:
-            recorder.leave()
+            recorder.end_epoch()
         if not recorder.in_sweep:
             yield from source

@@ -61,19 +61,14 @@ class StepSequence:
             self._timer.mark("other")
             return
         self.halt()
-        self.go_on()
+        self._timer.resume()
 
     def halt(self) -> None:
-        """A pause begins; nothing of the open step is kept."""
-        self._timer.discard()
+        """A pause begins; what is marked of the open step stays in it."""
         if self.run and not self._profiled:
             self.run.pause()
             self._paused = True
 
-    def go_on(self) -> None:
-        """A pause ends."""
-        if self.run and not self._profiled:
-            self._timer.restart()
 
     def end(self) -> None:
         """No further step is begun."""

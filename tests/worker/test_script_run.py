@@ -43,7 +43,7 @@ model = torch.nn.Linear(8, 4)
 def one_loop(model, samples=4, batches=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with measure(model, optimizer, samples_per_step=samples, warmup_steps=999, steps=999) as steps:
-        for batch in steps(batches or [torch.randn(samples, 8) for _ in range(4)]):
+        for batch in steps(batches or [torch.randn(samples, 8)] * 999):
             loss = steps.loss(model(batch).square().mean())
             optimizer.zero_grad()
             loss.backward()
@@ -167,8 +167,8 @@ def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[fork
     ("text", "message"),
     [
         ("in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import measure`"),
-        (f"{PLAIN}one_loop(model)\n", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
-        (f"{PLAIN}with contextlib.suppress(Exception):\n    one_loop(model)\n", "train.py calls measure() 2 times"),
+        (f"{PLAIN}one_loop(torch.nn.Linear(8, 2))\n", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
+        (f"{PLAIN}with contextlib.suppress(Exception):\n    one_loop(torch.nn.Linear(8, 2))\n", "train.py calls measure() 2 times"),
         ("one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 5 steps, and the sweep asks for 12, 4 of them"),
         (
             "optimizer = torch.optim.SGD(model.parameters())\nwith measure(model, optimizer, samples_per_step=4):\n    pass\n",
@@ -250,7 +250,7 @@ with measure(ddp, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
     if steps.checkpoint_dir:
         model.load_state_dict(torch.load(steps.checkpoint_dir / f"{os.environ['RANK']}.pt"))
         print("loaded", steps.checkpoint_dir.name)
-    for number, batch in enumerate(steps([torch.ones(4, 8)])):
+    for number, batch in enumerate(steps([torch.ones(4, 8)] * 99)):
         loss = steps.loss(ddp(batch).square().mean())
         optimizer.zero_grad()
         loss.backward()
