@@ -101,8 +101,8 @@ class Measurement:
     def __call__(self, loader: Iterable[Any], *, samples: Callable[[Any], int] | None = None) -> LoopBatches:
         """The loader's batches, once, to be called again in each epoch: what lies between two calls is of no step.
 
-        samples: how many a batch has, where its tensors do not show it. A first step comes before those that are counted: it shows
-        what the records must say of the workload.
+        samples: how many a batch has, where its tensors do not show it. A first step, which counts nowhere, shows what the records
+        must say of the workload.
         """
         if not self._entered:
             raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
@@ -161,7 +161,7 @@ class LoopBatches:
         return len(self._loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
-        """All of them, measured until enough is. In a sweep nothing follows that: the epoch ends, and with the next one the script."""
+        """All of them, measured until enough is. In a sweep the epoch ends there, and the script with the next one."""
         recorder = self._recorder
         if recorder.done and recorder.in_sweep:
             raise SystemExit(0)

@@ -138,8 +138,8 @@ class ScriptRun:
         flops_per_sample: int | None,
         samples: tuple[int, int] | None,
     ) -> None:
-        """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: a step had at least and at most,
-        where its batches show it.
+        """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
+        step, where its batches show them.
         """
         warmup = self._spec.point.measure.warmup_steps
         self._end_steps()

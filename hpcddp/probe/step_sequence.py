@@ -69,7 +69,6 @@ class StepSequence:
             self.run.pause()
             self._paused = True
 
-
     def end(self) -> None:
         """No further step is begun."""
         if self._planned:

@@ -111,7 +111,7 @@ def ranks_stepped_equally(by_rank: Sequence[int], planned: int) -> GateResult:
 
 
 def samples_as_declared(by_rank: Sequence[Sequence[int] | None], declared: int) -> GateResult:
-    """`by_rank`: the least and the most samples of a step; None where they are not known. A script declares those of a full one."""
+    """`by_rank`: the least and the most samples of a step, None where unknown; a script declares those of a full one."""
     name = "samples as declared"
     for rank, (least, most) in ((rank, found) for rank, found in enumerate(by_rank) if found):
         if not least <= declared <= most:
