@@ -16,7 +16,7 @@ MOST_PARTS = 16
 
 
 class BatchSize:
-    """Reads the same place of every batch, by the first: what its loader says, what the script says, or what its tensors share."""
+    """Reads the same place of every batch, by the first: what its loader says, the script says, or its tensors share."""
 
     def __init__(self, declared: int) -> None:
         """`declared`: of a batch, as the script says."""

@@ -30,7 +30,7 @@ def measure(  # noqa: PLR0913 - a user's words
     flops_per_step: float | None = None,
     save_checkpoint: Save | None = None,
 ) -> Measurement:
-    """Measures the training inside `with measure(...) as steps:`, whose epochs are `for batch in steps(loader):`, until enough is known.
+    """Measures the loops inside `with measure(...) as steps:`, each `for batch in steps(loader):`, until enough is known.
 
     model: as the loop calls it, after DDP, torch.compile or whatever else went around it; on its device already.
     optimizer: one, or all of them.
@@ -101,8 +101,8 @@ class Measurement:
     def __call__(self, loader: Iterable[Any], *, samples: Callable[[Any], int] | None = None) -> LoopBatches:
         """The loader's batches, once, to be called again in each epoch: what lies between two calls is of no step.
 
-        samples: how many a batch has, where its tensors do not show it. A first step, which counts nowhere, shows what the records
-        must say of the workload.
+        samples: how many a batch has, where its tensors do not show it. A first step, which counts nowhere, shows what the
+        records must say of the workload.
         """
         if not self._entered:
             raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
