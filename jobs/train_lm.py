@@ -50,9 +50,10 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
 batches = [torch.randint(vocabulary, (given.batch, given.length + 1), device=device) for _ in range(8)]
 
 with measure(model, optimizer, samples_per_step=given.batch, tokens_per_step=tokens, flops_per_step=flops) as steps:
-    for batch in steps(batches):
-        with torch.autocast(device.type, torch.bfloat16, enabled=gpu):
-            loss = steps.loss(cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()))
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
+    while not steps.done:  # epochs, as many as measuring needs
+        for batch in steps(batches):
+            with torch.autocast(device.type, torch.bfloat16, enabled=gpu):
+                loss = steps.loss(cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()))
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()

@@ -14,7 +14,7 @@ from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import Floats, losses_e9
+from hpcddp.analysis.records.steps import Floats, losses_e9, samples_of_steps
 from hpcddp.analysis.runs.batches import batch_of_steps
 from hpcddp.analysis.runs.readings import FIGURES
 from hpcddp.analysis.runs.run import Run
@@ -143,9 +143,8 @@ def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:
     step_s = np.concatenate([part.steps.step_ns for part in parts]) / 1e9
     numbers = np.concatenate([part.steps.step for part in parts])
     unix_s = np.concatenate([_start_unix_s(part.launch) + np.cumsum(np.nan_to_num(part.steps.step_ns / 1e9)) for part in parts])
-    rate = np.divide(
-        batch_of_steps(numbers, run.epochs, run.global_batch), step_s, out=np.full_like(step_s, np.nan), where=step_s > 0
-    )
+    batches = [samples_of_steps(part.steps, batch_of_steps(part.steps.step, run.epochs, run.global_batch)) for part in parts]
+    rate = np.divide(np.concatenate(batches), step_s, out=np.full_like(step_s, np.nan), where=step_s > 0)
     loss = np.concatenate([losses_e9(part.steps) for part in parts]) / 1e9
     for place, end in ((0, run.loss_first), (-1, run.loss_last)):
         loss[place] = end if np.isnan(loss[place]) and end is not None else loss[place]

@@ -112,7 +112,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     stretches = stretches_of(attempt, end)
     files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
     ends = {attempt: end, **{folder: _training_end(file) for folder, file in files.items()}}
-    spans = complete_epochs(_spans(stretches, ends, after_pauses=launch.script is None), epoch_ends)
+    spans = complete_epochs(_spans(stretches, ends), epoch_ends)
     found = []
     for stretch, span in zip(stretches, spans, strict=True):
         if stretch.attempt == attempt:
@@ -168,7 +168,7 @@ def _warmup_steps(end: TrainingEnd) -> int:
     return max(0, end.protocol.steady_from_step - end.first_step)
 
 
-def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None], *, after_pauses: bool) -> list[StepSpan]:
+def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]) -> list[StepSpan]:
     """The timed steps of each attempt.
 
     Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
@@ -179,7 +179,7 @@ def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]
         end = ends[stretch.attempt]
         return end.protocol.steady_from_step if end else stretch.first_step + longest_warmup
 
-    return [StepSpan(first(each), each.stop, after_pauses) for each in stretches]
+    return [StepSpan(first(each), each.stop) for each in stretches]
 
 
 def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:

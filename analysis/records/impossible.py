@@ -34,6 +34,9 @@ MOST_BUCKET_BYTES = 2**40
 MOST_MEMORY_BYTES = 2**50
 """The largest machines that share one memory have 48 TiB."""
 
+MOST_SAMPLES = 2**40
+"""Of a rank in a step: exact in a double, and so are their sums."""
+
 OLDEST_GATES = ("parameters agree",)
 """What every version records of training; since launch.json says which `gates` there will be, those."""
 
@@ -57,6 +60,8 @@ def check_steps(columns: Columns, rank: int) -> None:
         rows.reject_where(early, "start_ns", columns["start_ns"], "before the step before it ended: its clock ran backwards")
     if "loss_e9" in columns:
         rows.check_between("loss_e9", 0, MOST_LOSS_E9, "no cross entropy is negative, nor written above a million")
+    if "samples" in columns:
+        rows.check_between("samples", 0, MOST_SAMPLES, "no step trains that many")
 
 
 def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:

@@ -22,8 +22,8 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 """Where a step's all-reduces are to be found in it: every start must be there."""
 
 
-LOSSES_SINCE = 2
-"""`step_rows` of launch.json from which on rows have the loss of their step."""
+SINCE = {"loss_e9": 2, "samples": 3}
+"""Columns -> the `step_rows` of launch.json from which on rows have them."""
 
 
 def read_steps(  # noqa: PLR0913 - where rows are, which of them count, and who else reads them
@@ -41,7 +41,7 @@ def read_steps(  # noqa: PLR0913 - where rows are, which of them count, and who 
     steps' starts. Steps outside of `span` are not steady.
     """
     columns = WITH_STARTS if watch else COLUMNS
-    columns = {**columns, "loss_e9": "float64"} if step_rows >= LOSSES_SINCE else columns
+    columns = {**columns, **{name: "float64" for name, since in SINCE.items() if step_rows >= since}}
     tables = step_tables(attempt, ranks, columns, warnings)
     try:
         return over_ranks(_shown(tables, watch) if watch else tables, len(ranks), span)

@@ -41,8 +41,6 @@ class StepSpan:
 
     first: int = 0
     stop: int | None = None
-    after_pauses: bool = False
-    """Whether the first step after a pause counts: in every loop but a script's own."""
 
 
 ALL_STEPS = StepSpan()
@@ -72,6 +70,8 @@ class RunSteps:
     """Part -> (ranks,): sum over steady steps; nan where the rank did not measure it."""
     loss_e9: Floats | None = None
     """The mean over ranks x 10^9; nan where a rank's is not known. None where no rows have it."""
+    samples: Floats | None = None
+    """Of all ranks; nan where a rank's are not known. None where no rows have them."""
     paused: NDArray[np.bool_] | None = None
     """Whether a pause came before the step; None: nowhere."""
 
@@ -91,7 +91,7 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     own, fed, window_ns = np.empty((count, steady.size)), np.zeros(steady.size), np.empty(count)
     of_ranks = {part: np.full(count, np.nan) for part in RECORDED}
-    losses = np.zeros(steady.size) if "loss_e9" in rank_0 else None
+    losses, samples = (np.zeros(steady.size) if name in rank_0 else None for name in ("loss_e9", "samples"))
     for rank, columns in enumerate(chain([rank_0], tables)):
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
@@ -107,6 +107,8 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
         window_ns[rank] = columns["total_ns"].sum(where=steady, dtype=np.float64)
         if losses is not None:
             losses += columns["loss_e9"]
+        if samples is not None:
+            samples += columns["samples"]
     if np.nansum(window_ns) > LONGEST_NS:
         raise ValueError(f"the steps of all ranks last {np.nansum(window_ns) / 1e9:.3g} s, longer than can be true")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
@@ -121,6 +123,7 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
         step=first["step"],
         window_ns=window_ns,
         loss_e9=None if losses is None else losses / count,
+        samples=samples,
         paused=(first["flags"] & AFTER_PAUSE) > 0,
     )
 
@@ -142,7 +145,8 @@ def some(steps: RunSteps, which: slice | NDArray[np.bool_]) -> RunSteps:
         **{name: getattr(steps, name)[which] for name in OF_STEPS},
         part_ns={part: values[which] for part, values in steps.part_ns.items()},
         own_ns=steps.own_ns[:, which],
-        loss_e9=None if steps.loss_e9 is None else steps.loss_e9[which],
+        loss_e9=_each(steps, steps.loss_e9)[which],
+        samples=_each(steps, steps.samples)[which],
         paused=after_pauses(steps)[which],
     )
 
@@ -158,13 +162,24 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
         window_ns=np.sum([each.window_ns for each in stretches], axis=0),
         rank_part_ns={part: np.sum([each.rank_part_ns[part] for each in stretches], axis=0) for part in RECORDED},
         loss_e9=np.concatenate([losses_e9(each) for each in stretches]),
+        samples=np.concatenate([_each(each, each.samples) for each in stretches]),
         paused=np.concatenate([after_pauses(each) for each in stretches]),
     )
 
 
 def losses_e9(steps: RunSteps) -> Floats:
     """The loss of each step, nan where it is not known."""
-    return np.full(steps.step.size, np.nan) if steps.loss_e9 is None else steps.loss_e9
+    return _each(steps, steps.loss_e9)
+
+
+def samples_of_steps(steps: RunSteps, batches: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What each step trains: `batches`, unless its rows say so of every step."""
+    known = _each(steps, steps.samples)
+    return known.astype(np.int64) if np.isfinite(known).all() else batches
+
+
+def _each(steps: RunSteps, values: Floats | None) -> Floats:
+    return np.full(steps.step.size, np.nan) if values is None else values
 
 
 def after_pauses(steps: RunSteps) -> NDArray[np.bool_]:
@@ -183,8 +198,7 @@ def or_zero(column: Any) -> Any:
 
 def steady_rows(columns: Columns, span: StepSpan) -> NDArray[np.bool_]:
     """Which rows of a rank's steps count: those within `span` without a flag that leaves them out."""
-    flags = columns["flags"] & ~AFTER_PAUSE if span.after_pauses else columns["flags"]
-    steady: NDArray[np.bool_] = (flags == 0) & (columns["step"] >= span.first)
+    steady: NDArray[np.bool_] = (columns["flags"] & ~AFTER_PAUSE == 0) & (columns["step"] >= span.first)
     return steady if span.stop is None else steady & (columns["step"] < span.stop)
 
 

@@ -39,7 +39,9 @@ def loss_ends(steps: RunSteps, first: float | None, last: float | None) -> LossE
 
 def samples_trained(steps: RunSteps, global_batch: int) -> int | None:
     """By all ranks from the run's first step on; None where there are more than can be true."""
-    samples = (int(steps.step[-1]) + 1) * global_batch
+    made = int(steps.step[-1]) + 1
+    mean = np.nan if steps.samples is None else float(steps.samples.mean())
+    samples = round(made * mean) if np.isfinite(mean) else made * global_batch
     return samples if samples <= LARGEST_INT else None
 
 

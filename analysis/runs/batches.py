@@ -33,10 +33,12 @@ def timed_epochs(counted: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> 
     return np.asarray(np.histogram(counted, edges)[0] == np.diff(edges)) if epochs else np.zeros(0, np.bool_)
 
 
-def most_often(batches: Batches) -> int | None:
-    """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none."""
+def most_often(batches: Batches, *, most: bool = False) -> int | None:
+    """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none. `most`: nor
+    where it is that of half of the steps or fewer, as of batches of any size.
+    """
     found, counts = np.unique(batches, return_counts=True)
-    return int(found[counts.argmax()]) if found.size > 1 else None
+    return int(found[counts.argmax()]) if found.size > 1 and not (most and 2 * counts.max() <= batches.size) else None
 
 
 def samples_of(batches: Batches) -> int | None:

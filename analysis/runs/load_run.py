@@ -17,7 +17,7 @@ from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, some
+from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
 from hpcddp.analysis.runs.batches import batch_of_steps, begins_epoch, most_often, samples_of, timed_epochs
 from hpcddp.analysis.runs.communication import communication
@@ -176,9 +176,9 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
-    batches = [batch_of_steps(each.step, epochs, run.global_batch or 0) for each in stretches]
+    batches = [samples_of_steps(each, batch_of_steps(each.step, epochs, run.global_batch or 0)) for each in stretches]
     steady_batches = np.concatenate(batches)[steps.steady]
-    warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches)
+    warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches, most=not epochs)
     if batch is not None:
         alike = [found == batch for found in batches]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]

@@ -23,7 +23,7 @@ Everything is written as the job goes, flushed once a second while steps go on, 
     .end.reserve           room on the disk for the end.json of a failure, while the run lasts
 
 Version history of SCHEMA: 1 (0.1.0) as above. Of STEP_ROWS, `step_rows` in launch.json, which grows by columns at the end that a
-reader may pass over: 1 (where launch.json does not say) STEP_COLUMNS_1; 2 (0.1.0) `loss_e9` as well.
+reader may pass over: 1 (where launch.json does not say) STEP_COLUMNS_1; 2 (0.1.0) `loss_e9` as well; 3 (0.1.0) `samples` as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 SCHEMA = 1
-STEP_ROWS = 2
+STEP_ROWS = 3
 
 PARTS = ("data_wait", "h2d_exposed", "forward", "backward", "comm_exposed", "optimizer", "record", "other")
 """The parts of a step in the order they happen; each lies between two marks on one timeline."""
@@ -66,9 +66,10 @@ STEP_COLUMNS_1 = (
 """`step` counts from 0 over the run: an attempt that takes the run up goes on at its checkpoint's. `start_ns` is Unix time;
 h2d_hidden_ns overlaps other parts and is outside their sum."""
 
-STEP_COLUMNS = (*STEP_COLUMNS_1, "loss_e9")
+STEP_COLUMNS = (*STEP_COLUMNS_1, "loss_e9", "samples")
 """`loss_e9` is the mean loss over the rank's batch times 10^9, rounded: an integer as all cells are, and with more digits than
-fp32 has from a loss of 0.01 on. Cross entropy is not negative. Empty where nothing was trained, or the loss is not finite."""
+fp32 has from a loss of 0.01 on. Cross entropy is not negative. Empty where nothing was trained, or the loss is not finite.
+`samples` are the rank's in a script's own loop; empty in hpcddp's, whose batches are full."""
 
 MOST_LOSS_E9 = 10**15 - 1
 """A loss of a million and any above it: what has so many digits is exact in a double, whoever reads it."""

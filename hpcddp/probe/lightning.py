@@ -59,6 +59,11 @@ class ScalingCallback(Callback):
         trainer.profiler = _Marks(trainer.profiler, recorder, self._before_fetch)  # type: ignore[attr-defined]
         self._recorder, self._optimizer_steps = recorder, trainer.global_step
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The loader is begun behind it, which is of the first step; a validation or a checkpoint before it is of none."""
+        if self._recorder and self._interrupted:
+            self._before_fetch()
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._interrupted = True
 
@@ -75,6 +80,7 @@ class ScalingCallback(Callback):
         recorder = self._recorder
         if recorder is None:
             return
+        recorder.count(batch)
         recorder.end_batch()
         if trainer.global_step == self._optimizer_steps:
             return  # gradients add up

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.probe.batches import BatchSize
 from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
 from hpcddp.probe.first_step import FirstStep
 from hpcddp.probe.flop_count import StepFlops, step_flops
@@ -53,8 +54,20 @@ class LoopRecorder:
             self._checkpoints.timer = self.timer
         self.checkpoint_dir = self._checkpoints.folder if self._checkpoints else None
         self.mark = self.timer.mark
+        self.in_sweep = self._job is not None
+        self.source: Any = None
+        """The iterator that the loop takes batches from now."""
         self.loader: Any = None
         """Where batches come from, for the records; set before the first step ends."""
+        self.batch_size = BatchSize(wanted.samples_per_step // wanted.iterations_per_step)
+        self._samples: int | None = 0
+        """Of the open step so far; None where a batch does not show its own."""
+        self._least_and_most: tuple[int, int] | None = None
+        """Samples of a step."""
+        self._optimizer_steps = 0
+        """When the last step ended."""
+        self.done = False
+        """Enough is measured, and all records are written: what the loop does now is of no run."""
         self._sequence = StepSequence(self.timer, self._begin)
         self._flops: StepFlops | None = None
         self._watched_flops: StepFlops | None = None
@@ -68,6 +81,11 @@ class LoopRecorder:
         if self._group.rank.rank == 0 and self._wanted.flops_per_step is None:
             self._flops = self._watched_flops = step_flops(self._model, self._optimizers)
 
+    def begin_epoch(self, loader: Any) -> None:
+        """The loop is about to begin the loader, which is part of the first step."""
+        self.loader = loader
+        self.timer.resume()
+
     def begin_batch(self) -> None:
         """The loop has its batch, or all those of a step."""
         self.mark("data_wait")
@@ -80,12 +98,44 @@ class LoopRecorder:
         if self._watched_flops:
             self._watched_flops.end_batch()
 
+    def count(self, batch: Any) -> None:
+        """One of the open step's batches: its samples are the step's."""
+        size = self.batch_size.of(batch, self.loader)
+        self._samples = None if size is None or self._samples is None else self._samples + size
+
     def end_step(self) -> bool:
-        """The step is over; whether enough are measured."""
-        over = self._sequence.close()
+        """The step is over; whether enough are measured, and all records written."""
+        if self._samples:
+            least, most = self._least_and_most or (self._samples, self._samples)
+            self._least_and_most = min(least, self._samples), max(most, self._samples)
+        over = self._sequence.close(self._samples or self._wanted.samples_per_step)
+        self._samples, self._optimizer_steps = 0, self.hooks.optimizer_steps
         if self._watched_flops:
             self._watch_warmup(self._watched_flops)
+        if over:
+            self.finish()
         return over
+
+    def leave(self) -> None:
+        """The loop asks for no further batch now: the open step is one where the optimizer has made it, and else forgotten."""
+        if self.timer.in_step and self.hooks.optimizer_steps > self._optimizer_steps:
+            self.end_batch()
+            self.end_step()
+        self.timer.discard()
+        self._halt()
+
+    def end_epoch(self) -> None:
+        """The loader has no further batch. To learn that, and to end its workers, is waiting for data."""
+        if self.timer.in_step:
+            self.leave()  # gradients of fewer batches than a step has
+            return
+        self.mark("data_wait")
+        self._halt()
+
+    def _halt(self) -> None:
+        self._samples = 0
+        if not self.done:
+            self._sequence.halt()
 
     def pause(self) -> None:
         """What came since a step ended is of none, as an evaluation is not."""
@@ -96,7 +146,10 @@ class LoopRecorder:
         self.timer.loss(loss.detach())
 
     def finish(self) -> None:
-        """The loop is over: all records."""
+        """The loop is over, or enough is measured: all records, once."""
+        if self.done:
+            return
+        self.done = True
         self._remove()
         if self._sequence.run is None:
             print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
@@ -106,12 +159,18 @@ class LoopRecorder:
             self.hooks.optimizer_steps,
             tokens_per_step=given.tokens_per_step,
             flops_per_sample=given.per_sample(given.flops_per_step or (self._flops.of_step if self._flops else None)),
+            samples=self._least_and_most,
         )
-        if self.hooks.optimizer_steps and not self.hooks.backwards and self._group.rank.rank == 0:
-            print(UNNOTICED, file=sys.stderr)
+        if self._group.rank.rank == 0:
+            if self.hooks.optimizer_steps and not self.hooks.backwards:
+                print(UNNOTICED, file=sys.stderr)
+            if not self.batch_size.has_tensors:
+                print(UNFETCHED, file=sys.stderr)
 
     def fail(self, error: BaseException) -> None:
         """The loop raised."""
+        if self.done:
+            return
         self._remove()
         if self._sequence.run:
             self._sequence.run.fail(error)
@@ -170,6 +229,11 @@ class LoopRecorder:
 UNNOTICED = (
     "hpcddp: no backward of the model was noticed, and its time is in `other`: give measure() the module that the loop calls, "
     'or say by hand what has passed: steps.mark("forward") behind it, and steps.mark("backward") behind that'
+)
+
+UNFETCHED = (
+    "hpcddp: what steps() gives has no tensors, so the loop fetches its batches by itself: that time is in the part in which it "
+    'happens, and data_wait lacks it. Give steps() the loader, or say it by hand: steps.mark("data_wait") behind the fetch'
 )
 
 

@@ -1,8 +1,8 @@
-"""The context manager of a measured loop: gives it its batches, and ends it when enough is known."""
+"""The context manager of a measured training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,10 +12,10 @@ from torch import nn
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import PARTS
-from hpcddp.probe.batches import batches
 from hpcddp.probe.checkpoints import Save
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted
+from hpcddp.worker.script_job import current_job
 
 
 def measure(  # noqa: PLR0913 - a user's words
@@ -30,11 +30,11 @@ def measure(  # noqa: PLR0913 - a user's words
     flops_per_step: float | None = None,
     save_checkpoint: Save | None = None,
 ) -> Measurement:
-    """Measures the loop inside `with measure(...) as steps: for batch in steps(loader): ...`, and ends it when enough is known.
+    """Measures the loops inside `with measure(...) as steps:`, each `for batch in steps(loader):`, until enough is known.
 
     model: as the loop calls it, after DDP, torch.compile or whatever else went around it; on its device already.
     optimizer: one, or all of them.
-    samples_per_step: of this rank, in a step.
+    samples_per_step: of this rank, in a full step; what each step had is counted by its batches.
     iterations_per_step: of the loop in a step, where gradients of several batches add up before the optimizer's step.
     warmup_steps, steps: before timing begins, and timed.
     tokens_per_step: of this rank, in a step: a second rate beside samples.
@@ -56,7 +56,13 @@ def measure(  # noqa: PLR0913 - a user's words
             f"measure(model, ...): {type(model).__name__} is no torch.nn.Module; give the one that the loop calls, or "
             f"torch.nn.ModuleList([...]) of several"
         )
-    return Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
+    job = current_job()
+    if job and job.measurement and job.measurement.goes_on(model):
+        return job.measurement
+    found = Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
+    if job:
+        job.measurement = found
+    return found
 
 
 def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
@@ -72,41 +78,42 @@ def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
 
 
 class Measurement:
-    """What `measure` gives; called with a loader it gives the loop its batches."""
+    """What `measure` gives; called with a loader it gives an epoch its batches."""
 
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted, save: Save | None = None
     ) -> None:
+        self._model = model
         self._recorder = LoopRecorder(model, optimizers, wanted, save)
         self._iterations_per_step = wanted.iterations_per_step
-        self._entered = self._began = False
+        self._entered = False
 
     def __enter__(self) -> Measurement:
-        self._recorder.start()
+        if not self._entered:
+            self._recorder.start()
         self._entered = True
         return self
 
-    def __call__(self, loader: Any) -> Iterator[Any]:
-        """The loader's batches, from its beginning again where it ends too soon, until enough steps are measured.
+    def goes_on(self, model: nn.Module) -> bool:
+        """Whether it is of this model: a sweep's script may call `measure` in each epoch, and all of them are one measurement."""
+        return self._model is model
 
-        A first step comes before those that are counted: it shows what the records must say of the workload.
+    def __call__(self, loader: Iterable[Any], *, samples: Callable[[Any], int] | None = None) -> LoopBatches:
+        """The loader's batches, once, to be called again in each epoch: what lies between two calls is of no step.
+
+        samples: how many a batch has, where its tensors do not show it. A first step, which counts nowhere, shows what the
+        records must say of the workload.
         """
         if not self._entered:
             raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
-        if self._began:
-            raise HpcddpError(
-                "steps(loader) was called before: a measurement is of one loop, which takes the loader from its beginning again "
-                "by itself; leave out the loop over epochs around it, or begin another measurement"
-            )
-        self._began = True
-        recorder = self._recorder
-        recorder.loader = loader
-        for iteration, batch in enumerate(batches(loader), start=1):
-            recorder.begin_batch()
-            yield batch
-            recorder.end_batch()
-            if iteration % self._iterations_per_step == 0 and recorder.end_step():
-                return
+        if samples:
+            self._recorder.batch_size.samples_of = samples
+        return LoopBatches(self._recorder, loader, self._iterations_per_step)
+
+    @property
+    def done(self) -> bool:
+        """Whether enough is measured: a loop that trains for nothing else may end."""
+        return self._recorder.done
 
     @property
     def checkpoint_dir(self) -> Path | None:
@@ -132,7 +139,50 @@ class Measurement:
             self._recorder.hooks.noticed_backward()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self._recorder.finish()
-        else:
+        if error is not None:
             self._recorder.fail(error)
+            return
+        self._recorder.leave()
+        if not self._recorder.in_sweep:
+            self.finish()
+
+    def finish(self) -> None:
+        """No further step is made: all records, once. In a sweep the script's end calls it."""
+        self._recorder.finish()
+
+
+class LoopBatches:
+    """A loader's batches, as long as it is, where that has a length: `tqdm` and `len` find it."""
+
+    def __init__(self, recorder: LoopRecorder, loader: Iterable[Any], iterations_per_step: int) -> None:
+        self._recorder, self._loader, self._iterations_per_step = recorder, loader, iterations_per_step
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        """All of them, measured until enough is. In a sweep the epoch ends there, and the script with the next one."""
+        recorder = self._recorder
+        if recorder.done and recorder.in_sweep:
+            raise SystemExit(0)
+        if recorder.done:
+            yield from self._loader
+            return
+        recorder.begin_epoch(self._loader)
+        source = recorder.source = iter(self._loader)
+        for number, batch in enumerate(source, start=1):
+            recorder.begin_batch()
+            recorder.count(batch)
+            try:
+                yield batch
+            except GeneratorExit:  # the loop was left
+                if recorder.source is source:
+                    recorder.leave()
+                raise
+            recorder.end_batch()
+            if number % self._iterations_per_step == 0 and recorder.end_step():
+                break
+        else:
+            recorder.end_epoch()
+        if not recorder.in_sweep:
+            yield from source

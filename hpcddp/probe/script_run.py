@@ -129,10 +129,18 @@ class ScriptRun:
         """Between two steps of a stretch, for what is of no step."""
         self.log.pause()
         self.window.pause(self.steps)
-        self._timer.restart()
 
-    def finish(self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None) -> None:
-        """The loop is over: all records, and on rank 0 a line that says where they are."""
+    def finish(
+        self,
+        optimizer_steps: int,
+        *,
+        tokens_per_step: int | None,
+        flops_per_sample: int | None,
+        samples: tuple[int, int] | None,
+    ) -> None:
+        """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
+        step, where its batches show them.
+        """
         warmup = self._spec.point.measure.warmup_steps
         self._end_steps()
         self._exchange = self.profiled.exchange() if self.profiled else None
@@ -143,7 +151,7 @@ class ScriptRun:
             self._stop_reader()
             raise HpcddpError(
                 f"the loop ended after {self.steps} steps, and the sweep asks for {self.window.steps}, {warmup} of them warm-up: "
-                f"give steps() a loader that can begin again, leave the loop to end by itself, or lower measure.steps"
+                f"let the script train more epochs, each with steps(loader), or lower measure.steps"
             )
         if self.steps < self.window.steps:
             self.window.end(self.steps, "the loop")
@@ -152,7 +160,7 @@ class ScriptRun:
             self._fail(self._fault(words))
             return
         self._note_parameters("at the end")
-        result = self._result()
+        result = self._result(samples)
         steady_from = result.protocol.steady_from_step
         telemetry = finish_telemetry(self._reader, self._spec.point, self._group, self._attempt, steady_from)
         facts = RunFacts(
@@ -205,7 +213,7 @@ class ScriptRun:
             write_failure(self._attempt, fault)
             print(f"hpcddp: {fault.sentence}", file=sys.stderr, flush=True)
 
-    def _result(self) -> RankResult:
+    def _result(self, samples: tuple[int, int] | None) -> RankResult:
         rank, log = self._group.rank, self.log
         clock_at_end = offset_to_rank_0(self._group, self._timer.unix_now(), "end")
         return RankResult(
@@ -232,6 +240,7 @@ class ScriptRun:
             node=node_share(self._spec, rank) if rank.local_rank == 0 else None,
             forward={},
             profiled=self._exchange,
+            samples=samples,
         )
 
     def _note_parameters(self, when: str) -> None:
@@ -255,7 +264,7 @@ class ScriptRun:
         print(f"hpcddp: measured{how}; hpcddp analyze {self._spec.study}", flush=True)
 
 
-MORE = "Give steps() a loader that can begin again, leave the loop to end by itself, or lower warmup_steps and steps"
+MORE = "Train more epochs, each with steps(loader), or lower warmup_steps and steps"
 
 
 def _finite(loss: float | None) -> float | None:

@@ -23,8 +23,8 @@ class StepSequence:
         """Once all steps that count are made, where some more are profiled."""
         self.run: ScriptRun | None = None
 
-    def close(self) -> bool:
-        """The open step is over; whether all are made."""
+    def close(self, samples: int) -> bool:
+        """The open step is over, of so many samples; whether all are made."""
         if self._profiled:
             self._close(0)
             return self._profiled.end_step()
@@ -36,7 +36,7 @@ class StepSequence:
         else:
             self.run.log.write_finished()
             warmup = WARMUP if self.run.steps < self.run.window.timed_from else 0
-            self._close((AFTER_PAUSE if self._paused else 0) | warmup)
+            self._close((AFTER_PAUSE if self._paused else 0) | warmup, samples)
             self._paused = False
             self.run.steps += 1
         over = self._planned is None or next(self._planned, None) is None
@@ -60,8 +60,14 @@ class StepSequence:
         if self.run is None or self._profiled or self._timer.in_step:
             self._timer.mark("other")
             return
-        self.run.pause()
-        self._paused = True
+        self.halt()
+        self._timer.resume()
+
+    def halt(self) -> None:
+        """A pause begins; what is marked of the open step stays in it."""
+        if self.run and not self._profiled:
+            self.run.pause()
+            self._paused = True
 
     def end(self) -> None:
         """No further step is begun."""
@@ -70,6 +76,6 @@ class StepSequence:
         if self._profiled:
             self._profiled.abort()
 
-    def _close(self, flags: int) -> None:
+    def _close(self, flags: int, samples: int | None = None) -> None:
         self._timer.mark("record")
-        self._timer.close_step(flags)
+        self._timer.close_step(flags, samples)

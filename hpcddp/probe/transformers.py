@@ -57,6 +57,7 @@ class ScalingCallback(TrainerCallback):
             raise HpcddpError("measure.resume is true, and a rank has a part of the model: set it to false, or train with DDP")
         self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted, checkpoints=checkpoints)
         self._recorder.loader = of_trainer["train_dataloader"]
+        self._counting = of_trainer["model"].register_forward_pre_hook(self._count, with_kwargs=True)
         self._recorder.start()
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -84,6 +85,11 @@ class ScalingCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._finish()
 
+    def _count(self, _: Any, arguments: Any, keywords: Any) -> None:
+        """Samples of a batch are those that the model is called with."""
+        if self._recorder and torch.is_grad_enabled():
+            self._recorder.count(keywords or arguments)
+
     def _pause(self) -> None:
         if self._recorder:
             self._recorder.pause()
@@ -91,6 +97,7 @@ class ScalingCallback(TrainerCallback):
     def _finish(self) -> None:
         recorder, self._recorder = self._recorder, None
         if recorder:
+            self._counting.remove()
             recorder.finish()
 
 

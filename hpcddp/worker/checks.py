@@ -15,7 +15,7 @@ from hpcddp.worker.shard_gate import shards_agree
 
 def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
     """A gate for which nothing was found is left out."""
-    found = _of_script(ranks) if spec.point.own_loop else _of_training(spec, ranks)
+    found = _of_script(spec.point, ranks) if spec.point.own_loop else _of_training(spec, ranks)
     return [*found, *_of_nodes(spec, ranks, telemetry)]
 
 
@@ -44,7 +44,7 @@ def _of_parameters(point: Point, ranks: Sequence[RankResult]) -> GateResult:
     return shards_agree(sums, point.shards, trains=trains)
 
 
-def _of_script(ranks: Sequence[RankResult]) -> list[GateResult]:
+def _of_script(point: Point, ranks: Sequence[RankResult]) -> list[GateResult]:
     """Of the user's own loop, what could be read of it."""
     first = ranks[0]
     found = [
@@ -55,6 +55,8 @@ def _of_script(ranks: Sequence[RankResult]) -> list[GateResult]:
         found.append(gates.parameters_agree([entry.checksums for entry in ranks]))
     if any(entry.loss_first is not None or not entry.finite for entry in ranks):
         found.append(gates.loss_is_finite([entry.finite for entry in ranks]))
+    if any(entry.samples for entry in ranks):
+        found.append(gates.samples_as_declared([entry.samples for entry in ranks], point.workload.batch_per_gpu))
     return found
 
 

@@ -110,6 +110,17 @@ def ranks_stepped_equally(by_rank: Sequence[int], planned: int) -> GateResult:
     return _gate("ranks stepped equally", True, f"{planned} steps on each of {len(by_rank)} rank(s)")
 
 
+def samples_as_declared(by_rank: Sequence[Sequence[int] | None], declared: int) -> GateResult:
+    """`by_rank`: the least and the most samples of a step, None where unknown; a script declares those of a full one."""
+    name = "samples as declared"
+    for rank, (least, most) in ((rank, found) for rank, found in enumerate(by_rank) if found):
+        if not least <= declared <= most:
+            has = f"{least}" if least == most else f"{least} to {most}"
+            words = f"rank {rank} has {has} samples in a step by its batches, and the script declares {declared}"
+            return _gate(name, False, f"{words}: correct samples_per_step, or count by steps(loader, samples=function)")
+    return _gate(name, True, f"{declared} in a full step of a rank")
+
+
 def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) -> GateResult:
     """`repeated_by_rank`: the first epoch that began with the same batches as the one before it, None for no such epoch."""
     for rank, epoch in enumerate(repeated_by_rank):

@@ -125,3 +125,5 @@ class RankResult(Trained, RankScores):
     """Of records.SHARDED_PARTS, over all timed steps; None where they are not marked."""
     profiled: ProfiledExchange | None = None
     """Of a script's further steps; None where none were profiled for it."""
+    samples: tuple[int, ...] | None = None
+    """Of a script's steps the least and the most; None where its batches do not show them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
@@ -34,6 +35,8 @@ class ScriptJob:
     def __init__(self, spec: JobSpec, rank: Rank, store: Store, watchdog: Watchdog, attempt: Path) -> None:
         self.spec, self.rank, self.store, self.watchdog, self.attempt = spec, rank, store, watchdog, attempt
         self.measured: Measured | None = None
+        self.measurement: Any = None
+        """The probe's, of the script's own loop; the script's end finishes it."""
         self._measurements = 0
 
     def begin(self) -> None:
@@ -54,6 +57,8 @@ class ScriptJob:
             )
         if not self._measurements:
             raise HpcddpError(f"{name} came to its end without a measurement: it needs {LINES}")
+        if self.measurement:
+            self.measurement.finish()
         if self.measured is None:
             raise HpcddpError(
                 f"{name} calls measure(), but never takes a batch from it: its loop is `for batch in steps(loader):`"

@@ -11,6 +11,8 @@ import runpy
 import socket
 from pathlib import Path
 
+import torch.distributed as dist
+
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.worker.attempt import check_launched
 from hpcddp.worker.comm.transport import logging_script
@@ -34,7 +36,7 @@ def run_script(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
         become_job(job := ScriptJob(spec, rank, store, watchdog, attempt))
         _set_environment(spec, rank, store)
         with logging_script(spec.point.device):
-            _run(spec, spec.script)
+            _run(job, spec.script)
         job.check()
         _leave(job)
     steps, passed = (job.measured.steps, job.measured.gates_passed) if job.measured else (0, None)
@@ -58,14 +60,19 @@ def _free_port() -> int:
     return port
 
 
-def _run(spec: JobSpec, place: ScriptPlace) -> None:
-    """exit(0) is its end."""
-    script = enter_place(place, spec.point.workload)
+def _run(job: ScriptJob, place: ScriptPlace) -> None:
+    """exit(0) is its end, and behind all that is measured a loop by `next` that gets no further batch."""
+    script = enter_place(place, job.spec.point.workload)
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
+    except StopIteration:
+        if job.measured is None:
+            raise
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()  # its threads may still hold tensors, and would abort the process
 
 
 def _leave(job: ScriptJob) -> None:

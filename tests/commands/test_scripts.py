@@ -37,7 +37,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(width, width))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with measure(model, optimizer, samples_per_step=4) as steps:
-    for batch in steps([torch.randn(4, width)]):
+    for batch in steps([torch.randn(4, width)] * 99):
         loss = steps.loss(model(batch).square().mean())
         optimizer.zero_grad()
         loss.backward()

@@ -50,7 +50,7 @@ def own_loop(runs: Path) -> None:
     batches: list[Any] = [torch.randn(BATCH, 256) for _ in range(4)]
     count: dict[str, Any] = {"warmup_steps": ranks.steps(20, 2), "steps": ranks.steps(100, 4)}
     with measure(model, optimizer, samples_per_step=BATCH, **count) as steps:
-        for samples in steps(batches):
+        for samples in (each for _ in range(40) for each in steps(batches)):
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = steps.loss(model(samples.to(group.device)).float().square().mean())
             optimizer.zero_grad()

@@ -26,7 +26,7 @@ torch.cuda.set_device(gpu)
 model = DistributedDataParallel(torch.nn.Linear(256, 10).to(f"cuda:{gpu}"), device_ids=[gpu])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with measure(model, optimizer, samples_per_step=32) as steps:
-    for samples in steps([torch.randn(32, 256)] * 4):
+    for samples in steps([torch.randn(32, 256)] * 999):
         loss = steps.loss(model(samples.to(f"cuda:{gpu}")).square().mean())
         optimizer.zero_grad()
         loss.backward()

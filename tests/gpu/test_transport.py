@@ -83,7 +83,7 @@ model = torch.nn.Linear(8, 4).to(torch.device("cuda", gpu))
 model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[gpu])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with measure(model, optimizer, samples_per_step=4) as steps:
-    for batch in steps([torch.randn(4, 8) for _ in range(4)]):
+    for batch in steps([torch.randn(4, 8)] * 999):
         loss = model(batch.to(torch.device("cuda", gpu))).square().mean()
         optimizer.zero_grad()
         loss.backward()

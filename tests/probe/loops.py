@@ -23,6 +23,9 @@ from hpcddp.probe import measure
 WARMUP, STEPS = 4, 12
 BATCH = 8
 
+EPOCHS = 3
+"""Of the eight batches that `loader` has."""
+
 
 def network() -> nn.Module:
     """Small, with a layer of statistics."""
@@ -52,8 +55,10 @@ class Loop:
         optimizer = self.make_optimizer(self.model)
         options = {"samples_per_step": BATCH, "warmup_steps": WARMUP, "steps": STEPS, **(self.options or {})}
         with measure(self.model, optimizer, **options) as steps:
-            for batch in steps(self.batches if self.batches is not None else loader()):
-                (self.step or plain_step)(batch, self.model, optimizer, steps)
+            batches = self.batches if self.batches is not None else loader()
+            for _ in range(EPOCHS):
+                for batch in steps(batches):
+                    (self.step or plain_step)(batch, self.model, optimizer, steps)
         return self.model
 
 

@@ -225,9 +225,9 @@ class Unwatched(TensorDataset):
 
 
 def in_loop(flops_per_step: float | None) -> None:
-    """Two batches an epoch, four a step: the loader forks its workers in the middle of one."""
+    """Eight batches an epoch, four a step: the loader forks its workers within the second epoch's first one."""
     options = {"samples_per_step": 2 * BATCH, "iterations_per_step": 4, "flops_per_step": flops_per_step}
-    batches = DataLoader(Unwatched(*loader(BATCH).dataset.tensors), batch_size=BATCH // 2, num_workers=1)  # type: ignore[attr-defined]
+    batches = DataLoader(Unwatched(*loader(4 * BATCH).dataset.tensors), batch_size=BATCH // 2, num_workers=1)  # type: ignore[attr-defined]
     Loop(network(), batches=batches, options={**options, "warmup_steps": 1, "steps": 3}).run()
 
 

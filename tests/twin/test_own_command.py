@@ -26,7 +26,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[2]))
 with measure(model, optimizer, samples_per_step=4, warmup_steps=4, steps=10) as steps:
-    for samples in steps([torch.randn(4, 8) for _ in range(4)]):
+    for samples in steps([torch.randn(4, 8)] * 99):
         loss = steps.loss(model(samples).square().mean())
         optimizer.zero_grad()
         loss.backward()

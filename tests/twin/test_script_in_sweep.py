@@ -51,7 +51,7 @@ def save(folder):
 with measure(model, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
     if steps.checkpoint_dir is not None:
         net.load_state_dict(torch.load(steps.checkpoint_dir / "last.pt"))
-    for number, batch in enumerate(steps([torch.randn(4, 8) for _ in range(4)])):
+    for number, batch in enumerate(steps([torch.randn(4, 8)] * 99)):
         loss = steps.loss(model(batch).square().mean())
         optimizer.zero_grad()
         loss.backward()

@@ -65,7 +65,7 @@ def losses(study: Path, ranks: int, **changes: Any) -> list[float]:
     spec = given.job(study, what)
     forked.values(study / "output", ranks, run, spec_to_dict(spec))
     attempt = spec.attempt_dir("7", 0)
-    assert json.loads((attempt / "launch.json").read_text())["step_rows"] == 2
+    assert json.loads((attempt / "launch.json").read_text())["step_rows"] == 3
     by_rank = []
     for rank in range(ranks):
         with steps_file(attempt, rank).open(newline="") as lines:

@@ -28,7 +28,7 @@ dist.destroy_process_group()
 
 TEN_BATCHES = """\
 with measure(model, torch.optim.SGD(model.parameters(), lr=0.01), samples_per_step=4) as steps:
-    for number, batch in enumerate(steps([torch.randn(4, 8)])):
+    for number, batch in enumerate(steps([torch.randn(4, 8)] * 99)):
         model(batch).sum().backward()
         if number == 15:
             break

@@ -43,7 +43,7 @@ model = torch.nn.Linear(8, 4)
 def one_loop(model, samples=4, batches=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with measure(model, optimizer, samples_per_step=samples, warmup_steps=999, steps=999) as steps:
-        for batch in steps(batches or [torch.randn(samples, 8) for _ in range(4)]):
+        for batch in steps(batches or [torch.randn(samples, 8)] * 999):
             loss = steps.loss(model(batch).square().mean())
             optimizer.zero_grad()
             loss.backward()
@@ -59,6 +59,8 @@ def in_ddp(model):
 """
 
 PLAIN = "one_loop(in_ddp(model))\n"
+
+ANOTHER = "one_loop(torch.nn.Linear(8, 2))\n"
 
 
 def point(ranks: int = 1, *, nodes: int = 1, measure: dict[str, Any] | None = None, **workload: Any) -> Point:
@@ -167,8 +169,8 @@ def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[fork
     ("text", "message"),
     [
         ("in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import measure`"),
-        (f"{PLAIN}one_loop(model)\n", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
-        (f"{PLAIN}with contextlib.suppress(Exception):\n    one_loop(model)\n", "train.py calls measure() 2 times"),
+        (f"{PLAIN}{ANOTHER}", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
+        (f"{PLAIN}with contextlib.suppress(Exception):\n    {ANOTHER}", "train.py calls measure() 2 times"),
         ("one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 5 steps, and the sweep asks for 12, 4 of them"),
         (
             "optimizer = torch.optim.SGD(model.parameters())\nwith measure(model, optimizer, samples_per_step=4):\n    pass\n",
@@ -185,6 +187,40 @@ def test_scripts_that_do_not_do_their_part(tmp_path: Path, text: str, message: s
     (ended,) = outcomes(tmp_path, what, text)
     assert ended.code == 1
     assert message in why(tmp_path, what)
+
+
+EPOCHS = """\
+ddp = in_ddp(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+
+def epoch(batches, last=False):
+    with measure(ddp, optimizer, samples_per_step=4) as steps:
+        it = iter(steps(batches))
+        for _ in range(5):
+            batch = next(it) if last else next(it, None)
+            if batch is None:
+                break
+            loss = steps.loss(ddp(batch).square().mean())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs"),
+    [("for number in range(9):\n    epoch([torch.randn(4, 8)] * 5)\n    print('epoch', number)\n", 3), ("epoch_of_next()\n", 0)],
+)
+def test_an_epoch_is_no_measurement_of_its_own(tmp_path: Path, text: str, epochs: int) -> None:
+    """`measure` in a function for each epoch goes on; behind all steps the script ends with the next epoch, or the next batch."""
+    what = point(2, measure={"comm": "on"})
+    by_next = "def epoch_of_next():\n    for number in range(9):\n        epoch([torch.randn(4, 8)] * 5, last=number > 0)\n"
+    ended = outcomes(tmp_path, what, EPOCHS + by_next + text)
+    assert [each.code for each in ended] == [0, 0], ended
+    assert ended[0].output.count("epoch ") == epochs
+    (run,) = load_study(Study(tmp_path / "study")).runs
+    assert (run.state, run.steady_steps) == ("counts", 8)
 
 
 def test_the_sweeps_samples_and_the_scripts(tmp_path: Path) -> None:
@@ -250,7 +286,7 @@ with measure(ddp, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
     if steps.checkpoint_dir:
         model.load_state_dict(torch.load(steps.checkpoint_dir / f"{os.environ['RANK']}.pt"))
         print("loaded", steps.checkpoint_dir.name)
-    for number, batch in enumerate(steps([torch.ones(4, 8)])):
+    for number, batch in enumerate(steps([torch.ones(4, 8)] * 99)):
         loss = steps.loss(ddp(batch).square().mean())
         optimizer.zero_grad()
         loss.backward()

@@ -4,6 +4,7 @@
 
 import ctypes
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,10 @@ class ThreadStates:
             _enter()
 
 
+_timers = weakref.WeakKeyDictionary[DistributedDataParallel, list[StepTimer]]()
+"""Whose hook times the buckets: DDP takes one hook for good, and each measurement has a timer of its own."""
+
+
 def time_buckets(ddp: DistributedDataParallel, timer: StepTimer) -> None:
     """From now on `timer` times every bucket of gradients: when its gradients were there and when its all-reduce ended.
 
@@ -46,10 +51,14 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer) -> None:
     takes 10 us to make one of a number. While gloo's thread runs Python the next bucket waits, so all that can be is done before
     the all-reduce begins.
     """
+    if ddp in _timers:
+        _timers[ddp][:] = [timer]
+        return
+    of_now = [timer]
     group = ddp.process_group
     averages, share = group.size() > 1, 1.0 / group.size()
     shares = {torch.float32: torch.tensor(share)}
-    stamp, begin, retain_thread_state = timer.clock.stamp, timer.bucket, ThreadStates().retain
+    stamp, retain_thread_state = timer.clock.stamp, ThreadStates().retain
 
     def all_reduce(
         _: None,
@@ -57,7 +66,7 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer) -> None:
     ) -> torch.futures.Future[torch.Tensor]:
         ready = stamp()
         gradients = bucket.buffer()
-        timed = begin(bucket.index(), gradients.nbytes, ready)
+        timed = of_now[0].bucket(bucket.index(), gradients.nbytes, ready)
 
         def ended(reduced: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             timed.done = stamp()
@@ -69,3 +78,4 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer) -> None:
         return group.allreduce([gradients]).get_future().then(ended)
 
     ddp.register_comm_hook(None, all_reduce)
+    _timers[ddp] = of_now

@@ -15,7 +15,11 @@ Row = tuple[int | None, ...]
 
 _COLUMN = {part: STEP_COLUMNS.index(f"{part}_ns") for part in (*PARTS, "h2d_hidden")}
 _COLUMN |= dict.fromkeys(SHARDED_PARTS, _COLUMN["comm_exposed"])
-_TOTAL, _LOSS = STEP_COLUMNS.index("total_ns"), STEP_COLUMNS.index("loss_e9")
+_TOTAL, _LOSS, _SAMPLES = (STEP_COLUMNS.index(name) for name in ("total_ns", "loss_e9", "samples"))
+
+
+PAUSE = "pause"
+"""A mark: what passed since the last one is of no step."""
 
 
 class TimedStep(NamedTuple):
@@ -44,7 +48,7 @@ class Bucket:
 class _Open:
     """What has been stamped of one step."""
 
-    __slots__ = ("buckets", "copy", "flags", "loss", "marks")
+    __slots__ = ("buckets", "copy", "flags", "loss", "marks", "samples")
 
     def __init__(self) -> None:
         self.flags = 0
@@ -52,6 +56,7 @@ class _Open:
         self.copy: tuple[Stamp, Stamp] | None = None
         self.buckets: list[Bucket] = []
         self.loss: Any = None
+        self.samples: int | None = None
 
 
 class StepTimer:
@@ -94,10 +99,19 @@ class StepTimer:
         """Of this step, a tensor with one element; copied in the device's queue, so that nothing waits."""
         self._open.loss = self._losses.hold(loss)
 
-    def close_step(self, flags: int) -> None:
-        """Ends the step; the rest of it since the last mark was `other`."""
+    def discard(self) -> None:
+        """Forgets what was marked of the open step; `resume` leaves out its time."""
+        self._open = _Open()
+
+    def resume(self) -> None:
+        """What passed since the last mark is of no step; what is marked of the open one already stays."""
+        self.mark(PAUSE)
+        self.going = True
+
+    def close_step(self, flags: int, samples: int | None = None) -> None:
+        """Ends the step; the rest of it since the last mark was `other`. `samples`: that it trained, where they may vary."""
         self.mark("other")
-        self._open.flags = flags
+        self._open.flags, self._open.samples = flags, samples
         self._closed.append(self._open)
         self._open = _Open()
 
@@ -150,21 +164,26 @@ class StepTimer:
     def _resolve(self, step: _Open) -> TimedStep:
         between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
         row: list[int | None] = [None] * len(STEP_COLUMNS)
-        previous = first
+        previous, paused_ns = first, 0
         for part, stamp in step.marks:
-            column, part_ns = _COLUMN[part], between_ns(previous, stamp)
+            part_ns = between_ns(previous, stamp)
+            previous = stamp
+            if part == PAUSE:
+                paused_ns += part_ns
+                continue
+            column = _COLUMN[part]
             row[column] = (row[column] or 0) + part_ns
             if part in self.sharded_ns and not step.flags & WARMUP:
                 self.sharded_ns[part] += part_ns
-            previous = stamp
         if step.copy:
             row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))
-        total_ns = between_ns(first, previous)
+        total_ns = between_ns(first, previous) - paused_ns
         loss = None if step.loss is None else self._losses.value(step.loss)
-        row[0], row[1], row[2], row[_TOTAL], row[_LOSS] = self._step, step.flags, start_unix_ns, total_ns, _loss_cell(loss)
+        row[0], row[1], row[2], row[_TOTAL] = self._step, step.flags, start_unix_ns + paused_ns, total_ns
+        row[_LOSS], row[_SAMPLES] = _loss_cell(loss), step.samples
         buckets = self._bucket_rows(step.buckets) if step.buckets else []
         self.clock.free(_spent(first, step))
-        self._last, self._start_unix_ns = previous, start_unix_ns + total_ns
+        self._last, self._start_unix_ns = previous, start_unix_ns + paused_ns + total_ns
         self._step += 1
         return TimedStep(tuple(row), buckets, total_ns, loss)
 
