@@ -57,8 +57,9 @@ def measure(  # noqa: PLR0913 - a user's words
             f"torch.nn.ModuleList([...]) of several"
         )
     job = current_job()
-    if job and job.measurement and job.measurement.goes_on(model):
-        return job.measurement
+    earlier: Measurement | None = job.measurement if job else None
+    if earlier and earlier.goes_on(model):
+        return earlier
     found = Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
     if job:
         job.measurement = found
