@@ -56,24 +56,19 @@ def audit(ctx: click.Context, files: tuple[Path, ...], cluster: str | None, form
     hpcddp audit results.csv --cluster rcc --format json
     hpcddp audit table-1.csv table-2.csv
     """
-    from hpcddp.analysis.audit.audit import audit as audit_table
-    from hpcddp.analysis.audit.between import check_between
-    from hpcddp.analysis.audit.text import between_text
+    from hpcddp.analysis.audit.audit import audits
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import escape_controls
 
     known = _known_nodes(cluster) if cluster else None
-    audits = [audit_table(file, known) for file in files]
-    between = check_between(audits)
-    for text in (text for each in audits for text in each.table.remarks):
+    found = [each for file in files for each in audits(file, known)]
+    for text in (text for each in found for text in each.table.remarks):
         remark(escape_controls(text))
     if format_ == "json":
-        several = {"schema": 1, "tables": [each.plain for each in audits], "between": [each.plain for each in between]}
-        print_json(audits[0].plain if len(audits) == 1 else several)
+        print_json(found[0].plain if len(found) == 1 else {"schema": 1, "tables": [each.plain for each in found]})
     else:
-        texts = [each.text for each in audits]
-        click.echo(escape_controls("\n\n".join(texts if len(audits) == 1 else [*texts, between_text(between)])))
-    if between or any(each.findings for each in audits):
+        click.echo(escape_controls("\n\n".join(each.text for each in found)))
+    if any(each.findings for each in found):
         ctx.exit(DIFFERS)
 
 
