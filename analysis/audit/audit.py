@@ -102,7 +102,11 @@ def _tally(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding]
     of_claims = {}
     for word in CLAIMS:
         of = [each for each in claims if each.word == word]
-        counted = (sum(len(each.claims) for each in of), sum(len(each.checked) for each in of), sum(len(each.missed) for each in of))
+        counted = (
+            sum(len(each.claims) for each in of),
+            sum(len(each.checked) for each in of),
+            sum(len(each.missed) for each in of),
+        )
         of_claims[f"{word} values"] = counted
     return {
         "averages": (len(groups.averages) + len(printed), len(groups.averages), wrong(*OF_AVERAGES)),

@@ -12,6 +12,9 @@ from hpcddp.core.text import count
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
 
+MOST_SERIES = 200
+"""Of which each looks for a baseline among the others; a table with more is no scaling table."""
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -41,6 +44,8 @@ class Ratios:
     _scoped: dict[tuple[object, ...], dict[object, list[Row]]] = field(default_factory=dict)
     _averages: dict[int, Average] = field(default_factory=dict)
     """Line -> the first average that is of it."""
+    unsure: set[Series] = field(default_factory=set)
+    """Series without a baseline of their own, for which several others may be meant."""
 
     def __post_init__(self) -> None:
         self._series = self.groups.by_series()
@@ -52,20 +57,25 @@ class Ratios:
         """The measured rows of that baseline in the row's series; else those of the table that have most words of it."""
         key = (self.groups.series(row), name)
         if key not in self._baselines:
-            own = _of_name([other for other in self._series[key[0]] if other.summary is None], name)
+            measured = [other for other in self._series[key[0]] if other.summary is None]
+            own = _of_name([other for other in measured if other.values] or measured, name)
             self._baselines[key] = own or self._nearest(row, name)
         return self._baselines[key]
 
     def _nearest(self, row: Row, name: str) -> list[Row]:
-        """One GPU without DDP is the usual baseline of DDP: rows of fewer GPUs that share most words, if they are alike."""
+        """One GPU without DDP is the usual baseline of DDP: rows of fewer GPUs that share most words, the first of such."""
+        if len(self._series) > MOST_SERIES:
+            return []
         others = [other for other in _of_name(self.groups.table.measured, name) if other.size < row.size]
         shared = [sum(mine == theirs for mine, theirs in zip(row.words, other.words, strict=True)) for other in others]
         best = [other for other, same in zip(others, shared, strict=True) if same == max(shared)]
-        return best if len({self.groups.series(other) for other in best}) == 1 else []
+        if len({self.groups.series(other) for other in best}) > 1:
+            self.unsure.add(self.groups.series(row))
+        return [other for other in best if self.groups.series(other) == self.groups.series(best[0])]
 
     def of_own_kind(self, row: Row, name: str) -> bool:
         """Whether the baseline is of the row's own series."""
-        return all(self.groups.series(base) == self.groups.series(row) for base in self.baseline(row, name))
+        return all(self.groups.series(base) == self.groups.series(row) for base in self.baseline(row, name)[:1])
 
     def ratio(self, row: Row, name: str) -> float | None:
         """How many times the baseline's GPUs the row has; of one GPU or node it needs no row to tell."""
@@ -139,7 +149,14 @@ def possible_bases(groups: Groups, marked: Sequence[str] = ()) -> list[Basis]:
     """Every basis that the table allows, the usual ones first, then those sizes that a column marks as its baseline."""
     table = groups.table
     repeated = any(len(rows) > 1 for rows in groups.runs.values())
-    pairs = [("average", "average"), ("mean", "mean"), ("median", "median"), ("average", "own"), ("mean", "own"), ("median", "own")]
+    pairs = [
+        ("average", "average"),
+        ("mean", "mean"),
+        ("median", "median"),
+        ("average", "own"),
+        ("mean", "own"),
+        ("median", "own"),
+    ]
     pairs = [*pairs, ("min", "min"), ("max", "max")] if repeated else [("mean", "own")]
     scopes = ["all", *(name for name in ("gpu_type", "node_list", "run") if len(_words(groups, name)) > 1)]
     forms = [(key, grows) for grows in (False, True) for key in table.metrics if not (grows and table.is_each(key))]

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 from hpcddp.analysis.util.wording import clock
 
-BLANK = re.compile(r"(?:[-\u2013\u2014?.]*|n\.?/?a\.?|nan|none|null|tbd|todo|oom|out of memory|fail(?:ed|s)?|crash(?:ed)?|timeout)(?:\W.*)?")
+BLANK = re.compile(
+    r"[-\u2013\u2014?.]*|[-\u2013\u2014]+\s.*|"
+    r"(?:n\.?/?a\.?|nan|none|null|tbd|todo|oom|out of memory|fail(?:ed|s)?|crash(?:ed)?|timeout)(?:\W.*)?"
+)
 SPREAD = re.compile(r"\s*(?:±|\+/?-).*?(?=\s*[a-zµ%x×]|$)", re.IGNORECASE)
 SPACES = "\u00a0\u2009\u202f'\u2019_ "
 DIGITS = re.compile(rf"([+-]?(?:\d[\d,.{SPACES}]*\d|\d|\.\d+)\.?(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,26 @@ MOST_TRIED = 500
 """At most so many claims, spread over the column, decide on which basis it was computed."""
 
 OF_RUNS = {"mean": "average", "min": "smallest", "max": "largest"}
-NO_DDP = ("", "-", "\u2013", "\u2014", "none", "no", "single", "serial", "baseline", "n/a", "1", "off", "single gpu", "single-gpu", "no ddp", "1 gpu")
+NO_DDP = (
+    "",
+    "seq",
+    "sequential",
+    "-",
+    "\u2013",
+    "\u2014",
+    "none",
+    "no",
+    "single",
+    "serial",
+    "baseline",
+    "n/a",
+    "1",
+    "off",
+    "single gpu",
+    "single-gpu",
+    "no ddp",
+    "1 gpu",
+)
 
 
 @dataclass(frozen=True)
@@ -84,8 +104,20 @@ class Claims:
 
     @cached_property
     def checked(self) -> list[Claim]:
-        """The claims that can be computed from the table."""
-        return [claim for claim in self.claims if self.follows(claim, self.basis) and (self.fits(claim, self.basis) or self._sure(claim))]
+        """The claims that can be computed from the table; none where the baseline itself is not printed as 1."""
+        if self.unlike:
+            return []
+        return [
+            claim
+            for claim in self.claims
+            if self.follows(claim, self.basis) and (self.fits(claim, self.basis) or self._sure(claim))
+        ]
+
+    @cached_property
+    def unlike(self) -> bool:
+        """Whether the baseline's own rows are not printed as 1, and little else fits."""
+        own = [claim for claim in self.claims if self._is_baseline(claim)]
+        return len(own) > len(self.fitting) or (bool(own) and not self.fitting)
 
     @cached_property
     def missed(self) -> list[Claim]:
@@ -96,12 +128,20 @@ class Claims:
         """Words of rows whose claims fit a baseline of other words."""
         return {claim.row.words for claim in self.fitting if not self.ratios.of_own_kind(claim.row, self.basis.baseline)}
 
+    def _is_baseline(self, claim: Claim) -> bool:
+        base = self.ratios.baseline(claim.row, self.basis.baseline)
+        return bool(base) and base[0].config == claim.row.config
+
     def _sure(self, claim: Claim) -> bool:
         """Whether its baseline is of its own words, or that of others with these words, and another row."""
         name = self.basis.baseline
-        own = self.ratios.of_own_kind(claim.row, name) or claim.row.words in self._other_kinds
-        base = self.ratios.baseline(claim.row, name)
-        return own and not (len(base) == 1 and base[0].line == claim.row.line and len(self.claims) > 1 and not self._printed(claim.row))
+        if self.ratios.of_own_kind(claim.row, name):
+            return (
+                not self._is_baseline(claim)
+                or len(self.claims) == 1
+                or (self.word == "efficiency" and bool(self._printed(claim.row)))
+            )
+        return claim.row.words in self._other_kinds and self.ratios.groups.series(claim.row) not in self.ratios.unsure
 
 
 def claims_of(groups: Groups) -> list[Claims]:
@@ -133,7 +173,14 @@ def _marked(claims: Sequence[Claim]) -> list[str]:
 
 
 def check_claims(claims: Claims) -> Iterator[Finding]:
-    """Everything that can be said of one column."""
+    """Everything that can be said of one column; of one against nothing in the table, whether one baseline explains it."""
+    if claims.unlike:
+        missed = [claim for claim in claims.claims if claims.follows(claim, claims.basis)]
+        elsewhere = _other_baselines(claims, missed)
+        named = claims.column.baseline and len(elsewhere) == len(missed) > 0
+        found = _mixed(claims, elsewhere) if named else _absent_baseline(claims, missed)
+        yield from [found] if found else []
+        return
     missed = claims.missed
     elsewhere = _other_baselines(claims, missed)
     if missed and not elsewhere and (absent := _absent_baseline(claims, missed)):
@@ -165,7 +212,9 @@ def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
         return None
     shown = next(claim.row.values[metric] for claim in missed if metric in claim.row.values)
     text = print_like((low + high) / 2, shown)
-    what = f"all {len(missed)} values of `{claims.column.header}` need a baseline with a {metric} of about {text}, which no row has"
+    what = (
+        f"all {len(missed)} values of `{claims.column.header}` need a baseline with a {metric} of about {text}, which no row has"
+    )
     lines = tuple(claim.row.line for claim in missed)
     return Finding("baseline_missing", lines, f"{missed[-1].shown} at {missed[-1].row.layout}", f"a baseline of {text}", what)
 
@@ -194,7 +243,8 @@ def _mixed(claims: Claims, elsewhere: dict[int, Basis]) -> Finding:
         what = f"`{claims.column.header}` {last.shown} at {last.row.layout}"
         sentence = f"{what} is against {other}, not {usual.baseline}, as the table says: that would be {right}"
         return Finding("baseline_misnamed", tuple(elsewhere), str(last.shown), right, sentence)
-    some = f"{len(elsewhere)} of {len(claims.claims)} values of `{claims.column.header}` are against {other}, the others against {usual.baseline}"
+    some = f"{len(elsewhere)} of {len(claims.claims)} values of `{claims.column.header}` are against {other}"
+    some += f", the others against {usual.baseline}"
     both = {claim.row.line: [usual, elsewhere.get(claim.row.line, elsewhere[last.row.line])] for claim in claims.claims}
     telling = [
         claim
@@ -222,7 +272,11 @@ def _wrong(claims: Claims, claim: Claim) -> Finding:
     if claim.row.value(basis.metric) is not None or claim.row.summary:
         of_time = claims.ratios.of_time(basis.metric)
         given = "times beside it give" if of_time else "throughput beside it gives"
-    against = "" if claims.ratios.of_own_kind(claim.row, basis.baseline) else f" against {claims.ratios.baseline(claim.row, basis.baseline)[0].layout}"
+    against = (
+        ""
+        if claims.ratios.of_own_kind(claim.row, basis.baseline)
+        else f" against {claims.ratios.baseline(claim.row, basis.baseline)[0].layout}"
+    )
     sentence = f"{what} does not follow: the {given} {right}{against}"
     return Finding(f"{claims.word}_wrong", lines, str(claim.shown), right, sentence + _would_need(claims, claim, follows))
 
@@ -300,9 +354,11 @@ def _other_configuration(claims: Claims) -> Iterator[Finding]:
             if mine:
                 found.setdefault((mine, theirs), []).append(claim)
     for (mine, theirs), of in found.items():
-        base = claims.ratios.baseline(of[0].row, claims.basis.baseline)[0]
+        first = claims.ratios.baseline(of[0].row, claims.basis.baseline)[0]
         shown = ", ".join(f"{claim.shown} at {claim.row.layout}" for claim in of)
-        sentence = f"`{claims.column.header}` {shown} {'is' if len(of) == 1 else 'are'} of {mine} against {base.layout} with {theirs}"
+        sentence = (
+            f"`{claims.column.header}` {shown} {'is' if len(of) == 1 else 'are'} of {mine} against {first.layout} with {theirs}"
+        )
         lines = tuple(claim.row.line for claim in of)
         yield Finding("configuration_changed", lines, str(of[0].shown), "a baseline of the same kind", sentence)
 
@@ -312,6 +368,13 @@ def _differ(claims: Claims, row: Row, base: Row) -> tuple[str, str]:
     pairs = [
         (mine, theirs or "none")
         for each, mine, theirs in zip(claims.ratios.groups.table.apart, row.words, base.words, strict=True)
-        if each.name in CONFIGURATION and mine != theirs and not (base.gpus == 1 and theirs.lower() in NO_DDP)
+        if each.name in CONFIGURATION
+        and _no_degree(mine) != _no_degree(theirs)
+        and not (base.gpus == 1 and theirs.lower() in NO_DDP)
     ]
     return ", ".join(mine for mine, _ in pairs), ", ".join(theirs for _, theirs in pairs)
+
+
+def _no_degree(words: str) -> str:
+    """`fsdp16` as `fsdp`: how many ranks share the data follows from the GPUs."""
+    return re.sub(r"((?:fsdp|hsdp|ddp|dp)[\s_=:×x-]*)\d+", r"\1", words.lower())

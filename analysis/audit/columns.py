@@ -11,8 +11,8 @@ SYNONYMS = {
     "nodes": "node_count num_nodes n_nodes number_of_nodes node_num hosts_used instances machines servers",
     "gpus_per_node": "gpu_per_node gpus_node gpus_per_host gpus_per_instance ranks_per_node tasks_per_node ntasks_per_node",
     "gpus": (
-        "n_gpus num_gpus num_of_gpus gpu_count total_gpus number_of_gpus gpu_num ranks world_size processes procs chips accelerators "
-        "devices np num_devices number_of_devices gpus_used nproc gcds n_gpu"
+        "n_gpus num_gpus num_of_gpus gpu_count total_gpus number_of_gpus gpu_num ranks world_size processes procs chips "
+        "accelerators devices np num_devices number_of_devices gpus_used nproc gcds n_gpu"
     ),
     "node_list": "nodelist node_names hosts hostnames host node nodes_used",
     "gpu_type": "gpu gpu_model accelerator gpu_name card hardware gpu_arch device",
@@ -41,9 +41,32 @@ SYNONYMS = {
 
 MEANINGS = {name: meaning for meaning, names in SYNONYMS.items() for name in (meaning, *names.split())}
 
+SUBJECT = re.compile("model|network|dataset|architecture")
+"""Columns that say what was trained tell rows apart, whatever their cells are."""
+
 CONFIGURATION = {
-    *("parallelism", "strategy", "parallel_strategy", "precision", "dtype", "techniques", "optimizations", "activation_checkpointing"),
-    *("compile", "workers", "num_workers", "loader_workers", "framework", "backend", "optimizer", "mode", "wrapper", "zero_stage"),
+    *(
+        "parallelism",
+        "strategy",
+        "parallel_strategy",
+        "precision",
+        "dtype",
+        "techniques",
+        "optimizations",
+        "activation_checkpointing",
+    ),
+    *(
+        "compile",
+        "workers",
+        "num_workers",
+        "loader_workers",
+        "framework",
+        "backend",
+        "optimizer",
+        "mode",
+        "wrapper",
+        "zero_stage",
+    ),
 }
 """Columns that say how a row was trained: a baseline that differs in them is another configuration."""
 
@@ -56,7 +79,15 @@ STEPS = r"steps?|iterations?|iters?|its?|batch(?:es)?"
 STEP = re.compile(rf"(?:^|_)(?:{STEPS})(?:_|$)")
 PER_GPU = re.compile(r"_per_(?:gpus?|device|rank|accelerator|chip|card|worker)(?=_|$)|_(?:gpu|device)$")
 OTHER_EFFICIENCY = re.compile("energy|cost|memory|power|parameter|flop|mem_|bandwidth|compute|network|gpu_eff|utili[sz]ation")
-OTHER_TIME = re.compile("checkpoint|save|restore|startup|start_up|compile|compilation|launch|queue|eval|inference|valid|first|date|stamp|to_acc|ttft|init|ideal|expected|linear|saved|reduction")
+OTHER_TIME = (
+    "checkpoint|save|restore|startup|start_up|compile|compilation|launch|queue|eval|inference|valid|first|date|stamp|to_acc|"
+    "ttft|init|ideal|expected|linear|reduction"
+)
+
+NOT_OF_SIZES = re.compile(
+    r"ideal|linear_speed|theor|expected|target|(?:[ft]p?f?16|[fb]p?f?16|fp8|fp32|tf32|amp|mixed|precision|xla|compile)(?:_|$)|cpu"
+)
+"""A speedup of another precision, or one that was not measured."""
 
 BASELINE = re.compile(
     r"\b(?:(?:vs|versus|against|over|relative to|rel to|to|from)\b[. ]*)?(?:the )?"
@@ -66,8 +97,26 @@ _TIME = "|".join(SECONDS)
 RATE = re.compile(rf"(?:([kmg]|thousand|million)_?)?([a-z]\w*?)_(?:per|p)_({_TIME})(?:ond)?")
 MANY = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "g": 1e9}
 SHORT_RATE = re.compile(r"(?:(k|m)?(tps|tgs|ips|fps|sps|qps))|(?:(k)?(t|s))_per_s")
-DURATION = re.compile(rf"({_TIME})_per_([a-z]+)|({_TIME})_step")
-NO_RATE = re.compile("[tgmpe]?flops?$|[tgmk]?i?bs?$|bytes?$|bits?$|steps_per|tokens_per_\\w+$|cost|dollars?|gpu_h|m$|g$|t$|e$|[tgmpe]flop|joules?|j$|w$")
+DURATION = re.compile(rf"({_TIME})_per_([a-z]+)|({_TIME})_step|step_({_TIME})")
+NO_RATE = re.compile(
+    "[tgmpe]?flops?$|[tgmk]?i?bs?$|bytes?$|bits?$|steps_per|tokens_per_\\w+$|cost|dollars?|gpu_h|m$|g$|t$|e$|[tgmpe]flop|joules?|j$|w$"
+)
+
+
+WORDS_OF = (
+    ("scaling", "(?:weak|strong)_scaling", "^$"),
+    ("global_batch", r"(?:global|total|effective|overall)_?(?:\w+_)?batch", "micro|time|per_s|latency"),
+    (
+        "batch_per_gpu",
+        r"(?:local_batch|batch\w*_per_(?:gpu|device|rank|worker)|batch\w*_gpu$|per_gpu_batch)",
+        "micro|time|latency",
+    ),
+    ("batch", "(?:^|_)(?:batch|bs)(?:_|$)", "micro|time|per_s|latency"),
+    ("throughput", "(?:^|_)(?:throughput|img_s|images_s|samples_s)(?:_|$)", "^$"),
+    ("time", "(?:^|_)(?:time|wallclock|wall_clock|walltime|runtime|duration)(?:_|$)", OTHER_TIME),
+    ("gpus", "(?:^|_)(?:gpus|chips|accelerators)(?:_|$)", "_per_|memory"),
+)
+"""(meaning, words in a name that say so, words that say otherwise); the first that fits."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +160,15 @@ def column(header: str) -> Column:
         text = text[: named.start()] + text[named.end() :]
     inside = [found for part in re.findall(r"[(\[]([^)\]]*)[)\]]", text) if (found := part.strip(" .,"))]
     name = name_of(re.sub(r"[(\[][^)\]]*[)\]]|%", " ", text))
-    unit = "percent" if "%" in text or name.endswith(("_pct", "_percent")) else next((each for each in inside if each in SECONDS or each in ("h:mm", "m:ss")), None)
+    unit = (
+        "percent"
+        if "%" in text or name.endswith(("_pct", "_percent"))
+        else next((each for each in inside if each in SECONDS or each in ("h:mm", "m:ss")), None)
+    )
     if claim:
-        return Column(header, claim, name, "percent" if unit == "percent" else None, _baseline(*named.groups()) if named else None)
+        return Column(
+            header, claim, name, "percent" if unit == "percent" else None, _baseline(*named.groups()) if named else None
+        )
     for part in (*inside, name):
         if found := _rate(header, name, name_of(part)):
             return found
@@ -126,8 +181,8 @@ def column(header: str) -> Column:
 def _claim(text: str) -> str | None:
     """Whether a header names a speedup or an efficiency, of scaling."""
     name = name_of(text)
-    if re.search("speed_?up", name) and not re.search("ideal|linear_speed|theor|expected|target", name):
-        return "speedup"
+    if re.search("speed_?up", name):
+        return None if NOT_OF_SIZES.search(name) else "speedup"
     of_scaling = re.search(r"(?:^|_)(?:efficiency|eff)(?:_|$)", name) and not OTHER_EFFICIENCY.search(name)
     return "efficiency" if of_scaling or re.search("scaling_(?:factor_)?(?:pct|percent)", name) else None
 
@@ -139,20 +194,12 @@ def _baseline(number: str, unit: str) -> str:
 
 def _meaning(name: str) -> str | None:
     """By its exact name, else by the words in it."""
-    bare = re.sub(r"^(?:avg|average|mean|total|measured|training|train|the|n|num|aggregate|global|overall|wall|median)_(?=[a-z])", "", name)
+    bare = re.sub(
+        r"^(?:avg|average|mean|total|measured|training|train|the|n|num|aggregate|global|overall|wall|median)_(?=[a-z])(?!batch)", "", name
+    )
     if name in MEANINGS or bare in MEANINGS:
         return MEANINGS.get(name) or MEANINGS[bare]
-    if re.search(r"(?:^|_)(?:batch|bs)(?:_|$)", name) and not re.search("micro|time|per_s|latency", name):
-        if re.search("global|total|effective|overall", name):
-            return "global_batch"
-        return "batch_per_gpu" if re.search("per_(?:gpu|device|rank|worker)|local|_gpu$|/gpu", name) else "batch"
-    if re.search(r"(?:^|_)(?:throughput|img_s|images_s|samples_s)(?:_|$)", name):
-        return "throughput"
-    if re.search(r"(?:^|_)(?:time|wallclock|wall_clock|walltime|runtime|duration)(?:_|$)", name) and not OTHER_TIME.search(name):
-        return "time"
-    if re.search(r"(?:^|_)(?:gpus|chips|accelerators)(?:_|$)", name) and "_per_" not in name and "memory" not in name:
-        return "gpus"
-    return None
+    return next((meaning for meaning, words, others in WORDS_OF if re.search(words, name) and not re.search(others, name)), None)
 
 
 def _rate(header: str, name: str, unit: str) -> Column | None:
@@ -162,13 +209,18 @@ def _rate(header: str, name: str, unit: str) -> Column | None:
     bare = re.sub(r"^per_gpu_", "", bare)
     bare = re.sub(r"^(?:training|train|avg|average|mean|total|median|peak|global|aggregate|throughput)_", "", bare)
     if found := DURATION.fullmatch(bare):
-        return None if each and name not in MEANINGS else Column(header, "time", name, found.group(1) or found.group(3))
+        return (
+            None
+            if each and name not in MEANINGS
+            else Column(header, "time", name, found.group(1) or found.group(3) or found.group(4))
+        )
     found = RATE.fullmatch(bare)
     short = None if found else SHORT_RATE.fullmatch(bare)
     if short:
         return Column(header, "throughput", name, scale=MANY.get(short.group(1) or short.group(3) or "", 1.0), each=each)
     if not found or NO_RATE.fullmatch(found.group(2)) or "per_node" in unit:
-        return Column(header, "throughput", name, each=True) if bare in ("", "throughput") and each and "node" not in unit else None
+        of_one = bare == "throughput" or (not bare and _meaning(name) == "throughput")
+        return Column(header, "throughput", name, each=True) if of_one and each and "node" not in unit else None
     many, work, time = found.groups()
     per_s = MANY.get(many or "", 1.0) / SECONDS[time]
     if re.fullmatch(STEPS, work):

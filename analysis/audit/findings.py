@@ -44,8 +44,6 @@ KINDS = {
     "node_repeated": (2, "copy the node list from `sacct -j JOB -o nodelist`; processes on one node share its GPUs"),
     "node_unknown": (2, "check the names with `scontrol show nodes`, or the profile with `hpcddp clusters show`"),
     "gpu_type_wrong": (2, "check with `nvidia-smi -L` on the node, and name the type in the request"),
-    "times_repeated": (2, "check whether rows were copied: independent runs do not agree to every digit"),
-    "run_repeated": (2, "number the runs, and leave out what is listed twice"),
     # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
     "baseline_missing": (1, "add the baseline's row"),

@@ -109,7 +109,9 @@ def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Avera
         found += _of_summary(row, table, by_words.get(row.words, []))
         averaged += len(found[-1].rows) if found else 0
         if averaged > MOST_AVERAGED:
-            raise UsageError(f"{table.file}: its averages are of more than {MOST_AVERAGED:,} rows together; leave out those printed twice")
+            raise UsageError(
+                f"{table.file}: its averages are of more than {MOST_AVERAGED:,} rows together; leave out those printed twice"
+            )
     in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
     if any(len(each.rows) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
         found += in_columns

@@ -17,7 +17,18 @@ TABULAR = re.compile(r"\\begin\{(tabular[x*]?|longtable)\}(.*?)\\end\{\1\}", re.
 LATEX_RULE = re.compile(
     r"\\(?:hline|toprule|midrule|bottomrule|centering|small|(?:cline|cmidrule)(?:\([^)]*\))?(?:\[[^\]]*\])?\{[^}]*\}|addlinespace)(?:\[[^\]]*\])?"
 )
-MARKS = {r"\%": "%", r"\&": "&", r"\_": "_", r"\#": "#", r"\times": "x", r"\pm": "±", r"\sim": "~", r"\approx": "~", r"\,": " ", "~": " "}
+MARKS = {
+    r"\%": "%",
+    r"\&": "&",
+    r"\_": "_",
+    r"\#": "#",
+    r"\times": "x",
+    r"\pm": "±",
+    r"\sim": "~",
+    r"\approx": "~",
+    r"\,": " ",
+    "~": " ",
+}
 
 
 def tables_of(file: Path) -> list[Lines]:
@@ -62,7 +73,12 @@ def _plain(cell: str) -> str:
 
 def _latex(text: str, match: re.Match[str]) -> Iterator[tuple[int, list[str]]]:
     """Rows end with two backslashes; \\multicolumn stands for as many cells, the text in the first."""
-    body = re.sub(r"^\s*(?:\[[^\]]*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\})+", lambda spec: "\n" * spec.group().count("\n"), match.group(2), count=1)
+    body = re.sub(
+        r"^\s*(?:\[[^\]]*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\})+",
+        lambda spec: "\n" * spec.group().count("\n"),
+        match.group(2),
+        count=1,
+    )
     body = re.sub(r"(?<!\\)%.*", "", body)
     line = text[: match.start(2)].count("\n") + 1
     for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline", body):
@@ -92,7 +108,12 @@ def _separated(file: Path, text: str) -> Lines:
     lines: Lines = []
     try:
         for cells in reader:
-            note = not lines and cells and cells[0].startswith("#") and (len(cells) == 1 or not re.match(r"#\W*\w*(gpu|node)", cells[0], re.IGNORECASE))
+            note = (
+                not lines
+                and cells
+                and cells[0].startswith("#")
+                and (len(cells) == 1 or not re.match(r"#\W*\w*(gpu|node)", cells[0], re.IGNORECASE))
+            )
             if any(cell.strip() for cell in cells) and not note:
                 lines.append((reader.line_num, [_plain(cell) for cell in cells]))
     except csv.Error as error:

@@ -193,18 +193,23 @@ def _gain(small: Efficiency, large: Efficiency) -> str:
 
 def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
     """Speedups above the ratio of GPUs, or efficiencies above 1, where times and rates do not show it."""
+    missed, shown = {claim.row.line for claim in claims.missed}, {claim.row.line: claim.shown.value for claim in claims.claims}
     for claim in claims.claims:
-        if claim in claims.missed:
+        if claim.row.line in missed or not (claims.checked or not _shown(claim)):
             continue  # a number that does not follow is another finding
         base = claims.ratios.baseline(claim.row, "the smallest size")
-        one = [each for each in claims.claims if base and each.row.line == base[0].line]
-        ratio = claim.row.size / base[0].size if base and all(each.shown.value == 1 for each in one) else claim.row.gpus
+        ratio = claim.row.size / base[0].size if base and shown.get(base[0].line, 1) == 1 else claim.row.gpus
         if claims.word == "efficiency" and claim.interval.low > _most(1, 1):
             sentence = f"efficiency {claim.shown} is claimed at {claim.row.layout}: more than the GPUs can give"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), "at most 1 (100 %)", sentence)
-        if claims.word == "speedup" and ratio and not claims.column.baseline and claim.interval.low > ratio * _most(1, 1) and ratio > 1:
-            of = f"with {ratio:g} {'' if ratio == claim.row.gpus else 'times the '}GPUs"
-            sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, {of}"
+        if (
+            claims.word == "speedup"
+            and ratio
+            and not claims.column.baseline
+            and claim.interval.low > ratio * _most(1, 1)
+            and ratio > 1
+        ):
+            sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, where {ratio:g} is linear"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), f"at most {ratio:g}", sentence)
 
 

@@ -19,17 +19,12 @@ IN_STEP = 1.02
 
 RANK = re.compile(r"rank[ _-]?\d+")
 
-REPEATED = 3
-"""So many times that are equal to every digit in two configurations, with four digits or more, are no coincidence."""
-
 
 def check_runs(groups: Groups) -> Iterator[Finding]:
-    """Runs of one configuration that disagree, are listed twice, or have times that repeat or are rounded."""
+    """Runs of one configuration that disagree, ranks of one run that do, and values that are rounded."""
     for rows in groups.runs.values():
         yield from _disagree(rows, groups)
         yield from _ranks_apart([row for row in rows if RANK.fullmatch((row.run or "").lower())])
-        yield from _listed_twice(rows)
-    yield from _repeated_times(groups)
     yield from _rounded(groups.table.measured)
 
 
@@ -107,34 +102,6 @@ def _ranks_apart(rows: Sequence[Row]) -> Iterator[Finding]:
         sentence = f"ranks of {first.layout} take {ends}, {apart} apart: they did not wait for each other's gradients"
         lines = tuple(row.line for _, row in known)
         yield Finding("ranks_disagree", lines, f"ranks of one run, {apart} apart", "one time for all ranks", sentence)
-
-
-def _listed_twice(rows: Sequence[Row]) -> Iterator[Finding]:
-    first: dict[tuple[str | None, ...], Row] = {}
-    for row in rows:
-        if row.run is None:
-            continue
-        key = (row.run, row.node_list, row.gpu_type)
-        if key in first:
-            sentence = f"run {row.run} of {row.layout} is listed in line {first[key].line} and in line {row.line}"
-            yield Finding("run_repeated", (first[key].line, row.line), f"run {row.run}", "two rows", sentence)
-        first.setdefault(key, row)
-
-
-def _repeated_times(groups: Groups) -> Iterator[Finding]:
-    metric = groups.table.metric
-    first_with: dict[tuple[str, ...], Row] = {}
-    for rows in groups.runs.values():
-        shown = [row.values[metric] for row in rows if metric in row.values]
-        texts = tuple(sorted(each.text for each in shown))
-        if len({each.text for each in shown if len(each.digits) >= 4}) < REPEATED:
-            continue
-        if texts in first_with:
-            other = first_with[texts]
-            same = f"the same {metric}s, to every digit, as those of {other.layout} from line {other.line} on"
-            sentence = f"the {len(texts)} runs of {rows[0].layout} have {same}"
-            yield Finding("times_repeated", tuple(row.line for row in rows), ", ".join(texts[:3]), "runs of their own", sentence)
-        first_with.setdefault(texts, rows[0])
 
 
 def _rounded(rows: Sequence[Row]) -> Iterator[Finding]:

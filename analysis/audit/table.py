@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hpcddp.analysis.audit.cells import Interval, Number, inverse, is_blank, number, seconds
-from hpcddp.analysis.audit.columns import CLAIMS, CONFIGURATION, MEANINGS, NOTES, TIMES, Column, column
+from hpcddp.analysis.audit.columns import CLAIMS, CONFIGURATION, MEANINGS, NOTES, SUBJECT, TIMES, Column, column
 from hpcddp.analysis.audit.published import Lines, tables_of
 from hpcddp.analysis.audit.sizes import Size, size_of
 from hpcddp.core.errors import UsageError
@@ -24,6 +24,8 @@ SIZES = ("nodes", "gpus_per_node", "gpus")
 WORDS = ("node_list", "gpu_type", "run", "scaling")
 MEASURED = ("time", "throughput")
 SUMMARIES = {"avg": "mean", "avg.": "mean", "average": "mean", "mean": "mean", "ø": "mean", "median": "median"}
+OTHER_SIZES = ("workers", "threads", "cores", "processors", "cpus")
+"""What is counted in a table without GPUs and nodes."""
 FEW = 3
 """Digits that count, and rows that show as much."""
 
@@ -142,6 +144,8 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     columns = _columns(file, at, header, body)
     reader = _Reader(file, columns, body)
     rows = [row for line, cells in body if (row := reader.row(line, cells))]
+    if not rows and reader.errors:
+        reader.check()
     if not rows:
         raise UsageError(f"{file}:{body[0][0]}: neither nodes nor gpus is filled in, so the row's size is not known; fill in one")
     reader.check()
@@ -184,11 +188,19 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Lines) -> list[
     meanings = {each.meaning for each in columns}
     if not meanings & {"gpus", "nodes"}:
         told = [i for i, each in enumerate(columns) if _all_sizes([cells[i] for _, cells in body])]
+        told += [i for i, each in enumerate(columns) if each.name in OTHER_SIZES]
         if not told:
             raise _missing(file, line, columns, "says how many GPUs a row used", "gpus, or nodes and gpus_per_node")
         columns[told[0]] = replace(columns[told[0]], meaning="gpus")
     if not meanings & {*MEASURED, "average", "median", *CLAIMS, "steps"}:
         raise _missing(file, line, columns, "holds a result", "time, throughput, average, speedup, efficiency")
+    if not meanings & set(MEASURED):
+        columns = [
+            replace(each, meaning="time")
+            if each.meaning in ("average", "median") and (each.unit or "time" in each.name)
+            else each
+            for each in columns
+        ]
     keys = set[str]()
     for i, each in enumerate(columns):
         if each.meaning in {*TIMES, "throughput", "bandwidth", "utilization"}:
@@ -201,10 +213,21 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Lines) -> list[
 def _by_content(each: Column, cells: Sequence[str]) -> Column:
     """`node`, `gpu` and `hardware` are names, or sizes where all their cells are; a `batch` of words is none."""
     filled = [cell for cell in cells if not is_blank(cell)]
-    if each.meaning in ("node_list", "gpu_type") and filled and all(cell.isdigit() or re.match(r"\d+\s*[x×]", cell) for cell in filled):
+    if (
+        each.meaning in ("node_list", "gpu_type")
+        and filled
+        and all(cell.isdigit() or re.match(r"\d+\s*[x×]", cell) for cell in filled)
+    ):
         return replace(each, meaning={"node_list": "nodes", "gpu_type": "gpus"}[each.meaning])
+    if each.meaning == "scaling" and filled and all(re.match(r"[\d.]+\s*[x×%]?$", cell) for cell in filled):
+        return replace(each, meaning="efficiency" if "%" in filled[0] else "speedup")
     numbers = sum(bool(re.match(r"[~\u2248]?\s*[\d.]*\d", cell)) for cell in filled)
-    if each.meaning in {*TIMES, *COUNTS, "throughput", "bandwidth", "utilization"} and filled and not numbers and each.name not in MEANINGS:
+    if (
+        each.meaning in {*TIMES, *COUNTS, "throughput", "bandwidth", "utilization"}
+        and filled
+        and not numbers
+        and each.name not in MEANINGS
+    ):
         return replace(each, meaning=None)
     return each
 
@@ -222,7 +245,7 @@ def _missing(file: Path, line: int, columns: Sequence[Column], what: str, names:
 
 
 def _nearest(each: Column) -> str:
-    near = difflib.get_close_matches(each.name, MEANINGS, n=1, cutoff=0.8) if each.name not in CONFIGURATION | NOTES else []
+    near = difflib.get_close_matches(each.name, MEANINGS, n=1, cutoff=0.85) if each.name not in CONFIGURATION | NOTES else []
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
@@ -245,7 +268,7 @@ class _Reader:
             self.carried[i] = cells[i] or before
         words, apart, sizes = dict[str, str](), list[str](), list[Size]()
         counts, values, claims = dict[str, int](), dict[str, Number](), dict[int, Number]()
-        claimed = -1
+        claimed, errors = -1, dict[str, tuple[int, ValueError]]()
         summary = next((SUMMARIES[cell.lower()] for cell in cells if cell.lower() in SUMMARIES), None)
         for i, each in enumerate(self.columns):
             cell = cells[i]
@@ -269,20 +292,19 @@ class _Reader:
                     values[each.key] = _value(cell, each, self.columns)
                 self.numbers[each.header] += 1
             except ValueError as error:
-                self.errors.setdefault(each.header, (line, error))
-        nodes, per_node, gpus, kind, rest = _together(sizes)
-        if nodes is None and gpus is None:
+                errors.setdefault(each.header, (line, error))
+        size = _together(sizes)
+        if size.nodes is None and size.gpus is None:
+            self.errors |= {each: error for each, error in errors.items() if not self.numbers[each] and len(self.body) == 1}
             self.remarks.append(f"line {line} is not read: it tells no number of GPUs or nodes")
             return None
-        counts |= {"gpus": said for size in sizes if (said := size.gpus)}
-        if nodes and gpus and not per_node and gpus % nodes == 0:
-            per_node = gpus // nodes
-        if per_node and gpus and not nodes and gpus % per_node == 0:
-            nodes = gpus // per_node
-        gpus = nodes * per_node if nodes and per_node else gpus
+        self.errors = errors | self.errors
+        counts |= {} if size.gpus is None else {"gpus": size.gpus}
+        nodes, per_node, gpus = _complete(size)
         values = {key: each.times(gpus) if gpus and self._each(key) else each for key, each in values.items()}
-        named = words | ({"gpu_type": kind} if kind and "gpu_type" not in words else {})
-        return Row(line, nodes, per_node, gpus, (*apart, rest), summary=summary, counts=counts, values=values, claims=claims, **named)
+        words = {"gpu_type": size.gpu_type} | words if size.gpu_type else words
+        told = (*apart, size.rest)
+        return Row(line, nodes, per_node, gpus, told, summary=summary, counts=counts, values=values, claims=claims, **words)
 
     def _each(self, key: str) -> bool:
         return next(each.each for each in self.columns if each.key == key)
@@ -290,7 +312,7 @@ class _Reader:
     def check(self) -> None:
         """UsageError where no cell of a column could be read, or rows of one count in different units; else a remark each."""
         for header, (line, error) in self.errors.items():
-            if not self.numbers[header]:
+            if not self.numbers[header] and next(each.meaning for each in self.columns if each.header == header) not in COUNTS:
                 raise UsageError(f"{self.file}:{line}: {header}: {error}")
             self.remarks.append(f"line {line}: {header}: {error}")
 
@@ -305,21 +327,41 @@ def _size(cell: str, meaning: str) -> Size:
     return found
 
 
-def _together(sizes: Sequence[Size]) -> tuple[int | None, int | None, int | None, str, str]:
+def _complete(size: Size) -> tuple[int | None, int | None, int | None]:
+    """(nodes, GPUs per node, GPUs), each from both others where it is not told."""
+    nodes, per_node, gpus = size.nodes, size.per_node, size.gpus
+    if nodes and gpus and not per_node and gpus % nodes == 0:
+        per_node = gpus // nodes
+    if per_node and gpus and not nodes and gpus % per_node == 0:
+        nodes = gpus // per_node
+    return nodes, per_node, nodes * per_node if nodes and per_node else gpus
+
+
+def _together(sizes: Sequence[Size]) -> Size:
     """What several cells tell of one size."""
-    first = [next((found for each in sizes if (found := getattr(each, name))), None) for name in ("nodes", "per_node", "gpus")]
+    first = {
+        name: next((found for each in sizes if (found := getattr(each, name))), None) for name in ("nodes", "per_node", "gpus")
+    }
     kind, rest = ("".join(dict.fromkeys(getattr(each, name) for each in sizes)) for name in ("gpu_type", "rest"))
-    return (*first, kind, rest)
+    return Size(**first, gpu_type=kind, rest=rest)
 
 
 def _value(cell: str, each: Column, columns: Sequence[Column]) -> Number:
     """What was measured, by the unit in the cell, else by the header."""
-    own = column(f"({match.group(1)})") if (match := re.search(r"\d[\s\d.,]*([a-zA-Z]+\s*(?:/|\bper\b)\s*[a-zA-Z/]+)$", cell)) else None
+    own = (
+        column(f"({match.group(1)})")
+        if (match := re.search(r"\d[\s\d.,]*([a-zA-Z]+\s*(?:/|\bper\b)\s*[a-zA-Z/]+)$", cell))
+        else None
+    )
     said = own if own and own.meaning in MEASURED else each
     if each.meaning == "utilization":
         share = _positive(number(cell))
         return share if each.unit != "percent" and "%" not in cell and share.value <= 1 else share.times(0.01)
-    if said.meaning == "throughput" or said.inverse or (each.meaning in ("average", "median") and "time" not in {one.meaning for one in columns}):
+    if (
+        said.meaning == "throughput"
+        or said.inverse
+        or (each.meaning in ("average", "median") and "time" not in {one.meaning for one in columns})
+    ):
         printed = _positive(number(cell, said.scale))
         return inverse(printed) if said.inverse else printed
     if each.meaning == "bandwidth":
@@ -356,11 +398,12 @@ def _tells_apart(each: Column, i: int, rows: Sequence[Row]) -> bool:
     filled = {cell for _, cell in cells if not is_blank(cell)}
     if each.name in NOTES or len({cell for _, cell in cells}) < 2:
         return False
-    if each.name in CONFIGURATION:
+    if each.name in CONFIGURATION or SUBJECT.search(each.name):
         return True
-    if any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled):
-        if not all(re.fullmatch(r"\d{1,6}[bkm]?", cell) for cell in filled) or len(filled) * 2 > len(cells):
-            return False
+    numbers = any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled)
+    settings = all(re.fullmatch(r"\d{1,6}[bkm]?", cell) for cell in filled) and len(filled) * 2 <= len(cells)
+    if numbers and not settings:
+        return False
     return not (len(set(cells)) == len({size for size, _ in cells}) == len({cell for _, cell in cells}))
 
 
@@ -384,7 +427,9 @@ def _to_their_digits(rows: Sequence[Row], columns: Sequence[Column]) -> list[Row
         counting = max((len(each.digits.rstrip("0")) for each in shown), default=0)
         if len(shown) < FEW or counting > FEW or any(each.decimals or len(each.digits) <= FEW for each in shown):
             continue
-        found = [replace(row, values={**row.values, key: _rounded(row.values[key])}) if key in row.values else row for row in found]
+        found = [
+            replace(row, values={**row.values, key: _rounded(row.values[key])}) if key in row.values else row for row in found
+        ]
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, print_like
@@ -43,9 +42,7 @@ def check_work(groups: Groups, told: bool) -> Iterator[Finding]:
     yield from _throughput_of_samples(table)
     for rows in groups.by_series().values():
         measured = [row for row in rows if row.summary is None]
-        works = _throughput_between(measured, table)
-        yield from works
-        yield from _steps_between(measured)
+        yield from _throughput_between(measured, table)
         yield from _bandwidth(measured)
         yield from _kind_of_scaling(measured)
         if not told and "throughput" in table.columns and not table.is_each("throughput") and not _works(measured, table):
@@ -92,15 +89,15 @@ def _throughput_between(rows: Sequence[Row], table: AuditTable) -> Iterator[Find
     if not table.columns["time"].of_epoch:
         keys += [lambda row: row.size, lambda row: 1 / row.size, lambda row: row.size * (row.batch or 1)]
     wrong = min((_astray(known, key) for key in keys), key=len)
-    grows = [pair for pair in _astray(known, lambda row: row.size)]
-    if len(keys) == 1 and len(wrong) * 2 >= len(known) and not grows:
+    if len(keys) == 1 and len(wrong) * 2 >= len(known) and not _astray(known, lambda row: row.size):
         (first, work), (last, work_there) = known[0], known[-1]
         if first.size == last.size:
             return
         by_time = first.values["time"].value / last.values["time"].value
         by_rate = last.values["throughput"].value / first.values["throughput"].value
         fast = f"{last.layout} is {by_time:.2f} times as fast as {first.layout} by time and {by_rate:.2f} times by rate"
-        sentence = f"{fast}: an epoch has {quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
+        work_of_both = f"{quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
+        sentence = f"{fast}: an epoch has {work_of_both}"
         lines = tuple(row.line for row, _ in known)
         yield Finding("throughput_wrong", lines, f"{by_rate:.2f}", f"{by_time:.2f}", sentence)
     if len(wrong) * 2 < len(known):
@@ -120,7 +117,9 @@ def _astray(known: Sequence[tuple[Row, Interval]], key: Callable[[Row], float]) 
 
 def _total(row: Row, table: AuditTable) -> Iterator[Finding]:
     """The rate of all GPUs beside that of one; rates of different work are further apart than any mistake."""
-    one, all_ = ([key for key in row.values if key.startswith("throughput") and table.is_each(key) == each] for each in (True, False))
+    one, all_ = (
+        [key for key in row.values if key.startswith("throughput") and table.is_each(key) == each] for each in (True, False)
+    )
     if len(one) != 1 or len(all_) != 1 or not row.gpus:
         return
     per_gpu, total = row.values[one[0]], row.values[all_[0]]
@@ -171,10 +170,8 @@ def _utilization(row: Row) -> Iterator[Finding]:
 
 
 def steps_checked(groups: Groups) -> int:
-    """How many step counts follow from the row's own samples, or from what the other rows agree on."""
-    of_samples = sum(_exact_steps(row) is not None for row in groups.table.measured)
-    of_series = ([row for row in rows if row.summary is None] for rows in groups.by_series().values())
-    return of_samples + sum(len(_without_samples(rows)) for rows in of_series if _agreed(_without_samples(rows)))
+    """How many step counts follow from the row's own samples."""
+    return sum(_exact_steps(row) is not None for row in groups.table.measured)
 
 
 def _exact_steps(row: Row) -> float | None:
@@ -193,43 +190,6 @@ def _steps_of_samples(row: Row) -> Iterator[Finding]:
         of = f"{row.batch} on {row.layout}" if row.batch else f"{total:,}"
         sentence = f"{samples:,} samples in batches of {of} are {math.ceil(exact):,} steps, not {steps:,}"
         yield Finding("steps_wrong", (row.line,), f"{steps:,}", f"{math.ceil(exact):,}", sentence)
-
-
-def _steps_between(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Without the number of samples: the number that most rows agree on; equal everywhere is a fixed number of steps."""
-    known = _without_samples(rows)
-    samples, fits = _agreed(known) or (0.0, known)
-    fitting = {row.line for row in fits}
-    for row in known:
-        if row.line not in fitting and row.counts["steps"] != fits[0].counts["steps"]:
-            right = math.ceil(samples / _global_batch(row))
-            sentence = f"{row.counts['steps']:,} steps on {row.layout} do not follow from the other rows, which give {right:,}"
-            yield Finding("steps_wrong", (row.line,), f"{row.counts['steps']:,}", f"{right:,}", sentence)
-
-
-def _without_samples(rows: Sequence[Row]) -> list[Row]:
-    """Those whose steps can be judged by other rows only."""
-    return [row for row in rows if "steps" in row.counts and "samples" not in row.counts and row.gpus]
-
-
-def _agreed(known: Sequence[Row]) -> tuple[float, list[Row]] | None:
-    """(samples, the rows whose steps they give), of three rows and most of them at least."""
-    best: tuple[float, list[Row]] = (0.0, [])
-    for down in (0, 1):  # rounded up: samples in ((steps - 1) batches, steps batches]; down: one batch more
-        spans = {row.line: ((row.counts["steps"] - 1 + down) * _global_batch(row), (row.counts["steps"] + down) * _global_batch(row)) for row in known}
-        lows, highs = sorted(low for low, _ in spans.values()), sorted(high for _, high in spans.values())
-        points = dict.fromkeys(high - 0.5 - 1e-6 * (1 - down) for _, high in spans.values())
-        held = {point: bisect_left(lows, point) - bisect_right(highs, point) for point in points}
-        point = max(held, key=lambda each: held[each], default=0.0)
-        if held and held[point] > len(best[1]):
-            best = (point, [row for row in known if spans[row.line][0] < point < spans[row.line][1]])
-    return best if len(best[1]) >= 3 and len(best[1]) * 2 > len(known) else None
-
-
-def _global_batch(row: Row) -> int:
-    """In batches of one GPU where the table tells no batch."""
-    found = batches(row)
-    return int(found[1]) if found else row.gpus or 1
 
 
 def _bandwidth(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -254,37 +214,26 @@ def _exchanged(row: Row) -> float | None:
 
 
 def _kind_of_scaling(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Said to be weak with the same samples or the same global batch at every size, or strong with samples that grow."""
+    """Said to be weak with the same samples or another batch per GPU at every size, or strong with samples that grow."""
     said = [row for row in rows if row.scaling]
     words = {(row.scaling or "").lower() for row in said}
     if len({row.size for row in said}) < 2 or len(words) != 1:
         return
-    word = words.pop()
-    if found := _held(word, said) or _batch_of_weak(word, said):
-        held, right = found
+    word, known = words.pop(), [row for row in said if "samples" in row.counts]
+    sizes, samples = {row.size for row in known}, {row.counts["samples"] for row in known}
+    batch = {row.size: found for row in said if (found := batches(row))}
+    (here, total), (there, total_there) = (batch[pick(batch)] if batch else (1.0, 1) for pick in (min, max))
+    held, right = "", "strong scaling"
+    if len(sizes) > 1 and "weak" in word and len(samples) == 1:
+        held = f"every size has {samples.pop():,} samples"
+    elif len(sizes) > 1 and "strong" in word and len(samples) == len(sizes):
+        held, right = "samples grow with the size", "weak scaling"
+    elif "weak" in word and max(here, there) > ROUNDED_BATCH * min(here, there):
+        held = f"the batch per GPU is {here:g} at {count(min(batch), 'GPU')} and {there:g} at {count(max(batch), 'GPU')}"
+        if max(total, total_there) > ROUNDED_BATCH * min(total, total_there):
+            right = "neither weak nor strong scaling"
+        else:
+            held += f", and {total:,} in all at both"
+    if held:
         sentence = f"called {word} scaling, but {held}: that is {right}"
         yield Finding("scaling_kind_wrong", tuple(row.line for row in said), word, right, sentence)
-
-
-def _held(word: str, said: Sequence[Row]) -> tuple[str, str] | None:
-    """(what the samples do, which scaling that is)"""
-    known = [row for row in said if row.counts.get("samples")]
-    sizes, samples = {row.size for row in known}, {row.counts["samples"] for row in known}
-    if len(sizes) > 1 and "weak" in word and len(samples) == 1:
-        return f"every size has {samples.pop():,} samples", "strong scaling"
-    return ("samples grow with the size", "weak scaling") if len(sizes) > 1 and "strong" in word and len(samples) == len(sizes) else None
-
-
-def _batch_of_weak(word: str, said: Sequence[Row]) -> tuple[str, str] | None:
-    """(what the batch does, which scaling that is): weak scaling holds the batch per GPU."""
-    known = {row.size: found for row in said if (found := batches(row))}
-    if "weak" not in word or len(known) < 2:
-        return None
-    few, many = min(known), max(known)
-    (here, total), (there, total_there) = known[few], known[many]
-    if max(here, there) <= ROUNDED_BATCH * min(here, there):
-        return None
-    change = f"the batch per GPU is {here:g} at {count(few, 'GPU')} and {there:g} at {count(many, 'GPU')}"
-    if max(total, total_there) <= ROUNDED_BATCH * min(total, total_there):
-        return f"{change}, and {total:,} in all at both", "strong scaling"
-    return change, "neither weak nor strong scaling"
