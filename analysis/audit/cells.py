@@ -118,6 +118,8 @@ def plain_digits(text: str) -> str:
     """Without separators of thousands (1,200, 1 200, 1'200, 1.281.167), and with a point for a decimal comma (0,95)."""
     if re.fullmatch(rf"[1-9]\d{{0,2}}([,{SPACES}]\d{{3}})+(\.\d+)?", text):
         return re.sub(rf"[,{SPACES}]", "", text)
+    if re.fullmatch(rf"[1-9]\d{{0,2}}([{SPACES}]\d{{3}})+,\d+", text):
+        text = re.sub(rf"[{SPACES}]", "", text)
     if re.fullmatch(r"[1-9]\d{0,2}(\.\d{3})+,\d+|[1-9]\d{0,2}(\.\d{3}){2,}", text):
         text = text.replace(".", "")
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text

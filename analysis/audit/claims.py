@@ -252,7 +252,7 @@ def _mixed(claims: Claims, elsewhere: dict[int, Basis]) -> Finding:
         if all(claims.follows(claim, way) for way in both[claim.row.line])
         and sum(claims.fits(claim, way) for way in both[claim.row.line]) == 1
     ]
-    largest = max(telling, key=lambda claim: claim.row.size)
+    largest = max(telling, key=lambda claim: claim.row.size, default=last)
     way, by = sorted(both[largest.row.line], key=lambda each: claims.fits(largest, each))
     right = _shown(claims, largest, way)
     sentence = f"{some}: {largest.shown} at {largest.row.layout} is against {by.baseline}; against {way.baseline} it is {right}"

@@ -23,6 +23,7 @@ SYNONYMS = {
     "time": "wall walltime wallclock runtime elapsed duration time_to_train job_wall epoch",
     "throughput": "rate speed performance bandwidth_of_samples",
     "average": "avg mean average_time avg_time mean_time average_throughput avg_throughput mean_throughput",
+    "run_value": "",
     "median": "median_time median_throughput",
     "speedup": "",
     "efficiency": "eff",
@@ -61,7 +62,6 @@ CONFIGURATION = {
         "num_workers",
         "loader_workers",
         "framework",
-        "backend",
         "optimizer",
         "mode",
         "wrapper",
@@ -73,7 +73,7 @@ CONFIGURATION = {
 NOTES = {"note", "notes", "comment", "comments", "remark", "remarks", "source", "status", "job_id", "date", "id"}
 """Columns that tell no rows apart."""
 
-TIMES = {"time", "average", "median", "compute", "comm", "data_wait"}
+TIMES = {"time", "run_value", "average", "median", "compute", "comm", "data_wait"}
 CLAIMS = ("speedup", "efficiency")
 STEPS = r"steps?|iterations?|iters?|its?|batch(?:es)?"
 STEP = re.compile(rf"(?:^|_)(?:{STEPS})(?:_|$)")
@@ -104,6 +104,7 @@ NO_RATE = re.compile(
 
 
 WORDS_OF = (
+    ("run_value", r"^(?:run|trial|rep|repeat|repetition)_\d+$", "^$"),
     ("scaling", "(?:weak|strong)_scaling", "^$"),
     ("global_batch", r"(?:global|total|effective|overall)_?(?:\w+_)?batch", "micro|time|per_s|latency"),
     (
@@ -181,7 +182,7 @@ def column(header: str) -> Column:
 def _claim(text: str) -> str | None:
     """Whether a header names a speedup or an efficiency, of scaling."""
     name = name_of(text)
-    if re.search("speed_?up", name):
+    if re.search("speed_?up|^relative_to|scale_?up|scaling_factor", name) or (name in ("", "relative") and BASELINE.search(text)):
         return None if NOT_OF_SIZES.search(name) else "speedup"
     of_scaling = re.search(r"(?:^|_)(?:efficiency|eff)(?:_|$)", name) and not OTHER_EFFICIENCY.search(name)
     return "efficiency" if of_scaling or re.search("scaling_(?:factor_)?(?:pct|percent)", name) else None
@@ -195,7 +196,9 @@ def _baseline(number: str, unit: str) -> str:
 def _meaning(name: str) -> str | None:
     """By its exact name, else by the words in it."""
     bare = re.sub(
-        r"^(?:avg|average|mean|total|measured|training|train|the|n|num|aggregate|global|overall|wall|median)_(?=[a-z])(?!batch)", "", name
+        r"^(?:avg|average|mean|total|measured|training|train|the|n|num|aggregate|global|overall|wall|median)_(?=[a-z])(?!batch)",
+        "",
+        name,
     )
     if name in MEANINGS or bare in MEANINGS:
         return MEANINGS.get(name) or MEANINGS[bare]
@@ -204,6 +207,7 @@ def _meaning(name: str) -> str | None:
 
 def _rate(header: str, name: str, unit: str) -> Column | None:
     """A header or a unit such as `img/s`, `tok/s/GPU`, `it/s`, `s/epoch`; what a whole node does is not read."""
+    unit = re.sub(r"((?:img|image|sample|token|tok|seq|example)s?)_(?:s|sec)$", r"\1_per_s", unit)
     bare = PER_GPU.sub("", f"_{unit}", count=1).strip("_")
     each = bare != unit or bool(PER_GPU.search(f"_{name}")) or (name.startswith("per_gpu"))
     bare = re.sub(r"^per_gpu_", "", bare)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
@@ -112,6 +112,7 @@ def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Avera
             raise UsageError(
                 f"{table.file}: its averages are of more than {MOST_AVERAGED:,} rows together; leave out those printed twice"
             )
+    found += [average for row in table.rows if (average := _of_cells(row, table))]
     in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
     if any(len(each.rows) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
         found += in_columns
@@ -125,6 +126,13 @@ def _of_summary(row: Row, table: AuditTable, measured: Sequence[Row]) -> list[Av
     said = [(name, found) for name in names if (found := getattr(row, name)) is not None]
     members = tuple(other for other in measured if all(getattr(other, name) == found for name, found in said))
     return [Average(claim, row.summary or "mean", (row.line,), members)] if claim and members else []
+
+
+def _of_cells(row: Row, table: AuditTable) -> Average | None:
+    """An average beside columns `run 1`, `run 2`."""
+    claim = row.values.get("average") or row.values.get(table.metric)
+    runs = tuple(replace(row, values={table.metric: each}) for key, each in row.values.items() if key.startswith("run_value"))
+    return Average(claim, "mean", (row.line,), runs) if claim and len(runs) > 1 else None
 
 
 def _of_column(rows: Sequence[Row], name: str) -> list[Average]:

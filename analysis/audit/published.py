@@ -12,7 +12,7 @@ from hpcddp.core.errors import UsageError
 Lines = list[tuple[int, list[str]]]
 """(number of the line, its cells), the header first."""
 
-RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*")
+RULE = re.compile(r"[\s|:+=-]*[-=][\s|:+=-]*")
 TABULAR = re.compile(r"\\begin\{(tabular[x*]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
 LATEX_RULE = re.compile(
     r"\\(?:hline|toprule|midrule|bottomrule|centering|small|(?:cline|cmidrule)(?:\([^)]*\))?(?:\[[^\]]*\])?\{[^}]*\}|addlinespace)(?:\[[^\]]*\])?"

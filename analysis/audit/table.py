@@ -24,6 +24,10 @@ SIZES = ("nodes", "gpus_per_node", "gpus")
 WORDS = ("node_list", "gpu_type", "run", "scaling")
 MEASURED = ("time", "throughput")
 SUMMARIES = {"avg": "mean", "avg.": "mean", "average": "mean", "mean": "mean", "ø": "mean", "median": "median"}
+OF_RESULTS = re.compile(
+    "mem|util|acc|loss|power|watt|temp|cost|price|mfu|flop|error|score|map|perplexity|latency|time|bandwidth|overhead"
+)
+"""Names of results that audit does not know: they tell no rows apart."""
 OTHER_SIZES = ("workers", "threads", "cores", "processors", "cpus")
 """What is counted in a table without GPUs and nodes."""
 FEW = 3
@@ -149,6 +153,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     if not rows:
         raise UsageError(f"{file}:{body[0][0]}: neither nodes nor gpus is filled in, so the row's size is not known; fill in one")
     reader.check()
+    reader.check_units(rows)
     claims = tuple(_in_percent([each for each in columns if each.meaning in CLAIMS], rows))
     apart = [i for i, each in enumerate(reader.words) if _tells_apart(each, i, rows)]
     rows = [replace(row, words=tuple(row.words[i] for i in apart)) for row in rows]
@@ -166,14 +171,22 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
 
 def _upright(lines: Lines) -> Lines:
     """A table with a column for each size as one with a row for each."""
-    header = lines[0][1]
+    (at, header), rows = lines[0], lines[1:]
     sizes = [size_of(cell) for cell in header[1:]]
-    names = [column(cells[0]).meaning for _, cells in lines[1:] if cells]
-    if len(header) < 3 or not all(sizes) or not set(names) & {*MEASURED, *CLAIMS}:
+    if len(header) < 3 or not all(sizes):
         return lines
-    body = [cells for _, cells in lines[1:]]
-    return [(lines[0][0], ["GPUs", *(cells[0] for cells in body)])] + [
-        (lines[0][0], [header[i], *(cells[i] if i < len(cells) else "" for cells in body)]) for i in range(1, len(header))
+    if {column(cells[0]).meaning for _, cells in rows} & {*MEASURED, *CLAIMS}:
+        names = ["GPUs", *(cells[0] for _, cells in rows)]
+        return [(at, names)] + [
+            (at, [cell, *("".join(cells[i : i + 1]) for _, cells in rows)]) for i, cell in enumerate(header) if i
+        ]
+    unit = re.search(r"\(([^)]*)\)", header[1])
+    if not unit or column(unit.group()).meaning not in MEASURED:
+        return lines
+    cells = [(line, [row[0], header[i], row[i]]) for line, row in rows for i in range(1, len(row)) if i < len(header)]
+    return [
+        (at, [header[0], "GPUs", unit.group()]),
+        *((line, [one, re.sub(r"\(.*", "", size), cell]) for line, (one, size, cell) in cells),
     ]
 
 
@@ -306,6 +319,16 @@ class _Reader:
         told = (*apart, size.rest)
         return Row(line, nodes, per_node, gpus, told, summary=summary, counts=counts, values=values, claims=claims, **words)
 
+    def check_units(self, rows: Sequence[Row]) -> None:
+        """UsageError where one column of rates holds two units."""
+        for key in (each.key for each in self.columns if each.meaning == "throughput"):
+            units = {
+                re.sub("^[kKMGB](?: |$|(?=[a-z]*/))", "", row.values[key].unit).lower() for row in rows if key in row.values
+            } - {""}
+            if len(units) > 1 and not all(column(f"({unit})").meaning == "throughput" for unit in units):
+                both = " and ".join(f"`{unit}`" for unit in sorted(units))
+                raise UsageError(f"{self.file}: {key} is in {both}; give one unit for the whole column")
+
     def _each(self, key: str) -> bool:
         return next(each.each for each in self.columns if each.key == key)
 
@@ -393,17 +416,18 @@ def _in_percent(claims: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
 
 
 def _tells_apart(each: Column, i: int, rows: Sequence[Row]) -> bool:
-    """Words do, and whole numbers that recur (settings); measurements, notes and names of single sizes do not."""
+    """Words do, and numbers that recur, or differ at one size (settings); results, notes and names of single sizes do not."""
     cells = [(row.size, row.words[i].lower()) for row in rows if row.summary is None]
     filled = {cell for _, cell in cells if not is_blank(cell)}
     if each.name in NOTES or len({cell for _, cell in cells}) < 2:
         return False
     if each.name in CONFIGURATION or SUBJECT.search(each.name):
         return True
-    numbers = any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled)
-    settings = all(re.fullmatch(r"\d{1,6}[bkm]?", cell) for cell in filled) and len(filled) * 2 <= len(cells)
-    if numbers and not settings:
-        return False
+    if any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled):
+        settings = all(re.fullmatch(r"[\d.]{1,7}[bkm]?", cell) for cell in filled) and not OF_RESULTS.search(each.name)
+        recurs = len(filled) < len(cells) or len(set(cells)) > len({size for size, _ in cells})
+        if not settings or not recurs:
+            return False
     return not (len(set(cells)) == len({size for size, _ in cells}) == len({cell for _, cell in cells}))
 
 

@@ -25,7 +25,7 @@ RIGHT = {
     # Cells: bold, about, units, K and M, separators of thousands, dashes.
     "cells": "GPUs,Throughput,Speedup,Efficiency\n**1 GPU**,~12.5K samples/s,1.00x,—\n**2 GPUs**,24.1K samples/s,**1.93x**,96%\n"
     "**8 GPUs**,0.09M samples/s,7.2x,90%\n",
-    "apostrophes": f"{RATE}1,1'050,1.0\n4,4’010,3.82\n8,7'610,7.25\n",
+    "apostrophes": f"{RATE}1,1'050,1.0\n4,4\u2019010,3.82\n8,7'610,7.25\n",
     "thin spaces": f"{RATE}1,1\u2009050,1.0\n4,4\u202f010,3.82\n8,7\u00a0610,7.25\n",
     "spread": "GPUs;time (s);speedup\n1;100,5 ± 0,3;1,00\n2;52,1 ± 0,2;1,93\n4;27,0;3,72\n",
     "unknown unit": "GPUs,Throughput,Speedup\n1,31.5 wibbles,1.0\n2,60.1 wibbles,1.91\n4,OOM,n/a\n8,219 wibbles,6.95\n",
@@ -36,7 +36,8 @@ RIGHT = {
     "2 nodes x 4 GPUs,1300,6.5x\n",
     "typed": "Hardware,img/s,speedup\n1x A100,400,1.0\n8x A100,3040,7.6\n",
     "both": "Setup,Images/sec,Speedup\nSingle GPU,390,1.0x\n4 GPUs (1 node),1480,3.79x\n8 GPUs (2 nodes),2900,7.44x\n",
-    "per node": "Run,epoch (s),speedup\n1 node with 4 GPUs,100,1.0\n2 nodes with 4 GPUs each,52,1.92\n4 nodes with 4 GPUs each,27,3.70\n",
+    "per node": "Run,epoch (s),speedup\n"
+    "1 node with 4 GPUs,100,1.0\n2 nodes with 4 GPUs each,52,1.92\n4 nodes with 4 GPUs each,27,3.70\n",
     # Words tell rows apart.
     "words": "Benchmark,Interconnect,GPUs,img/s,efficiency\nsynthetic,NVLink,1,1000,100%\nsynthetic,NVLink,8,7700,96%\n"
     "synthetic,PCIe,8,5200,65%\nImageNet,NVLink,1,500,100%\nImageNet,NVLink,8,3800,95%\n",
@@ -44,12 +45,16 @@ RIGHT = {
     "storage": "Storage,GPUs,img/s\nLustre,8,5000\nNVMe,8,7700\nNFS,8,1200\nRAM,8,8100\n",
     "degrees": "TP,PP,GPUs,tok/s,MFU (%)\n1,1,8,1000,41.0\n2,1,8,700,30.2\n4,1,8,500,20.1\n2,2,16,1300,27.0\n",
     "single": "Strategy,GPUs,img/s,speedup\nnone,1,1000,1.0\nDDP,2,1900,1.9\nDDP,4,3700,3.7\n",
+    "one GPU talks to nobody": "num_gpus,backend,img_s,scaling_efficiency\n"
+    "1,nccl,402.1,1.0\n4,nccl,1560.9,0.97\n4,gloo,1011.2,0.629\n",
     # A rate of all GPUs, or of one, as what stands beside it tells.
-    "flat": "devices,step time (s),examples/s,scaling efficiency\n1,0.0304,1053.3,100%\n2,0.0530,1206.5,57.3%\n4,0.1205,1062.6,25.2%\n",
+    "flat": "devices,step time (s),examples/s,scaling efficiency\n"
+    "1,0.0304,1053.3,100%\n2,0.0530,1206.5,57.3%\n4,0.1205,1062.6,25.2%\n",
     "of one": "GPUs,Throughput,Speedup\n1,100,1.0\n2,97,1.94\n8,90,7.2\n",
     "by time": "GPUs,step time (ms),tok/s\n1,100,1000\n4,104,962\n16,110,909\n",
     # Speedups of precisions are no speedups of sizes; those of weak scaling are.
-    "precisions": "GPUs,FP32 img/s,AMP img/s,speedup (FP32 to AMP),weak scaling FP32,weak scaling AMP\n1,412,1270,3.08x,1.0x,1.0x\n"
+    "precisions": "GPUs,FP32 img/s,AMP img/s,speedup (FP32 to AMP),weak scaling FP32,weak scaling AMP\n"
+    "1,412,1270,3.08x,1.0x,1.0x\n"
     "8,3170,9510,3.00x,7.69x,7.49x\n",
 }
 
@@ -102,9 +107,31 @@ WRONG = {
         "| | 1 GPU | 4 GPUs |\n|---|---|---|\n| img/s | 100 | 380 |\n| speedup | 1.0 | 3.2 |\n",
         [("speedup_wrong", (1,), "3.80")],
     ),
+    "a grid": (
+        "r.md",
+        "+---+---+---+\n| GPUs | time (s) | speedup |\n+===+===+===+\n| 1 | 1 234,5 | 1,00 |\n+---+---+---+\n"
+        "| 2 | 640,2 | 1,53 |\n+---+---+---+\n",
+        [("speedup_wrong", (6,), "1.93")],
+    ),
+    "runs in columns": (
+        "r.csv",
+        "GPUs,Run 1 (s),Run 2 (s),Average (s)\n1,100.1,101.3,100.7\n4,26.9,27.4,28.9\n",
+        [("average_outside_rows", (3,), "27.1")],
+    ),
+    "models by sizes": (
+        "r.md",
+        "| Model | 1 GPU (img/s) | 4 GPUs (img/s) |\n|---|---|---|\n| VGG | 210 | 790 |\n| ViT | 38 | 293 |\n",
+        [("superlinear", (4,), "at most 4")],
+    ),
+    "relative": (
+        "r.tsv",
+        "Configuration\timg/s\tRelative to 1 GPU\n1 × A100\t2,470\t1.0\n8 × A100 (1 node)\t19,300\t7.1\n",
+        [("speedup_wrong", (3,), "7.81")],
+    ),
     "two baselines": (
         "r.csv",
-        "GPUs,Strategy,Throughput (img/s),Efficiency\n1,DDP,1150.0,100.0%\n16,DDP,16240.0,88.3%\n64,FSDP,56320.0,76.5%\n256,FSDP,184320.0,62.9%\n",
+        "GPUs,Strategy,Throughput (img/s),Efficiency\n1,DDP,1150.0,100.0%\n16,DDP,16240.0,88.3%\n"
+        "64,FSDP,56320.0,76.5%\n256,FSDP,184320.0,62.9%\n",
         [("configuration_changed", (4, 5), "a baseline of the same kind"), ("efficiency_wrong", (5,), "62.6 %")],
     ),
     "superlinear beside a time": (
