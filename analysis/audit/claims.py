@@ -178,7 +178,7 @@ def check_claims(claims: Claims) -> Iterator[Finding]:
         missed = [claim for claim in claims.claims if claims.follows(claim, claims.basis)]
         elsewhere = _other_baselines(claims, missed)
         named = claims.column.baseline and len(elsewhere) == len(missed) > 0
-        found = _mixed(claims, elsewhere) if named else _absent_baseline(claims, missed)
+        found = _mixed(claims, elsewhere) if named else _absent_baseline(claims, missed) if missed else None
         yield from [found] if found else []
         return
     missed = claims.missed

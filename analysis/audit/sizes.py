@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 NUMBERS = {word: i for i, word in enumerate(ONES, 1)} | {"single": 1, "dual": 2, "sixteen": 16, "a": 1}
@@ -41,7 +41,10 @@ def size_of(text: str, bare: str = "gpus") -> Size | None:
         r"\(\s*(?:baseline|reference|ref|base|serial)[^)]*\)|\bbaseline\b", " ", text.strip(), flags=re.IGNORECASE
     ).strip(" *†:~")
     if re.fullmatch(_N, text.replace(",", ""), re.IGNORECASE):
-        return replace(Size(), **{bare: _number(text.replace(",", ""))})
+        number = _number(text.replace(",", ""))
+        return Size(
+            number if bare == "nodes" else None, number if bare == "per_node" else None, number if bare == "gpus" else None
+        )
     if found := BARE.fullmatch(text):
         return Size(int(found.group(1)), int(found.group(2)))
     nodes, gpus = NODES.search(text), GPUS.search(text)
