@@ -14,7 +14,7 @@ from hpcddp.analysis.audit.findings import Finding, by_weight
 from hpcddp.analysis.audit.groups import Groups, group
 from hpcddp.analysis.audit.layout import check_layout
 from hpcddp.analysis.audit.nodes import KnownNodes
-from hpcddp.analysis.audit.scaling import check_scaling
+from hpcddp.analysis.audit.scaling import above_linear, check_scaling
 from hpcddp.analysis.audit.spread import check_effects, check_runs, comparable
 from hpcddp.analysis.audit.table import AuditTable, Row, read_tables
 from hpcddp.analysis.audit.text import to_text
@@ -67,15 +67,17 @@ def _audit(table: AuditTable, known: KnownNodes) -> Audit:
     if of_one := {each.basis.metric for each in claims if each.basis.grows and not each.ratios.of_time(each.basis.metric)}:
         groups = group(replace(table, rows=tuple(_of_all(row, of_one) for row in table.rows)), known)
         claims = claims_of(groups)
-    told = any(len(each.fitting) > 1 and not each.ratios.of_time(each.basis.metric) for each in claims)
+    known_rate = any(len(each.fitting) > 1 and not each.ratios.of_time(each.basis.metric) for each in claims)
     findings = [
         *check_layout(groups, known),
         *check_averages(groups),
-        *check_work(groups, told),
+        *check_work(groups, known_rate),
         *check_runs(groups),
         *check_scaling(groups, claims),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
     ]
+    told = {line for each in findings if each.kind == "superlinear" for line in each.lines}
+    table = replace(table, remarks=(*table.remarks, *(text for each in claims for text in above_linear(each, told))))
     tallies = {name: each for name, each in _tally(groups, claims, findings).items() if each[0]}
     holds = {name: checked - failed for name, (_, checked, failed) in tallies.items() if checked}
     unchecked = {name: printed - checked for name, (printed, checked, _) in tallies.items() if printed > checked}

@@ -109,7 +109,7 @@ def number(text: str, scale: float = 1.0) -> Number:
 def _bare(text: str) -> tuple[str, bool]:
     """Without a spread and a remark in brackets, and whether it is about that."""
     bare = re.sub(r"(?<=\S)\s*[(\[].*[)\]]$", "", text.strip())
-    bare = SPREAD.sub("", bare)
+    bare = re.sub(r"^[x×]\s*(?=\d)", "", SPREAD.sub("", bare))
     about = re.match(r"(?:[~\u2248\u223c\u2243]|about\s|approx\.?\s|ca\.?\s)\s*", bare, re.IGNORECASE)
     return (bare[about.end() :] if about else bare).strip(), bool(about)
 

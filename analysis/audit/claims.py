@@ -200,6 +200,8 @@ def check_claims(claims: Claims) -> Iterator[Finding]:
 def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
     """Claims that all need the same baseline, one that no row has."""
     metric, needed = claims.basis.metric, []
+    if claims.ratios.groups.table.unread:
+        return None  # it may be a row without a size, such as `CPU`
     of_time = claims.ratios.of_time(metric)
     for claim in missed:
         mine = claims.ratios.of_rows([claim.row], metric, "mean")

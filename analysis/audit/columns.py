@@ -182,7 +182,7 @@ def column(header: str) -> Column:
 def _claim(text: str) -> str | None:
     """Whether a header names a speedup or an efficiency, of scaling."""
     name = name_of(text)
-    if re.search("speed_?up|^relative_to|scale_?up|scaling_factor", name) or (name in ("", "relative") and BASELINE.search(text)):
+    if re.search("speed_?up|^relative_to|^(?:x_)?vs_|scale_?up|scaling_factor", name):
         return None if NOT_OF_SIZES.search(name) else "speedup"
     of_scaling = re.search(r"(?:^|_)(?:efficiency|eff)(?:_|$)", name) and not OTHER_EFFICIENCY.search(name)
     return "efficiency" if of_scaling or re.search("scaling_(?:factor_)?(?:pct|percent)", name) else None

@@ -97,6 +97,8 @@ class AuditTable:
     columns: Mapping[str, Column]
     """Key -> column, of what was measured."""
     remarks: tuple[str, ...]
+    unread: int = 0
+    """Rows that tell no size."""
 
     @cached_property
     def measured(self) -> list[Row]:
@@ -166,6 +168,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
         tuple(reader.words[i] for i in apart),
         {each.key: each for each in columns if each.key},
         (*reader.remarks, *unread),
+        len(body) - len(rows),
     )
 
 

@@ -123,6 +123,12 @@ WRONG = {
         "| Model | 1 GPU (img/s) | 4 GPUs (img/s) |\n|---|---|---|\n| VGG | 210 | 790 |\n| ViT | 38 | 293 |\n",
         [("superlinear", (4,), "at most 4")],
     ),
+    "against one GPU": (
+        "r.md",
+        "| Method | # GPUs | Training time | vs. single GPU |\n|---|---|---|---|\n| Baseline | 1 | 8h 20m | 1x |\n"
+        "| DDP | 2 | 4h 25m | ×1.89 |\n| DDP | 4 | 2h 20m | ×3.07 |\n",
+        [("speedup_wrong", (5,), "3.57")],
+    ),
     "relative": (
         "r.tsv",
         "Configuration\timg/s\tRelative to 1 GPU\n1 × A100\t2,470\t1.0\n8 × A100 (1 node)\t19,300\t7.1\n",
@@ -191,6 +197,19 @@ def test_what_is_wrong_is_found_and_nothing_else(tmp_path: Path, name: str) -> N
 def test_sizes_in_words(text: str, size: Size | None) -> None:
     """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
     assert size_of(text) == size
+
+
+def test_superlinear_rows_are_always_told(tmp_path: Path) -> None:
+    """2.16 times on two GPUs is within caches and noise, and said; 2.3 times is a finding."""
+    result = of_text(tmp_path, "GPUs,img/s,speedup\n1,118,1.00\n2,255,2.16\n4,460,3.90\n")
+    assert found(result) == []
+    assert result.table.remarks == ("line 3: speedup 2.16 at 2 GPUs is above linear, within caches and noise",)
+    assert [kind for kind, *_ in found(of_text(tmp_path, "GPUs,img/s,speedup\n1,100,1.0\n2,230,2.3\n"))] == ["superlinear"]
+
+
+def test_a_baseline_without_gpus_is_not_missed(tmp_path: Path) -> None:
+    """That of a CPU stands in the table, in a row that is not read."""
+    assert found(of_text(tmp_path, "Setup,epoch (min),speedup\nCPU,240,1x\n1 GPU,12,20x\n4 GPUs,3.3,73x\n")) == []
 
 
 def test_a_cell_that_cannot_be_read_is_told(tmp_path: Path) -> None:
