@@ -11,7 +11,7 @@ from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, possible_bases
 from hpcddp.analysis.audit.cells import Interval, Number, print_like
 from hpcddp.analysis.audit.columns import CONFIGURATION, Column
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Groups, distinct
+from hpcddp.analysis.audit.groups import Groups, Series, distinct
 from hpcddp.analysis.audit.table import Row
 from hpcddp.core.text import count
 
@@ -128,6 +128,12 @@ class Claims:
         """Words of rows whose claims fit a baseline of other words."""
         return {claim.row.words for claim in self.fitting if not self.ratios.of_own_kind(claim.row, self.basis.baseline)}
 
+    @cached_property
+    def _foreign(self) -> set[Series]:
+        """Series whose own baseline is not printed as 1: they are against another, such as that of another precision."""
+        own = [claim for claim in self.claims if self._is_baseline(claim)]
+        return {self.ratios.groups.series(claim.row) for claim in own if not self.fits(claim, self.basis)}
+
     def _is_baseline(self, claim: Claim) -> bool:
         base = self.ratios.baseline(claim.row, self.basis.baseline)
         return bool(base) and base[0].config == claim.row.config
@@ -135,6 +141,8 @@ class Claims:
     def _sure(self, claim: Claim) -> bool:
         """Whether its baseline is of its own words, or that of others with these words, and another row."""
         name = self.basis.baseline
+        if self.ratios.groups.series(claim.row) in self._foreign:
+            return False
         if self.ratios.of_own_kind(claim.row, name):
             return (
                 not self._is_baseline(claim)

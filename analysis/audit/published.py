@@ -40,7 +40,10 @@ def tables_of(file: Path) -> list[Lines]:
     if r"\begin{tab" in text or r"\begin{longtable}" in text:
         found = [list(_latex(text, match)) for match in TABULAR.finditer(text)]
     else:
-        found = list(_markdown(text.splitlines())) or [_separated(file, text)]
+        found = list(_markdown(text.splitlines()))
+        if not found and file.suffix in (".md", ".markdown", ".rst", ".tex"):
+            raise UsageError(f"{file}:1: no table; a table has bars between its cells and a line of dashes below its header")
+        found = found or [_separated(file, text)]
     if not any(found):
         raise UsageError(f"{file}:1: empty; the first line names the columns, such as nodes,gpus_per_node,time,speedup")
     return [lines for lines in found if lines]

@@ -41,10 +41,8 @@ def size_of(text: str, bare: str = "gpus") -> Size | None:
         r"\(\s*(?:baseline|reference|ref|base|serial)[^)]*\)|\bbaseline\b", " ", text.strip(), flags=re.IGNORECASE
     ).strip(" *†:~")
     if re.fullmatch(_N, text.replace(",", ""), re.IGNORECASE):
-        number = _number(text.replace(",", ""))
-        return Size(
-            number if bare == "nodes" else None, number if bare == "per_node" else None, number if bare == "gpus" else None
-        )
+        one = _number(text.replace(",", ""))
+        return Size(one if bare == "nodes" else None, one if bare == "per_node" else None, one if bare == "gpus" else None)
     if found := BARE.fullmatch(text):
         return Size(int(found.group(1)), int(found.group(2)))
     nodes, gpus = NODES.search(text), GPUS.search(text)

@@ -139,7 +139,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     for number_, most, what in ((len(lines) - 1, MOST_ROWS, "rows"), (len(lines[0][1]), MOST_COLUMNS, "columns")):
         if number_ > most:
             raise UsageError(f"{file}: {number_:,} {what}, and at most {most:,} are audited; leave out what is not published")
-    lines = _upright(lines)
+    lines = _upright(_one_header(lines))
     (at, header), body = lines[0], lines[1:]
     if not body:
         raise UsageError(f"{file}:{at}: a header and no rows; add a row for each measurement")
@@ -170,6 +170,23 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
         (*reader.remarks, *unread),
         len(body) - len(rows),
     )
+
+
+def _one_header(lines: Lines) -> Lines:
+    """A header of two lines, groups of columns above their names, as one."""
+    names = [[column(cell).meaning for cell in cells] for _, cells in lines[:2]]
+    if (
+        len(lines) < 3
+        or not set(names[1]) & set(SIZES)
+        or set(names[0]) & set(SIZES)
+        or any(cell[:1].isdigit() for cell in lines[1][1])
+    ):
+        return lines
+    header, above = [], ""
+    for i, cell in enumerate(lines[1][1]):
+        above = next((text for text in lines[0][1][i : i + 1] if text), above)
+        header.append(f"{above} {cell}".strip())
+    return [(lines[1][0], header), *lines[2:]]
 
 
 def _upright(lines: Lines) -> Lines:

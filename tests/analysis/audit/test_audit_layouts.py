@@ -101,6 +101,13 @@ WRONG = {
         [("speedup_wrong", (4,), "3.75")],
     ),
     "latex": ("r.tex", LATEX, [("efficiency_wrong", (9,), "90.6")]),
+    "groups of columns": (
+        "r.tex",
+        "\\begin{tabular}{l|rr|rr}\n & \\multicolumn{2}{c|}{ResNet-50} & \\multicolumn{2}{c}{BERT} \\\\\n"
+        "GPUs & img/s & speedup & seq/s & speedup \\\\ \\hline\n1 & 400 & 1.0 & 50 & 1.0 \\\\\n4 & 1520 & 3.8 & 180 & 3.6 \\\\\n"
+        "8 & 2900 & 7.25 & 340 & 7.5 \\\\\n\\end{tabular}\n",
+        [("speedup_wrong", (6,), "6.80")],
+    ),
     "tabulators": ("r.tsv", "GPUs\ttime (s)\tspeedup\n1\t60.0\t1.0\n4\t16.0\t3.2\n", [("speedup_wrong", (3,), "3.75")]),
     "sizes across": (
         "r.md",
