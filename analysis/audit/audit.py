@@ -76,8 +76,8 @@ def _audit(table: AuditTable, known: KnownNodes) -> Audit:
         *check_scaling(groups, claims),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
     ]
-    told = {line for each in findings if each.kind == "superlinear" for line in each.lines}
-    table = replace(table, remarks=(*table.remarks, *(text for each in claims for text in above_linear(each, told))))
+    reported = {line for each in findings if each.kind == "superlinear" for line in each.lines}
+    table = replace(table, remarks=(*table.remarks, *(text for each in claims for text in above_linear(each, reported))))
     tallies = {name: each for name, each in _tally(groups, claims, findings).items() if each[0]}
     holds = {name: checked - failed for name, (_, checked, failed) in tallies.items() if checked}
     unchecked = {name: printed - checked for name, (printed, checked, _) in tallies.items() if printed > checked}

@@ -55,7 +55,7 @@ class Efficiency:
 
 def check_scaling(groups: Groups, claims: Sequence[Claims]) -> Iterator[Finding]:
     """Everything that can be said of the sizes of each series."""
-    ratios, told = Ratios(groups), set[int]()
+    ratios, reported = Ratios(groups), set[int]()
     for rows in groups.by_series().values():
         measured = [row for row in rows if row.summary is None]
         yield from _batch_changed(measured)
@@ -63,11 +63,11 @@ def check_scaling(groups: Groups, claims: Sequence[Claims]) -> Iterator[Finding]
         for metric in groups.table.metrics if base else ():
             larger = [row for row in measured if row.size >= base[0].size]
             for found in _of_series(larger, Measured(base, groups, metric)):
-                if found.kind != "superlinear" or not told & {found.lines[-1]}:
+                if found.kind != "superlinear" or not reported & {found.lines[-1]}:
                     yield found
-                told |= {found.lines[-1]} if found.kind == "superlinear" else set()
+                reported |= {found.lines[-1]} if found.kind == "superlinear" else set()
     for each in claims:
-        yield from (found for found in _superlinear_claims(each) if found.lines[0] not in told)
+        yield from (found for found in _superlinear_claims(each) if found.lines[0] not in reported)
         yield from _dips_of_claims(each)
 
 
@@ -208,11 +208,11 @@ def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), f"at most {ratio:g}", sentence)
 
 
-def above_linear(claims: Claims, told: set[int]) -> Iterator[str]:
-    """Remarks on speedups above linear that caches and noise may explain; not those of lines told already."""
+def above_linear(claims: Claims, reported: set[int]) -> Iterator[str]:
+    """Remarks on speedups above linear that caches and noise may explain; not those of lines that a finding names."""
     for claim in claims.fitting:
         limit = 1.0 if claims.word == "efficiency" else claims.ratios.ratio(claim.row, claims.basis.baseline)
-        if limit and claim.interval.low > limit and claim.row.line not in told:
+        if limit and claim.interval.low > limit and claim.row.line not in reported:
             what = f"line {claim.row.line}: {claims.word} {claim.shown} at {claim.row.layout}"
             yield f"{what} is above linear, within caches and noise"
 

@@ -157,7 +157,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     reader.check()
     reader.check_units(rows)
     claims = tuple(_in_percent([each for each in columns if each.meaning in CLAIMS], rows))
-    apart = [i for i, each in enumerate(reader.words) if _tells_apart(each, i, rows)]
+    apart = [i for i, each in enumerate(reader.words) if _separates(each, i, rows)]
     rows = [replace(row, words=tuple(row.words[i] for i in apart)) for row in rows]
     unread = [f"column `{each.header}` is not read{near}" for each in columns if not each.meaning and (near := _nearest(each))]
     return AuditTable(
@@ -215,16 +215,16 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Lines) -> list[
     columns = [_by_content(column(text), [cells[i] for _, cells in body]) for i, text in enumerate(header)]
     for meaning in (*SIZES, *COUNTS, *WORDS):
         twins = [i for i, each in enumerate(columns) if each.meaning == meaning]
-        kept = next((i for i in twins if columns[i].name == meaning), twins[0] if twins else None)
+        chosen = next((i for i in twins if columns[i].name == meaning), twins[0] if twins else None)
         for i in twins:
-            columns[i] = columns[i] if i == kept else replace(columns[i], meaning=None)
+            columns[i] = columns[i] if i == chosen else replace(columns[i], meaning=None)
     meanings = {each.meaning for each in columns}
     if not meanings & {"gpus", "nodes"}:
-        told = [i for i, each in enumerate(columns) if _all_sizes([cells[i] for _, cells in body])]
-        told += [i for i, each in enumerate(columns) if each.name in OTHER_SIZES]
-        if not told:
+        in_words = [i for i, each in enumerate(columns) if _all_sizes([cells[i] for _, cells in body])]
+        in_words += [i for i, each in enumerate(columns) if each.name in OTHER_SIZES]
+        if not in_words:
             raise _missing(file, line, columns, "says how many GPUs a row used", "gpus, or nodes and gpus_per_node")
-        columns[told[0]] = replace(columns[told[0]], meaning="gpus")
+        columns[in_words[0]] = replace(columns[in_words[0]], meaning="gpus")
     if not meanings & {*MEASURED, "average", "median", *CLAIMS, "steps"}:
         raise _missing(file, line, columns, "holds a result", "time, throughput, average, speedup, efficiency")
     if not meanings & set(MEASURED):
@@ -318,7 +318,7 @@ class _Reader:
                 if each.meaning in SIZES:
                     sizes.append(_size(cell or self.carried[i], each.meaning))
                 elif each.meaning in COUNTS:
-                    counts[each.meaning] = _whole(cell)
+                    counts[each.meaning] = _count(cell)
                 elif each.meaning in CLAIMS:
                     claims[claimed] = _positive(number(cell))
                 else:
@@ -326,7 +326,7 @@ class _Reader:
                 self.numbers[each.header] += 1
             except ValueError as error:
                 errors.setdefault(each.header, (line, error))
-        size = _together(sizes)
+        size = _size_of_cells(sizes)
         if size.nodes is None and size.gpus is None:
             self.errors |= {each: error for each, error in errors.items() if not self.numbers[each] and len(self.body) == 1}
             self.remarks.append(f"line {line} is not read: it tells no number of GPUs or nodes")
@@ -336,8 +336,8 @@ class _Reader:
         nodes, per_node, gpus = _complete(size)
         values = {key: each.times(gpus) if gpus and self._each(key) else each for key, each in values.items()}
         words = {"gpu_type": size.gpu_type} | words if size.gpu_type else words
-        told = (*apart, size.rest)
-        return Row(line, nodes, per_node, gpus, told, summary=summary, counts=counts, values=values, claims=claims, **words)
+        labels = (*apart, size.rest)
+        return Row(line, nodes, per_node, gpus, labels, summary=summary, counts=counts, values=values, claims=claims, **words)
 
     def check_units(self, rows: Sequence[Row]) -> None:
         """UsageError where one column of rates holds two units."""
@@ -363,8 +363,8 @@ class _Reader:
 def _size(cell: str, meaning: str) -> Size:
     found = size_of(cell, {"gpus_per_node": "per_node"}.get(meaning, meaning))
     if found is None or 0 in (found.nodes, found.per_node, found.gpus):
-        whole = re.fullmatch(r"[\d.]+", cell)
-        raise ValueError(f"`{cell}` is not a whole number from 1 on" if whole else f"`{cell}` is not a number of GPUs or nodes")
+        digits = re.fullmatch(r"[\d.]+", cell)
+        raise ValueError(f"`{cell}` is not a whole number from 1 on" if digits else f"`{cell}` is not a number of GPUs or nodes")
     if meaning == "gpus_per_node" and found.gpus and not found.nodes:
         return Size(per_node=found.gpus, gpu_type=found.gpu_type, rest=found.rest)
     return found
@@ -380,7 +380,7 @@ def _complete(size: Size) -> tuple[int | None, int | None, int | None]:
     return nodes, per_node, nodes * per_node if nodes and per_node else gpus
 
 
-def _together(sizes: Sequence[Size]) -> Size:
+def _size_of_cells(sizes: Sequence[Size]) -> Size:
     """What several cells tell of one size."""
     first = {
         name: next((found for each in sizes if (found := getattr(each, name))), None) for name in ("nodes", "per_node", "gpus")
@@ -418,7 +418,7 @@ def _positive(found: Number) -> Number:
     return found
 
 
-def _whole(cell: str) -> int:
+def _count(cell: str) -> int:
     value = number(cell).value
     if value != int(value) or value < 1:
         raise ValueError(f"`{cell}` is not a whole number from 1 on")
@@ -435,7 +435,7 @@ def _in_percent(claims: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
     return found
 
 
-def _tells_apart(each: Column, i: int, rows: Sequence[Row]) -> bool:
+def _separates(each: Column, i: int, rows: Sequence[Row]) -> bool:
     """Words do, and numbers that recur, or differ at one size (settings); results, notes and names of single sizes do not."""
     cells = [(row.size, row.words[i].lower()) for row in rows if row.summary is None]
     filled = {cell for _, cell in cells if not is_blank(cell)}

@@ -31,8 +31,8 @@ QUEUED = 0.1
 """The GPU may still work on what was queued while the process waits for data: for so much of the time."""
 
 
-def check_work(groups: Groups, told: bool) -> Iterator[Finding]:
-    """Numbers of a row that contradict each other; `told`: claims say whether rates are of one GPU or of all."""
+def check_work(groups: Groups, known_rate: bool) -> Iterator[Finding]:
+    """Numbers of a row that contradict each other; `known_rate`: claims say whether rates are of one GPU or of all."""
     table = groups.table
     for row in table.measured:
         yield from _steps_of_samples(row)
@@ -45,7 +45,7 @@ def check_work(groups: Groups, told: bool) -> Iterator[Finding]:
         yield from _throughput_between(measured, table)
         yield from _bandwidth(measured)
         yield from _kind_of_scaling(measured)
-        if not told and "throughput" in table.columns and not table.is_each("throughput") and not _works(measured, table):
+        if not known_rate and "throughput" in table.columns and not table.is_each("throughput") and not _works(measured, table):
             yield from _flat(measured)
 
 
