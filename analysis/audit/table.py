@@ -150,11 +150,9 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     columns = _columns(file, at, header, body)
     reader = _Reader(file, columns, body)
     rows = [row for line, cells in body if (row := reader.row(line, cells))]
-    if not rows and reader.errors:
-        reader.check()
+    reader.check(bool(rows))
     if not rows:
         raise UsageError(f"{file}:{body[0][0]}: neither nodes nor gpus is filled in, so the row's size is not known; fill in one")
-    reader.check()
     reader.check_units(rows)
     claims = tuple(_in_percent([each for each in columns if each.meaning in CLAIMS], rows))
     apart = [i for i, each in enumerate(reader.words) if _separates(each, i, rows)]
@@ -352,10 +350,11 @@ class _Reader:
     def _each(self, key: str) -> bool:
         return next(each.each for each in self.columns if each.key == key)
 
-    def check(self) -> None:
-        """UsageError where no cell of a column could be read, or rows of one count in different units; else a remark each."""
+    def check(self, any_row: bool) -> None:
+        """A remark for each column with a cell that cannot be read; UsageError where no result can."""
+        results = [each.header for each in self.columns if each.key or each.meaning in (*CLAIMS, *COUNTS)]
         for header, (line, error) in self.errors.items():
-            if not self.numbers[header] and next(each.meaning for each in self.columns if each.header == header) not in COUNTS:
+            if not any_row or not any(self.numbers[each] for each in results):
                 raise UsageError(f"{self.file}:{line}: {header}: {error}")
             self.remarks.append(f"line {line}: {header}: {error}")
 

@@ -224,3 +224,5 @@ def test_a_cell_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     result = of_text(tmp_path, "gpus,time,speedup\n1,100,1\n2,soon,1.9\n4,26,3.85\n")
     assert [remark.split(";")[0] for remark in result.table.remarks] == ["line 3: time: `soon` is not a time"]
     assert result.holds == {"speedup values": 2}
+    column = of_text(tmp_path, "gpus,time,speedup,efficiency\n1,100,1,full\n4,26,3.85,high\n")
+    assert [remark.split(";")[0] for remark in column.table.remarks] == ["line 2: efficiency: `full` is not a number"]
