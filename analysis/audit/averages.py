@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Average, Groups, distinct, statistic, value, values
+from hpcddp.analysis.audit.groups import Average, Groups, distinct, statistic, values
 from hpcddp.core.text import count
-
-FASTEST = {"time": ("min", "max"), "throughput": ("max", "min")}
 
 
 def check_averages(groups: Groups) -> Iterator[Finding]:
@@ -18,7 +16,6 @@ def check_averages(groups: Groups) -> Iterator[Finding]:
     for each in groups.averages:
         yield from _value(each, metric)
         yield from _pooled(each, groups)
-        yield from _counted(each)
 
 
 def _value(average: Average, metric: str) -> Iterator[Finding]:
@@ -50,14 +47,14 @@ def _value(average: Average, metric: str) -> Iterator[Finding]:
 def _would_fit(average: Average, metric: str) -> str:
     """Another statistic of the rows that gives what is printed; nothing where none does."""
     of, claim = values(average.rows, metric), average.claim.interval
-    best, worst = FASTEST[metric]
+    best, worst = ("min", "max") if metric.startswith("time") else ("max", "min")
     for name, words in (("median", "the median"), ("mean", "the mean"), (best, "the fastest"), (worst, "the slowest")):
         if name != average.statistic and statistic(name, of).overlaps(claim):
             return words
     if len(of) > 2:
         for row in average.rows:
             others = values((other for other in average.rows if other is not row), metric)
-            if value(row, metric) is not None and statistic("mean", others).overlaps(claim):
+            if row.value(metric) is not None and statistic("mean", others).overlaps(claim):
                 return f"the mean without line {row.line}"
     return ""
 
@@ -79,16 +76,6 @@ def _of_type(average: Average, groups: Groups, kind: str) -> list[Interval]:
 
 def _words(types: list[str]) -> str:
     return f"{', '.join(types[:-1])} and {types[-1]} GPUs"
-
-
-def _counted(average: Average) -> Iterator[Finding]:
-    said = {row.counts["n"] for row in average.rows if "n" in row.counts}
-    if len(said) == 1 and said != {len(average.rows)} and len(average.rows) > 1:
-        (number,) = said
-        sentence = (
-            f"the average of {average.rows[0].layout} is said to be of {count(number, 'run')}; {len(average.rows)} are listed"
-        )
-        yield _finding("runs_miscounted", average, str(len(average.rows)), sentence, str(number))
 
 
 def _finding(kind: str, average: Average, follows: str, sentence: str, claimed: str | None = None) -> Finding:

@@ -8,17 +8,25 @@ from dataclasses import dataclass, replace
 
 from hpcddp.analysis.util.wording import clock
 
-BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
+BLANK = re.compile(
+    r"[-\u2013\u2014?.]*|[-\u2013\u2014]+\s.*|"
+    r"(?:n\.?/?a\.?|nan|none|null|tbd|todo|oom|out of memory|fail(?:ed|s)?|crash(?:ed)?|timeout)(?:\W.*)?"
+)
+SPREAD = re.compile(r"\s*(?:±|\+/?-).*?(?=\s*[a-zµ%x×]|$)", re.IGNORECASE)
+SPACES = "\u00a0\u2009\u202f'\u2019_ "
+DIGITS = re.compile(rf"([+-]?(?:\d[\d,.{SPACES}]*\d|\d|\.\d+)\.?(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+", re.IGNORECASE)
+MANY = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 
 SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}
-SECONDS |= {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0}
-SECONDS |= {"minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0}
-SECONDS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
-
+SECONDS |= dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0)
+SECONDS |= dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0)
+SECONDS |= dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0) | dict.fromkeys(("d", "day", "days"), 86400.0)
 CLOCK = re.compile(r"(?:(\d+)\s*(?:-|d|days?,?)\s*)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-WORDS = re.compile(r"(\d{1,3}(?:[\s']\d{3})+(?:\.\d+)?|\d[\d.,]*)\s*([a-z]+)\s*,?\s*")
-SPREAD = re.compile(r"\s*(?:±|\+/?-).*")
-PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+", re.IGNORECASE)
+WORDS = re.compile(rf"(\d[\d.,{SPACES}]*)([a-zµ]+)\s*,?\s*")
+
+ABOUT = 0.05
+"""A number printed with `~` may be off by this share."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,9 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         return Interval(self.low * factor, self.high * factor, self.best * factor)
 
+    def widened(self, share: float) -> Interval:
+        return Interval(self.low * (1 - share), self.high * (1 + share), self.best)
+
 
 @dataclass(frozen=True)
 class Number:
@@ -56,7 +67,7 @@ class Number:
     """As printed, of the value alone: no spread, unit or point."""
     decimals: int = 0
     units: tuple[str, ...] = ()
-    """As printed: `h`, `min`; `%`."""
+    """As printed: `h`, `min`; `%`; `K samples/s`."""
     scale: float = 1.0
     """Value of one of the last unit, of the column's unit where none is printed."""
     clock: bool = False
@@ -67,33 +78,50 @@ class Number:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def unit(self) -> str:
+        return self.units[-1] if self.units else ""
+
+    def times(self, factor: float) -> Number:
+        """As printed, of `factor` times the value: a rate of one GPU as that of all."""
+        return replace(self, value=self.value * factor, interval=self.interval.scaled(factor), scale=self.scale * factor)
+
 
 def is_blank(text: str) -> bool:
-    """Whether a cell says that there is no value."""
-    return text.strip().lower() in BLANK
+    """Whether a cell says that there is no value: a dash, n/a, OOM."""
+    return bool(BLANK.fullmatch(text.strip().lower()))
 
 
 def number(text: str, scale: float = 1.0) -> Number:
-    """`1,200`, `0.95`, `95 %`, `1.9x`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
-    bare = _without_spread(text, "x\u00d7%")
-    unit = re.search(r"[x\u00d7%]$", bare, re.IGNORECASE)
-    plain = plain_digits(bare[: unit.start()].rstrip() if unit else bare)
-    if not PLAIN.fullmatch(plain):
+    """`1,200`, `95 %`, `1.9x`, `~12.5K samples/s`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
+    bare, about = _bare(text)
+    matched = DIGITS.fullmatch(bare)
+    plain = plain_digits(matched.group(1).strip()) if matched else ""
+    if not matched or not PLAIN.fullmatch(plain):
         raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
-    return _printed(plain, scale, text, (unit.group(),) if unit else ())
+    unit = matched.group(2).strip()
+    if re.match(r"[^\w%x×/µ]|\d", unit):
+        raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
+    many = re.match(r"([kKMGB])(?=\s|$|[a-z]*/)(?!Hz|B/)", unit)
+    return _printed(plain, scale * (MANY[many.group(1)] if many else 1.0), text, (unit,) if unit else (), about)
 
 
-def _without_spread(text: str, units: str) -> str:
-    """`12.3 ± 0.4 ms` -> `12.3 ms`: of a bare number, a unit of these letters that stands after its spread is its own."""
-    bare = SPREAD.sub("", text.strip())
-    unit = re.search(rf"[{units}]+$", text.strip(), re.IGNORECASE)
-    return f"{bare} {unit.group()}" if unit and PLAIN.fullmatch(plain_digits(bare)) else bare
+def _bare(text: str) -> tuple[str, bool]:
+    """Without a spread and a remark in brackets, and whether it is about that."""
+    bare = re.sub(r"(?<=\S)\s*[(\[].*[)\]]$", "", text.strip())
+    bare = re.sub(r"^[x×]\s*(?=\d)", "", SPREAD.sub("", bare))
+    about = re.match(r"(?:[~\u2248\u223c\u2243]|about\s|approx\.?\s|ca\.?\s)\s*", bare, re.IGNORECASE)
+    return (bare[about.end() :] if about else bare).strip(), bool(about)
 
 
 def plain_digits(text: str) -> str:
-    """Without separators of thousands (1,200 or 1 200), and with a point for a decimal comma (0,95 or 0,950)."""
-    if re.fullmatch(r"[1-9]\d{0,2}([,\s']\d{3})+(\.\d+)?", text):
-        return re.sub(r"[,\s']", "", text)
+    """Without separators of thousands (1,200, 1 200, 1'200, 1.281.167), and with a point for a decimal comma (0,95)."""
+    if re.fullmatch(rf"[1-9]\d{{0,2}}([,{SPACES}]\d{{3}})+(\.\d+)?", text):
+        return re.sub(rf"[,{SPACES}]", "", text)
+    if re.fullmatch(rf"[1-9]\d{{0,2}}([{SPACES}]\d{{3}})+,\d+", text):
+        text = re.sub(rf"[{SPACES}]", "", text)
+    if re.fullmatch(r"[1-9]\d{0,2}(\.\d{3})+,\d+|[1-9]\d{0,2}(\.\d{3}){2,}", text):
+        text = text.replace(".", "")
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
 
 
@@ -105,14 +133,14 @@ def inverse(of: Number) -> Number:
 
 def seconds(text: str, unit: str | None = None) -> Number:
     """A time: `8521`, `8521 s`, `75 min`, `1h23m`, `m:ss`, `h:mm:ss`, `1-02:03:04`; `unit` is the column's."""
-    bare = _without_spread(text.lower(), "a-z")
-    if matched := CLOCK.fullmatch(bare):
+    bare, about = _bare(re.sub(r"\s*(?:/|\bper\b)\s*(?:epoch|it|iter|iteration|step|batch)s?$", "", text.lower()))
+    if matched := CLOCK.fullmatch(bare.removesuffix(" s")):
         found = _clock(matched, text, unit)
-    elif (words := WORDS.findall(bare)) and WORDS.sub("", bare) == "":
-        found = _words(words, text)
+    elif (words := WORDS.findall(bare)) and WORDS.sub("", bare) == "" and all(name in SECONDS for _, name in words):
+        found = _words(words, text, about)
     else:
         try:
-            found = replace(number(bare, SECONDS.get(unit or "s", 1.0)), text=text.strip())
+            found = number(text, SECONDS.get(unit or "s", 1.0))
         except ValueError:
             raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss") from None
     if not math.isfinite(found.value) or found.value <= 0:
@@ -122,39 +150,34 @@ def seconds(text: str, unit: str | None = None) -> Number:
 
 def _clock(matched: re.Match[str], text: str, unit: str | None) -> Number:
     days, first, second, third = matched.groups()
-    if third is None and unit != "h:mm":
-        hours, minutes, rest = 0, int(first), second
-    else:
-        hours, minutes, rest = int(first), int(second), third or "0"
+    short = third is None and unit == "h:mm"
+    hours, minutes, rest = (0, int(first), second) if third is None and not short else (int(first), int(second), third or "0")
     if float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
         raise ValueError(f"`{text}` is not a time of the clock: minutes and seconds go up to 59")
     decimals = len(rest.partition(".")[2])
-    step = 60.0 if third is None and unit == "h:mm" else 10.0**-decimals
     value = 86400 * int(days or 0) + 3600 * hours + 60 * minutes + float(rest)
-    return Number(value, _around(value, step), text.strip(), _digits(matched.group()), decimals, clock=True)
+    interval = _around(value, 60.0 if short else 10.0**-decimals)
+    return Number(value, interval, text.strip(), _digits(matched.group()), decimals, clock=True)
 
 
-def _words(words: list[tuple[str, str]], text: str) -> Number:
-    unknown = [name for _, name in words if name not in SECONDS]
-    if unknown:
-        raise ValueError(f"`{text}`: the unit `{unknown[0]}` is not known; use ms, s, min, h or d")
+def _words(words: list[tuple[str, str]], text: str, about: bool) -> Number:
     ordered = sorted(words, key=lambda word: -SECONDS[word[1]])
-    amounts, units = [plain_digits(amount) for amount, _ in ordered], tuple(name for _, name in ordered)
+    amounts, units = [plain_digits(amount.strip()) for amount, _ in ordered], tuple(name for _, name in ordered)
     if not all(map(PLAIN.fullmatch, amounts)):
         raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss")
     value = sum(float(amount) * SECONDS[name] for amount, name in zip(amounts, units, strict=True))
     decimals, scale = len(amounts[-1].partition(".")[2]), SECONDS[units[-1]]
-    interval = _around(value, scale * 10.0**-decimals)
+    interval = _around(value, scale * 10.0**-decimals, about)
     return Number(value, interval, text.strip(), _digits("".join(amounts)), decimals, units=units, scale=scale)
 
 
-def _printed(bare: str, scale: float, text: str, units: tuple[str, ...]) -> Number:
+def _printed(bare: str, scale: float, text: str, units: tuple[str, ...], about: bool) -> Number:
     digits, _, power = bare.lower().partition("e")
     decimals = len(digits.partition(".")[2]) - int(power or 0)
     value = float(bare) * scale
     if not math.isfinite(value) or -decimals > 300:
         raise ValueError(f"`{text}` is out of range")
-    interval = _around(value, scale * 10.0**-decimals)
+    interval = _around(value, scale * 10.0**-decimals, about)
     return Number(value, interval, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)
 
 
@@ -162,9 +185,10 @@ def _digits(text: str) -> str:
     return re.sub(r"\D", "", text)
 
 
-def _around(value: float, step: float) -> Interval:
+def _around(value: float, step: float, about: bool = False) -> Interval:
     """From half a step of the last digit below (it was rounded up) to one step above (it was cut off)."""
-    return Interval(max(value - step / 2, value * 1e-3), value + step, value)
+    found = Interval(max(value - step / 2, value * 1e-3), value + step, value)
+    return found.widened(ABOUT) if about else found
 
 
 def print_like(value: float, shown: Number, more: int = 0) -> str:

@@ -20,7 +20,6 @@ KINDS = {
     "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
     "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
-    "tables_disagree": (3, "say what differs between the tables (network, data, clock, date), or which of them is wrong"),
     "ranks_disagree": (
         3,
         "check that the loop calls the model that DDP wraps: ranks that exchange gradients wait for each other",
@@ -35,8 +34,6 @@ KINDS = {
     "efficiency_wrong": (2, "efficiency is speedup over the ratio of GPUs; say which baseline"),
     "baseline_misnamed": (2, "name the baseline that was used, or take the column again from the named one"),
     "total_wrong": (2, "the rate of all GPUs is that of one times their number"),
-    "mfu_wrong": (2, "MFU is FLOP/s over one peak for all rows: check which of both numbers was copied"),
-    "mfu_impossible": (2, "no GPU exceeds its peak: check the peak, its precision, and whether FLOP/s are of one GPU"),
     "throughput_wrong": (2, "throughput is samples over time: check which samples and which time were counted"),
     "steps_wrong": (2, "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)"),
     "global_batch_wrong": (2, "the global batch is batch per GPU times GPUs"),
@@ -47,9 +44,6 @@ KINDS = {
     "node_repeated": (2, "copy the node list from `sacct -j JOB -o nodelist`; processes on one node share its GPUs"),
     "node_unknown": (2, "check the names with `scontrol show nodes`, or the profile with `hpcddp clusters show`"),
     "gpu_type_wrong": (2, "check with `nvidia-smi -L` on the node, and name the type in the request"),
-    "times_repeated": (2, "check whether rows were copied: independent runs do not agree to every digit"),
-    "run_repeated": (2, "number the runs, and leave out what is listed twice"),
-    "runs_miscounted": (2, "say how many runs the average is of, and list them"),
     # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
     "baseline_missing": (1, "add the baseline's row"),
@@ -70,8 +64,6 @@ class Finding:
     claimed: str
     follows: str
     sentence: str
-    file: str = ""
-    """Whose lines, where several tables are compared."""
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -83,7 +75,7 @@ class Finding:
             "follows": self.follows,
             "sentence": self.sentence,
             "advice": self.advice,
-        } | ({"file": self.file} if self.file else {})
+        }
 
     @property
     def weight(self) -> int:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.analysis.audit.cells import Interval, Number
-from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
-from hpcddp.analysis.audit.row import Config, Row
-from hpcddp.analysis.audit.table import AuditTable
+from hpcddp.analysis.audit.table import AuditTable, Config, Row
 from hpcddp.core.errors import UsageError
 
 Series = tuple[int | None, tuple[str, ...]]
@@ -43,12 +41,12 @@ class Groups:
     runs: Mapping[Config, list[Row]]
     averages: tuple[Average, ...]
     hardware: Mapping[int, frozenset[str]]
-    """Line -> GPU types of its nodes, as far as the row or its nodes tell; `mixed` where the table says no more."""
+    """Line -> GPU types of its nodes, as far as the row or its nodes tell."""
     batch_apart: bool
     """Whether rows with different batches are different series."""
 
     def series(self, row: Row) -> Series:
-        return (row.batch if self.batch_apart else None, row.setting)
+        return (row.batch if self.batch_apart else None, row.words)
 
     def by_series(self) -> dict[Series, list[Row]]:
         """Measured rows and summaries, series by series."""
@@ -61,35 +59,28 @@ class Groups:
 def group(table: AuditTable, known: KnownNodes) -> Groups:
     """The table's rows by configuration, with their averages and hardware."""
     runs: dict[Config, list[Row]] = {}
-    for row in table.measured:
-        runs.setdefault(row.config, []).append(row)
     sizes: dict[tuple[object, ...], set[int | None]] = {}
     for row in table.measured:
-        sizes.setdefault((row.setting, row.nodes, row.size), set()).add(row.batch)
+        runs.setdefault(row.config, []).append(row)
+        sizes.setdefault((row.words, row.nodes, row.size), set()).add(row.batch)
     apart = any(len(batches) > 1 for batches in sizes.values())
     return Groups(table, runs, tuple(_averages(table, runs)), _hardware(table, known), apart)
 
 
-def value(row: Row, metric: str) -> Interval | None:
-    """What the row measured."""
-    found = row.values.get(metric)
-    return found.interval if found else None
-
-
-def values(rows: Iterable[Row], metric: str) -> list[Interval]:
-    """The values of a metric in the rows that give one."""
-    return [found for row in rows if (found := value(row, metric)) is not None]
+def values(rows: Iterable[Row], key: str) -> list[Interval]:
+    """What the rows measured, of those that give it."""
+    return [found for row in rows if (found := row.value(key)) is not None]
 
 
 def batches(row: Row) -> tuple[float, int] | None:
-    """(per GPU, of all), of which the table gives either; GPUs that share one copy of the model share its batch."""
+    """(per GPU, of all), of which the table gives either."""
     per_gpu, total = row.batch, row.counts.get("global_batch")
-    if not row.replicas:
+    if not row.gpus:
         return None
     if per_gpu:
         per_gpu *= row.counts.get("accumulation", 1)
-        return per_gpu, per_gpu * row.replicas
-    return (total / row.replicas, total) if total else None
+        return per_gpu, per_gpu * row.gpus
+    return (total / row.gpus, total) if total else None
 
 
 def same_batch(row: Row, other: Row) -> bool:
@@ -109,24 +100,39 @@ def statistic(name: str, of: Sequence[Interval]) -> Interval:
 
 
 def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Average]:
-    index = RowIndex(table.measured, lambda row: (*row.config, row.gpu_type, row.node_list))
-    found = [average for row in table.rows if row.summary for average in _of_summary(row, table.metric, index)]
-    if (averaged := sum(len(each.rows) for each in found)) > MOST_AVERAGED:
-        many = f"its {len(found):,} averages are of {averaged:,} rows together"
-        raise UsageError(f"{table.file}: {many}; leave out those that are printed twice")
+    by_words: dict[tuple[str, ...], list[Row]] = {}
+    for row in table.measured:
+        by_words.setdefault(row.words, []).append(row)
+    found: list[Average] = []
+    averaged = 0
+    for row in (row for row in table.rows if row.summary):
+        found += _of_summary(row, table, by_words.get(row.words, []))
+        averaged += len(found[-1].rows) if found else 0
+        if averaged > MOST_AVERAGED:
+            raise UsageError(
+                f"{table.file}: its averages are of more than {MOST_AVERAGED:,} rows together; leave out those printed twice"
+            )
+    found += [average for row in table.rows if (average := _of_cells(row, table))]
     in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
     if any(len(each.rows) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
         found += in_columns
     return [each for each in found if values(each.rows, table.metric)]
 
 
-def _of_summary(row: Row, metric: str, index: RowIndex) -> list[Average]:
-    """A row `Avg`: of the measured rows that agree with it in all it says, those above it where there are several blocks."""
-    claim = row.values.get(metric) or row.values.get("average") or row.values.get("median")
-    members = index.find((*row.config, row.gpu_type, row.node_list))
-    if claim is None or not members:
-        return []
-    return [Average(claim, row.summary or "mean", (row.line,), tuple(members))]
+def _of_summary(row: Row, table: AuditTable, measured: Sequence[Row]) -> list[Average]:
+    """A row `Avg`: of the measured rows that agree with it in all it says."""
+    claim = next((row.values[key] for key in (table.metric, "average", "median") if key in row.values), None)
+    names = ("nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
+    said = [(name, found) for name in names if (found := getattr(row, name)) is not None]
+    members = tuple(other for other in measured if all(getattr(other, name) == found for name, found in said))
+    return [Average(claim, row.summary or "mean", (row.line,), members)] if claim and members else []
+
+
+def _of_cells(row: Row, table: AuditTable) -> Average | None:
+    """An average beside columns `run 1`, `run 2`."""
+    claim = row.values.get("average") or row.values.get(table.metric)
+    runs = tuple(replace(row, values={table.metric: each}) for key, each in row.values.items() if key.startswith("run_value"))
+    return Average(claim, "mean", (row.line,), runs) if claim and len(runs) > 1 else None
 
 
 def _of_column(rows: Sequence[Row], name: str) -> list[Average]:
@@ -134,22 +140,17 @@ def _of_column(rows: Sequence[Row], name: str) -> list[Average]:
     printed = [row for row in rows if name in row.values]
     if not printed:
         return []
-    texts = list(dict.fromkeys(row.values[name].text for row in printed))
-    blocks: dict[str, list[Row]] = {text: [] for text in texts}
-    text = texts[0]
+    blocks: dict[str, list[Row]] = {row.values[name].text: [] for row in printed}
+    text = next(iter(blocks))
     for row in rows:
         text = row.values[name].text if name in row.values else text
         blocks[text].append(row)
-    statistic_ = "median" if name == "median" else "mean"
-    return [
-        Average(
-            next(row.values[name] for row in members if name in row.values),
-            statistic_,
-            tuple(row.line for row in members if name in row.values),
-            tuple(members),
-        )
-        for members in blocks.values()
-    ]
+    found = []
+    for members in blocks.values():
+        shown = [row for row in members if name in row.values]
+        kind_ = "median" if name == "median" else "mean"
+        found.append(Average(shown[0].values[name], kind_, tuple(row.line for row in shown), tuple(members)))
+    return found
 
 
 def _hardware(table: AuditTable, known: KnownNodes) -> dict[int, frozenset[str]]:
@@ -162,8 +163,7 @@ def _hardware(table: AuditTable, known: KnownNodes) -> dict[int, frozenset[str]]
     found = {}
     for row in table.rows:
         named = frozenset(kinds(row.gpu_type)) if row.gpu_type else frozenset()
-        of_nodes = frozenset(of_node[name] for name in node_names(row) if name in of_node)
-        of_nodes = distinct(of_nodes | named)
+        of_nodes = distinct(frozenset(of_node[name] for name in node_names(row) if name in of_node) | named)
         found[row.line] = of_nodes if len(of_nodes) > 1 or not named else named
     return found
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hpcddp.analysis.audit.configuration import split_degree
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, kind, model, node_names
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
-from hpcddp.analysis.audit.row import Row
+from hpcddp.analysis.audit.table import Row
 from hpcddp.core.text import count
 
 
@@ -27,21 +26,15 @@ def check_layout(groups: Groups, known: KnownNodes) -> Iterator[Finding]:
 
 
 def _products(row: Row) -> Iterator[Finding]:
-    said, per_node, nodes = (row.counts.get(key) for key in ("gpus", "gpus_per_node", "nodes"))
+    said, per_node, nodes = row.counts.get("gpus"), row.gpus_per_node, row.nodes
     if said and per_node and nodes and said != nodes * per_node:
         sentence = f"{count(nodes, 'node')} times {count(per_node, 'GPU')} per node are not {count(said, 'GPU')}"
         yield _one("gpus_wrong", row, str(said), str(nodes * per_node), sentence)
-    batch, total, replicas = row.counts.get("batch_per_gpu"), row.counts.get("global_batch"), row.replicas
-    steps = row.counts.get("accumulation", 1)
-    if batch and total and replicas and total != batch * replicas * steps and row.summary is None:
-        of = f"{row.gpus} GPUs" if replicas == row.gpus else f"{replicas} copies of the model"
-        of += f" times {steps} accumulation steps" if steps > 1 else ""
+    batch, total, steps = row.counts.get("batch_per_gpu"), row.counts.get("global_batch"), row.counts.get("accumulation", 1)
+    if batch and total and row.gpus and total != batch * row.gpus * steps and row.summary is None:
+        of = f"{row.gpus} GPUs" + (f" times {steps} accumulation steps" if steps > 1 else "")
         sentence = f"the global batch {total} is not {batch} per GPU times {of}"
-        yield _one("global_batch_wrong", row, str(total), str(batch * replicas * steps), sentence)
-    ranks, split = row.counts.get("data_parallel"), split_degree(row.configuration)
-    if ranks and row.gpus and ranks * split != row.gpus:
-        sentence = f"{ranks} data-parallel ranks of {count(split, 'GPU')} each are {ranks * split} GPUs, not {row.gpus}"
-        yield _one("gpus_wrong", row, str(row.gpus), str(ranks * split), sentence)
+        yield _one("global_batch_wrong", row, str(total), str(batch * row.gpus * steps), sentence)
 
 
 def _node_list(row: Row) -> Iterator[Finding]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.audit.cells import Interval, Number, print_like
 from hpcddp.analysis.audit.claims import Claims
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Groups, statistic, value, values
-from hpcddp.analysis.audit.matching import RowIndex
-from hpcddp.analysis.audit.row import Config, Row
+from hpcddp.analysis.audit.groups import Groups, statistic, values
+from hpcddp.analysis.audit.table import Config, Row
 
 DISAGREE = 1.2
 """Slowest over fastest run of one configuration on one GPU type: more than noise."""
@@ -20,36 +19,30 @@ IN_STEP = 1.02
 
 RANK = re.compile(r"rank[ _-]?\d+")
 
-REPEATED = 3
-"""So many times that are equal to every digit in two configurations, with four digits or more, are no coincidence."""
-
 
 def check_runs(groups: Groups) -> Iterator[Finding]:
-    """Runs of one configuration that disagree, are listed twice, or have times that repeat or are rounded."""
+    """Runs of one configuration that disagree, ranks of one run that do, and values that are rounded."""
     for rows in groups.runs.values():
         yield from _disagree(rows, groups)
         yield from _ranks_apart([row for row in rows if RANK.fullmatch((row.run or "").lower())])
-        yield from _listed_twice(rows)
-    yield from _repeated_times(groups)
     yield from _rounded(groups.table.measured)
 
 
 def check_effects(claims: Claims) -> Iterator[Finding]:
     """A speedup whose slowest run is slower than the baseline's fastest."""
-    index = RowIndex(claims.ratios.groups.table.measured, lambda row: row.config)
     reported = set[Config]()
     for claim in claims.claims if claims.word == "speedup" else ():
         if claim.interval.low <= 1 or claim.row.config in reported:
             continue
         reported.add(claim.row.config)
-        basis = claims.basis(claim)
-        base, mine = claims.ratios.baseline(claim.row, basis.baseline), index.find(claim.row.config)
+        basis, groups = claims.basis, claims.ratios.groups
+        base, mine = claims.ratios.baseline(claim.row, basis.baseline), groups.runs.get(claim.row.config, [])
         if len(base) < 2 or len(mine) < 2 or mine[0].size == base[0].size:
             continue
         before, after = values(base, basis.metric), values(mine, basis.metric)
         if len(before) < 2 or len(after) < 2:
             continue
-        if basis.weak:
+        if basis.grows:
             before = [each.scaled(mine[0].size / base[0].size) for each in before]
         apart, worst, best = _apart(before, after, basis.metric)
         if not apart:
@@ -63,7 +56,7 @@ def check_effects(claims: Claims) -> Iterator[Finding]:
 
 def _apart(before: Sequence[Interval], after: Sequence[Interval], metric: str) -> tuple[bool, float, float]:
     """(whether every run after is faster than every run before, the slowest after, the fastest before)"""
-    if metric == "time":
+    if metric.startswith("time"):
         worst, best = statistic("max", after), statistic("min", before)
         return worst.low <= best.high, worst.best, best.best
     worst, best = statistic("min", after), statistic("max", before)
@@ -74,7 +67,7 @@ def comparable(rows: Sequence[Row], groups: Groups) -> Iterator[list[tuple[Inter
     """Of the runs of one configuration: what those on one GPU type measured, where there are several."""
     for hardware in dict.fromkeys(groups.hardware[row.line] for row in rows):
         same = [row for row in rows if groups.hardware[row.line] == hardware]
-        known = [(found, row) for row in same if (found := value(row, groups.table.metric))]
+        known = [(found, row) for row in same if (found := row.value(groups.table.metric))]
         if len(known) > 1 and len(hardware) < 2:
             yield known
 
@@ -99,7 +92,7 @@ def _disagree(rows: Sequence[Row], groups: Groups) -> Iterator[Finding]:
 
 def _ranks_apart(rows: Sequence[Row]) -> Iterator[Finding]:
     """Ranks of one run that differ in the time of a step, or of all steps, did not wait for each other."""
-    known = [(found, row) for row in rows if (found := value(row, "time"))]
+    known = [(found, row) for row in rows if (found := row.value("time"))]
     if len(known) < 2:
         return
     (low, first), (high, last) = (pick(known, key=lambda pair: pair[0].best) for pick in (min, max))
@@ -109,34 +102,6 @@ def _ranks_apart(rows: Sequence[Row]) -> Iterator[Finding]:
         sentence = f"ranks of {first.layout} take {ends}, {apart} apart: they did not wait for each other's gradients"
         lines = tuple(row.line for _, row in known)
         yield Finding("ranks_disagree", lines, f"ranks of one run, {apart} apart", "one time for all ranks", sentence)
-
-
-def _listed_twice(rows: Sequence[Row]) -> Iterator[Finding]:
-    first: dict[tuple[str | None, ...], Row] = {}
-    for row in rows:
-        if row.run is None:
-            continue
-        key = (row.run, row.node_list, row.gpu_type)
-        if key in first:
-            sentence = f"run {row.run} of {row.layout} is listed in line {first[key].line} and in line {row.line}"
-            yield Finding("run_repeated", (first[key].line, row.line), f"run {row.run}", "two rows", sentence)
-        first.setdefault(key, row)
-
-
-def _repeated_times(groups: Groups) -> Iterator[Finding]:
-    metric = groups.table.metric
-    first_with: dict[tuple[str, ...], Row] = {}
-    for rows in groups.runs.values():
-        shown = [row.values[metric] for row in rows if metric in row.values]
-        texts = tuple(sorted(each.text for each in shown))
-        if len({each.text for each in shown if len(each.digits) >= 4}) < REPEATED:
-            continue
-        if texts in first_with:
-            other = first_with[texts]
-            same = f"the same {metric}s, to every digit, as those of {other.layout} from line {other.line} on"
-            sentence = f"the {len(texts)} runs of {rows[0].layout} have {same}"
-            yield Finding("times_repeated", tuple(row.line for row in rows), ", ".join(texts[:3]), "runs of their own", sentence)
-        first_with.setdefault(texts, rows[0])
 
 
 def _rounded(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -27,17 +27,6 @@ def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], un
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def between_text(findings: Sequence[Finding]) -> str:
-    """What tables say of each other, after what is said of each."""
-    if not findings:
-        return "Between the tables: nothing that both have differs by more than runs do."
-    does = "does" if len(findings) == 1 else "do"
-    blocks = [[f"Between the tables, {count(len(findings), 'thing')} {does} not add up."]]
-    for kind in dict.fromkeys(finding.kind for finding in findings):
-        blocks.append(_class([finding for finding in findings if finding.kind == kind]))
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
 def _numbers(of: Mapping[str, int]) -> str:
     """`2 averages, 1 speedup value`"""
     return ", ".join(count(number, what.removesuffix("s")) for what, number in of.items() if number)
@@ -58,7 +47,7 @@ def _class(findings: Sequence[Finding]) -> list[str]:
     first = findings[0]
     lines = [f"{first.kind.replace('_', ' ')}  ({WEIGHTS[first.weight]})"]
     for each in findings[:MANY]:
-        where = f"{each.file} {'line' if len(each.lines) == 1 else 'lines'} {_spans(each.lines)}".strip()
+        where = f"{'line' if len(each.lines) == 1 else 'lines'} {_spans(each.lines)}"
         lines += textwrap.wrap(f"{where}: {each.sentence}.", WIDE, initial_indent="  ", subsequent_indent="    ")
     if len(findings) > MANY:
         lines.append(f"  and {len(findings) - MANY} more (--format json has them all)")

@@ -28,52 +28,44 @@ if TYPE_CHECKING:
 def audit(ctx: click.Context, files: tuple[Path, ...], cluster: str | None, format_: str) -> None:
     """Check published numbers: averages, speedups, baselines, hardware.
 
-    Each of FILES is a CSV or TSV table, a row for each measurement, as
-    printed: no number rounded again. Several are of one study: what they say
-    of the same configuration is compared, too, and claims of one with times
-    of another. Columns, or other usual names for them:
+    FILES hold tables as printed, no number rounded again: Markdown within a
+    page, LaTeX, CSV or TSV, a row for each measurement. Columns, or other usual
+    names for them:
 
     \b
-      size      nodes, gpus_per_node, gpus
-      result    time (s, or m:ss, h:mm:ss), throughput; s/epoch, tok/s, it/s,
-                epochs/h, tok/s/GPU, TFLOP/s, TFLOP/s/GPU, MFU
-      claim     average, median, speedup, efficiency, baseline
+      size      gpus, nodes, gpus_per_node; or words: `8x A100`, `2 nodes x 4`
+      result    time (s, or m:ss, h:mm:ss), throughput; s/epoch, it/s, img/s,
+                img/s/GPU
+      claim     average, median, speedup, efficiency (`vs 1 GPU`)
       hardware  node_list, gpu_type
       work      batch_per_gpu, grad_accum, global_batch, samples, epochs, steps
       parts     compute, comm, data_wait, bandwidth, gpu_utilization
-      apart     model, dataset, experiment, sequence_length, ...
-      how       precision, parallelism (`TP=4+FSDP=2`) or tp, pp, cp, ep, dp,
-                micro_batch, workers, ...
       runs      run, or `rank 0` for ranks of one run; a row with run `avg` or
                 `median` sums up the others
 
-    Lines before the header that begin with `#` are notes.
+    All other columns of words, and of settings in numbers, tell rows apart.
+    Lines before the header of a CSV file that begin with `#` are notes.
     A number is wrong only where nothing that rounds to its digits fits.
     Ends with 0 where nothing is found, with 4 where something is.
 
     \b
     hpcddp audit results.csv
+    hpcddp audit README.md paper.tex
     hpcddp audit results.csv --cluster rcc --format json
-    hpcddp audit table-1.csv table-2.csv
     """
-    from hpcddp.analysis.audit.audit import audit as audit_table
-    from hpcddp.analysis.audit.between import check_between
-    from hpcddp.analysis.audit.text import between_text
+    from hpcddp.analysis.audit.audit import audits
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import escape_controls
 
     known = _known_nodes(cluster) if cluster else None
-    audits = [audit_table(file, known) for file in files]
-    between = check_between(audits)
-    for text in (text for each in audits for text in each.table.remarks):
+    found = [each for file in files for each in audits(file, known)]
+    for text in (text for each in found for text in each.table.remarks):
         remark(escape_controls(text))
     if format_ == "json":
-        several = {"schema": 1, "tables": [each.plain for each in audits], "between": [each.plain for each in between]}
-        print_json(audits[0].plain if len(audits) == 1 else several)
+        print_json(found[0].plain if len(found) == 1 else {"schema": 1, "tables": [each.plain for each in found]})
     else:
-        texts = [each.text for each in audits]
-        click.echo(escape_controls("\n\n".join(texts if len(audits) == 1 else [*texts, between_text(between)])))
-    if between or any(each.findings for each in audits):
+        click.echo(escape_controls("\n\n".join(each.text for each in found)))
+    if any(each.findings for each in found):
         ctx.exit(DIFFERS)
 
 

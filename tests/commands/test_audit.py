@@ -41,19 +41,19 @@ def test_json(run: Run) -> None:
     assert plain["holds"]["speedup values"] == 7
 
 
-def test_several_tables_are_told_one_by_one_and_then_between_them(run: Run) -> None:
-    """Text in that order; JSON has `tables` and `between`; what is only between them ends with 4, too."""
+def test_several_tables_are_told_one_by_one(run: Run, tmp_path: Path) -> None:
+    """Of several files, and of one page, where each is named by its first line; JSON has `tables`."""
     files = (PUBLISHED / "nyu-q1.csv", PUBLISHED / "nyu-q2-q3.csv")
     done = run("audit", *files)
-    first, second, last = (
-        done.stdout.index(text) for text in ("nyu-q1.csv: nothing", "nyu-q2-q3.csv: ", "Between the tables, 3 things")
-    )
-    assert first < second < last
+    assert done.stdout.index("nyu-q1.csv: nothing") < done.stdout.index("nyu-q2-q3.csv: ")
     plain = json.loads(run("audit", "--format", "json", *files).stdout)
     assert [table["rows"] for table in plain["tables"]] == [4, 12]
-    assert {each["file"] for each in plain["between"]} == {"nyu-q1.csv"}
-    alike = run("audit", files[0], files[0])
-    assert (alike.exit_code, alike.stdout.splitlines()[-1][:40]) == (0, "Between the tables: nothing that both ha")
+    table = "| GPUs | img/s | speedup |\n|---|---|---|\n| 1 | 100 | 1.0 |\n| 4 | 380 | {} |\n"
+    (tmp_path / "page.md").write_text(f"# One\n\n{table.format(3.8)}\ntext\n\n{table.format(3.2)}", encoding="utf-8")
+    page = run("audit", "page.md")
+    assert page.exit_code == DIFFERS
+    assert "page.md:3: nothing wrong found" in page.stdout
+    assert "page.md:10: 1 thing in 2 rows does not add up" in page.stdout
 
 
 def test_nodes_are_checked_against_a_profile(run: Run, tmp_path: Path) -> None:

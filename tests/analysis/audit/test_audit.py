@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.audit.audit import Audit, audit
+from hpcddp.analysis.audit.audit import Audit, audits
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
 from hpcddp.analysis.report.write import write_tables
@@ -23,7 +23,6 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from tests.analysis.audits.faults import FAULTS
 from tests.analysis.audits.generated import clean, clean_weak
-from tests.analysis.audits.llm import clean_llm
 from tests.analysis.synthetic import write_marconi100
 
 RCC = {f"gn{i:02}": KnownNode("v100" if i < 7 else "a40", 4, "V100 32GB" if i < 7 else "A40 48GB") for i in range(1, 9)}
@@ -32,9 +31,7 @@ CONSEQUENCES = {
     "average_outside_rows": {"speedup_wrong", "efficiency_wrong"},
     "throughput_wrong": {"superlinear"},
     "gpu_types_pooled": {"gpu_types_compared"},
-    "times_repeated": {"efficiency_dips"},
     "runs_disagree": {"efficiency_dips"},
-    "total_wrong": {"superlinear", "efficiency_dips"},
 }
 """Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it, and a size with
 the times of a smaller one, or with one slow run, is slower than the next."""
@@ -42,7 +39,7 @@ the times of a smaller one, or with one slow run, is slower than the next."""
 
 def of_text(folder: Path, text: str) -> Audit:
     (folder / "table.csv").write_text(text, encoding="utf-8")
-    return audit(folder / "table.csv")
+    return audits(folder / "table.csv")[0]
 
 
 def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +49,7 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
     for i in range(200):
         name = names[i % len(names)]
         table, lines = FAULTS[name](random.Random(5000 + i))
-        findings = audit(table.write(tmp_path / "faulty.csv"), RCC).findings
+        findings = audits(table.write(tmp_path / "faulty.csv"), RCC)[0].findings
         planted[name] += 1
         hits[name] += any(each.kind == name and lines & set(each.lines) for each in findings)
         for each in findings:
@@ -60,8 +57,8 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
             (right if ours else wrong)[each.kind] += 1
     alarms = 0
     for i in range(400):
-        table = (clean_llm if i % 2 else clean_weak if i % 5 == 0 else clean)(random.Random(i // 2))
-        findings = audit(table.write(tmp_path / "clean.csv"), RCC).findings
+        table = (clean_weak if i % 3 == 0 else clean)(random.Random(i))
+        findings = audits(table.write(tmp_path / "clean.csv"), RCC)[0].findings
         alarms += bool(findings)
         wrong.update(each.kind for each in findings)
     with capsys.disabled():
@@ -100,7 +97,7 @@ def test_exact_tables_have_no_finding(
         rows += [f"{nodes},1,{run},{time},{claims}" for run, time in enumerate(of)]
     file = tmp_path_factory.mktemp("exact") / "table.csv"
     file.write_text("\n".join(rows), encoding="utf-8")
-    assert audit(file).findings == ()
+    assert audits(file)[0].findings == ()
 
 
 def test_would_fit(tmp_path: Path) -> None:
@@ -259,7 +256,7 @@ def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
     """What analyze writes stands an audit."""
     found_ = find(load_study(write_marconi100(tmp_path / "m100")))
     write_tables(tmp_path / "report", found_, Failures())
-    result = audit(tmp_path / "report" / "scaling.csv")
+    result = audits(tmp_path / "report" / "scaling.csv")[0]
     assert result.findings == ()
     assert result.holds["speedup values"] == 13
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.audit.audit import Audit, audit
+from hpcddp.analysis.audit.audit import Audit, audits
 
 PUBLISHED = Path(__file__).parents[1] / "audits"
 
@@ -24,7 +24,7 @@ def lines_of(name: str, *cells: str) -> list[int]:
 
 def test_bigmnist_every_average_is_wrong() -> None:
     """All 7 printed averages differ from the mean of their rows; that of 4 nodes is above each of them."""
-    result = audit(PUBLISHED / "rcc-bigmnist.csv")
+    result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
     wrong = {lines[-1] for lines in found(result, "average_wrong") + found(result, "average_outside_rows")}
     assert wrong == set(lines_of("rcc-bigmnist.csv", ",Avg,"))
     assert [lines[-1] for lines in found(result, "average_outside_rows")] == lines_of("rcc-bigmnist.csv", "4:46:05")
@@ -34,7 +34,7 @@ def test_bigmnist_every_average_is_wrong() -> None:
 
 def test_bigmnist_two_speedups_do_not_follow_from_the_printed_averages() -> None:
     """3.58 should be 3.61, 1.6 should be 1.79; the other five follow."""
-    result = audit(PUBLISHED / "rcc-bigmnist.csv")
+    result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
     assert [(each.claimed, each.follows) for each in result.findings if each.kind == "speedup_wrong"] == [
         ("3.58", "3.61"),
         ("1.6", "1.79"),
@@ -48,13 +48,13 @@ def test_bigmnist_with_averages_in_a_column(tmp_path: Path) -> None:
     runs = [[*row[:4], row[-2], *averages[row[0], row[1]]] for row in table if row[4] != "Avg"]
     text = "\n".join(map(",".join, [["nodes", "gpus_per_node", "gpu_type", "node_list", "time", "average", "speedup"], *runs]))
     (tmp_path / "column.csv").write_text(text, encoding="utf-8")
-    (wrong,) = (each for each in audit(tmp_path / "column.csv").findings if each.kind == "speedup_wrong")
+    (wrong,) = (each for each in audits(tmp_path / "column.csv")[0].findings if each.kind == "speedup_wrong")
     assert wrong.sentence.endswith("(3.58 would need 4:04:56 instead of the average 4:03:06)")
 
 
 def test_bigmnist_hardware() -> None:
     """V100, A40 and V100-SXM2 averaged in each of the 7 averages, and mixed in 8 runs on several nodes."""
-    result = audit(PUBLISHED / "rcc-bigmnist.csv")
+    result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
     assert len(found(result, "gpu_types_pooled")) == 7
     mixed = {line for lines in found(result, "gpu_types_mixed_in_row") for line in lines}
     lists = ("gn[02,09]", "gn[04,08]", "gn[05,07]", "gn[01,04,08]", "gn[02,07,09]", "gn[01-02,07-08]")
@@ -63,7 +63,7 @@ def test_bigmnist_hardware() -> None:
 
 def test_bigmnist_nodes_steps_and_spread() -> None:
     """A list of two nodes for three, one that is no list, steps one too many, 6.27 times with 4 GPUs, runs 1.84 times apart."""
-    result = audit(PUBLISHED / "rcc-bigmnist.csv")
+    result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
     assert found(result, "node_count_wrong") == [tuple(lines_of("rcc-bigmnist.csv", '"gn[03,05]"'))]
     assert found(result, "node_list_malformed") == [tuple(lines_of("rcc-bigmnist.csv", "gn[03-07-09]"))]
     assert [(each.claimed, each.follows) for each in result.findings if each.kind == "steps_wrong"] == [
@@ -79,14 +79,14 @@ def test_bigmnist_nodes_steps_and_spread() -> None:
 
 def test_mnist_has_one_fault() -> None:
     """625 steps should be 469; its seven speedups follow from the times."""
-    result = audit(PUBLISHED / "rcc-mnist.csv")
+    result = audits(PUBLISHED / "rcc-mnist.csv")[0]
     assert [(each.kind, each.lines, each.follows) for each in result.findings] == [("steps_wrong", (3,), "469")]
     assert result.holds["speedup values"] == 7
 
 
 def test_nyu_speedup_on_four_gpus() -> None:
     """0.35 at batch 32 on 4 GPUs: the times give 0.91."""
-    result = audit(PUBLISHED / "nyu-q2-q3.csv")
+    result = audits(PUBLISHED / "nyu-q2-q3.csv")[0]
     (wrong,) = (each for each in result.findings if each.kind == "speedup_wrong")
     assert (wrong.lines, wrong.claimed, wrong.follows) == ((4,), "0.35", "0.91")
     assert "45.3871" in wrong.sentence
@@ -94,7 +94,7 @@ def test_nyu_speedup_on_four_gpus() -> None:
 
 def test_nyu_parts_bandwidth_and_kind_of_scaling() -> None:
     """Parts above the whole, bandwidths of no one model, round numbers on 4 GPUs, strong scaling called weak."""
-    result = audit(PUBLISHED / "nyu-q2-q3.csv")
+    result = audits(PUBLISHED / "nyu-q2-q3.csv")[0]
     assert found(result, "parts_exceed_total") == [(4,)]
     assert len(found(result, "bandwidth_impossible")) == 3
     assert found(result, "values_rounded") == [(4, 7, 10), (4, 7, 10)]
@@ -103,14 +103,14 @@ def test_nyu_parts_bandwidth_and_kind_of_scaling() -> None:
 
 def test_nyu_two_tables_of_one_gpu_disagree() -> None:
     """Batch 512 on one GPU takes 2.4 s in one table and 9.8 s in the next: not the same model."""
-    result = audit(PUBLISHED / "nyu-one-gpu.csv")
+    result = audits(PUBLISHED / "nyu-one-gpu.csv")[0]
     assert {each.kind for each in result.findings} == {"runs_disagree"}
     assert "4.13 times apart" in [each.follows for each in result.findings]
 
 
 def test_marconi100_speedups_have_two_baselines() -> None:
     """1.80 within the node is against one GPU, 13.86 against one node: 24.9 against one GPU."""
-    result = audit(PUBLISHED / "marconi100.csv")
+    result = audits(PUBLISHED / "marconi100.csv")[0]
     assert [each.kind for each in result.findings] == ["baselines_mixed", "throughput_wrong"]
     (mixed,) = (each for each in result.findings if each.kind == "baselines_mixed")
     assert "13.86 at 16x4 is against 1 node; against 1 GPU it is 24.94" in mixed.sentence
@@ -118,7 +118,7 @@ def test_marconi100_speedups_have_two_baselines() -> None:
 
 def test_marconi100_throughput_is_of_twice_the_samples() -> None:
     """Label times epoch is 2.00 times ImageNet in all 8 rows."""
-    result = audit(PUBLISHED / "marconi100.csv")
+    result = audits(PUBLISHED / "marconi100.csv")[0]
     (wrong,) = (each for each in result.findings if each.kind == "throughput_wrong")
     assert len(wrong.lines) == 8
     assert "2.00 times the 1,281,167 samples" in wrong.sentence
@@ -126,7 +126,7 @@ def test_marconi100_throughput_is_of_twice_the_samples() -> None:
 
 def test_marconi100_efficiency_says_which_baseline_gives_it() -> None:
     """0.866 on 16 nodes is against one node; against one GPU it is 0.390."""
-    result = audit(PUBLISHED / "marconi100-efficiency.csv")
+    result = audits(PUBLISHED / "marconi100-efficiency.csv")[0]
     (unnamed,) = result.findings
     assert unnamed.kind == "baseline_unnamed"
     assert unnamed.follows == "0.866 against 1 node, 0.390 against 1 GPU"
@@ -134,7 +134,7 @@ def test_marconi100_efficiency_says_which_baseline_gives_it() -> None:
 
 def test_sagemaker_times_have_nothing_to_contradict() -> None:
     """No claim, no finding: what its README says of them is not in the table."""
-    assert audit(PUBLISHED / "sagemaker.csv").findings == ()
+    assert audits(PUBLISHED / "sagemaker.csv")[0].findings == ()
 
 
 FAULTS_OF_ORIGINALS = [
@@ -166,5 +166,5 @@ FAULTS_OF_ORIGINALS = [
 @pytest.mark.parametrize(("fault", "name", "kind", "lines", "follows"), FAULTS_OF_ORIGINALS)
 def test_each_fault_that_the_pages_name_is_found(fault: str, name: str, kind: str, lines: tuple[int, ...], follows: str) -> None:
     """As far as a table can show it."""
-    of_kind = [(each.lines, each.follows) for each in audit(PUBLISHED / f"{name}.csv").findings if each.kind == kind]
+    of_kind = [(each.lines, each.follows) for each in audits(PUBLISHED / f"{name}.csv")[0].findings if each.kind == kind]
     assert any(set(lines) <= set(found) and follows in right for found, right in of_kind), (fault, of_kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, hardware, llm, times
+from . import claims, hardware, times
 from .planting import Plant, shifted
 
 FAULTS: dict[str, Plant] = {
@@ -37,15 +37,7 @@ FAULTS: dict[str, Plant] = {
     "utilization_contradicts": times.utilization_contradicts,
     "runs_disagree": times.runs_disagree,
     "spread_exceeds_effect": times.spread_exceeds_effect,
-    "times_repeated": times.times_repeated,
-    "run_repeated": times.run_repeated,
-    "runs_miscounted": times.runs_miscounted,
     "scaling_kind_wrong": times.scaling_kind_wrong,
     "bandwidth_impossible": times.bandwidth_impossible,
-    "total_wrong": llm.total_wrong,
-    "mfu_wrong": llm.mfu_wrong,
-    "mfu_impossible": llm.mfu_impossible,
-    "rate_of_one_gpu": llm.rate_of_one_gpu,
-    "configuration_changed": llm.configuration_changed,
 }
 """Class -> a table with such a fault, and the lines it is in."""

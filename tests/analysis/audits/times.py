@@ -113,34 +113,6 @@ def spread_exceeds_effect(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     return table, {5, 6, 7}
 
 
-def times_repeated(rng: random.Random) -> tuple[GeneratedTable, Lines]:
-    table = clean(rng, runs=3, average="", shape="nodes", show=seconds)
-    before, after = table.layouts()[1:3]
-    for i, j in zip(table.of(*before), table.of(*after), strict=True):
-        table.rows[j]["time"] = table.rows[i]["time"]
-    table.leave_out("throughput", *table.extra.values())
-    return table, lines(table.of(*after))
-
-
-def run_repeated(rng: random.Random) -> tuple[GeneratedTable, Lines]:
-    table = clean(rng, runs=3, average="")
-    i = rng.randrange(len(table.rows))
-    table.rows.append({key: text for key, text in table.rows[i].items() if key not in table.extra.values()})
-    table.leave_out(*table.extra.values())
-    return table, {i + 2, len(table.rows) + 1}
-
-
-def runs_miscounted(rng: random.Random) -> tuple[GeneratedTable, Lines]:
-    table = clean(rng, runs=3, average="column")
-    said = rng.choice(["5", "10"])
-    for row in table.rows:
-        row["n"] = "3"
-    of = table.of(*pick(table))
-    for i in of:
-        table.rows[i]["n"] = said
-    return table, lines(of)
-
-
 def scaling_kind_wrong(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     table = clean(rng, runs=1)
     for row in table.rows:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hpcddp.analysis.audit.audit import audit
+from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.util.wording import quantity
@@ -72,7 +72,7 @@ def _folded(text: str, rows: int) -> str:
 def audit_list(study: str, name: str) -> str:
     """The first finding of each kind, the heaviest first, and how many there are like it."""
     kinds: dict[str, list[Finding]] = {}
-    for found in audit(AUDITS / f"{name}.csv").findings:
+    for found in audits(AUDITS / f"{name}.csv")[0].findings:
         kinds.setdefault(found.kind, []).append(found)
     lines = [f"- {_lines(of[0].lines, name)}: {of[0].sentence}{_more(len(of) - 1)}" for of in kinds.values()]
     return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"

@@ -1,0 +1,228 @@
+"""Tables in the layouts and words in which people publish them: what is right raises nothing, what is wrong is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.audit.audit import Audit, audits
+from hpcddp.analysis.audit.sizes import Size, size_of
+
+
+def of_text(folder: Path, text: str, name: str = "table.csv") -> Audit:
+    (folder / name).write_text(text, encoding="utf-8")
+    return audits(folder / name)[0]
+
+
+def found(result: Audit) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(each.kind, each.lines, each.follows) for each in result.findings]
+
+
+RATE = "GPUs,img/s,speedup\n"
+
+RIGHT = {
+    # Cells: bold, about, units, K and M, separators of thousands, dashes.
+    "cells": "GPUs,Throughput,Speedup,Efficiency\n**1 GPU**,~12.5K samples/s,1.00x,—\n**2 GPUs**,24.1K samples/s,**1.93x**,96%\n"
+    "**8 GPUs**,0.09M samples/s,7.2x,90%\n",
+    "apostrophes": f"{RATE}1,1'050,1.0\n4,4\u2019010,3.82\n8,7'610,7.25\n",
+    "thin spaces": f"{RATE}1,1\u2009050,1.0\n4,4\u202f010,3.82\n8,7\u00a0610,7.25\n",
+    "spread": "GPUs;time (s);speedup\n1;100,5 ± 0,3;1,00\n2;52,1 ± 0,2;1,93\n4;27,0;3,72\n",
+    "unknown unit": "GPUs,Throughput,Speedup\n1,31.5 wibbles,1.0\n2,60.1 wibbles,1.91\n4,OOM,n/a\n8,219 wibbles,6.95\n",
+    "million": "GPUs,tokens/s,efficiency\none,1.2M,100%\ntwo,2.3M,96%\neight,8.9M,93%\n",
+    "no result": "GPUs,epoch time,speedup\n1,2h 5m,1.0\n2,1h4m,1.95\n4,crashed,-\n8,TBD (queued),—\n",
+    # Sizes in words.
+    "configurations": "Configuration,Throughput (samples/s),Speedup\n1 GPU (baseline),200,1.0x\n1 node x 4 GPUs,700,3.5x\n"
+    "2 nodes x 4 GPUs,1300,6.5x\n",
+    "typed": "Hardware,img/s,speedup\n1x A100,400,1.0\n8x A100,3040,7.6\n",
+    "both": "Setup,Images/sec,Speedup\nSingle GPU,390,1.0x\n4 GPUs (1 node),1480,3.79x\n8 GPUs (2 nodes),2900,7.44x\n",
+    "per node": "Run,epoch (s),speedup\n"
+    "1 node with 4 GPUs,100,1.0\n2 nodes with 4 GPUs each,52,1.92\n4 nodes with 4 GPUs each,27,3.70\n",
+    # Words tell rows apart.
+    "words": "Benchmark,Interconnect,GPUs,img/s,efficiency\nsynthetic,NVLink,1,1000,100%\nsynthetic,NVLink,8,7700,96%\n"
+    "synthetic,PCIe,8,5200,65%\nImageNet,NVLink,1,500,100%\nImageNet,NVLink,8,3800,95%\n",
+    "numbers": "crop,GPUs,img/s,speedup\n224,1,1000,1.0\n224,4,3900,3.9\n448,1,260,1.0\n448,4,1020,3.92\n",
+    "storage": "Storage,GPUs,img/s\nLustre,8,5000\nNVMe,8,7700\nNFS,8,1200\nRAM,8,8100\n",
+    "degrees": "TP,PP,GPUs,tok/s,MFU (%)\n1,1,8,1000,41.0\n2,1,8,700,30.2\n4,1,8,500,20.1\n2,2,16,1300,27.0\n",
+    "single": "Strategy,GPUs,img/s,speedup\nnone,1,1000,1.0\nDDP,2,1900,1.9\nDDP,4,3700,3.7\n",
+    "one GPU talks to nobody": "num_gpus,backend,img_s,scaling_efficiency\n"
+    "1,nccl,402.1,1.0\n4,nccl,1560.9,0.97\n4,gloo,1011.2,0.629\n",
+    # A rate of all GPUs, or of one, as what stands beside it tells.
+    "flat": "devices,step time (s),examples/s,scaling efficiency\n"
+    "1,0.0304,1053.3,100%\n2,0.0530,1206.5,57.3%\n4,0.1205,1062.6,25.2%\n",
+    "of one": "GPUs,Throughput,Speedup\n1,100,1.0\n2,97,1.94\n8,90,7.2\n",
+    "by time": "GPUs,step time (ms),tok/s\n1,100,1000\n4,104,962\n16,110,909\n",
+    # Speedups of precisions are no speedups of sizes; those of weak scaling are.
+    "precisions": "GPUs,FP32 img/s,AMP img/s,speedup (FP32 to AMP),weak scaling FP32,weak scaling AMP\n"
+    "1,412,1270,3.08x,1.0x,1.0x\n"
+    "8,3170,9510,3.00x,7.69x,7.49x\n",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_tables_are_read_and_raise_nothing(tmp_path: Path, name: str) -> None:
+    result = of_text(tmp_path, RIGHT[name])
+    assert found(result) == []
+    assert len(result.table.rows) == len(RIGHT[name].splitlines()) - 1
+
+
+PAGE = """# Scaling
+
+Measured on 4-GPU nodes:
+
+| Nodes | GPUs | Throughput (img/s) | Speedup | Efficiency |
+|------:|-----:|-------------------:|--------:|-----------:|
+| 1 | 4  | 3,050  | 1.00x | 100% |
+| 2 | 8  | 5,920  | 1.94x | 97%  |
+| 4 | 16 | 11,100 | 3.64x | 81%  |
+
+More text.
+"""
+
+LATEX = r"""
+\begin{table}\caption{Scaling}
+\begin{tabular}{lrrrr}
+\toprule
+\multirow{2}{*}{Strategy} & GPUs & Throughput (img/s) & Speedup & Eff. (\%) \\
+\midrule
+DDP & 1 & $1{,}050 \pm 12$ & $1.00\times$ & 100.0 \\
+    & 4 & $4\,010 \pm 30$ & $3.82\times$ & \textbf{95.5} \\
+    & 8 & $7{,}610$ & $7.25\times$ & 80.6 \\
+\bottomrule
+\end{tabular}
+\end{table}
+"""
+
+WRONG = {
+    "page": ("r.md", PAGE, [("efficiency_wrong", (9,), "91 %")]),
+    "bare bars": (
+        "r.md",
+        "GPUs | s/epoch | speedup\n--- | --- | ---\n1 | 60.0 | 1.0\n4 | 16.0 | 3.2\n",
+        [("speedup_wrong", (4,), "3.75")],
+    ),
+    "latex": ("r.tex", LATEX, [("efficiency_wrong", (9,), "90.6")]),
+    "groups of columns": (
+        "r.tex",
+        "\\begin{tabular}{l|rr|rr}\n & \\multicolumn{2}{c|}{ResNet-50} & \\multicolumn{2}{c}{BERT} \\\\\n"
+        "GPUs & img/s & speedup & seq/s & speedup \\\\ \\hline\n1 & 400 & 1.0 & 50 & 1.0 \\\\\n4 & 1520 & 3.8 & 180 & 3.6 \\\\\n"
+        "8 & 2900 & 7.25 & 340 & 7.5 \\\\\n\\end{tabular}\n",
+        [("speedup_wrong", (6,), "6.80")],
+    ),
+    "tabulators": ("r.tsv", "GPUs\ttime (s)\tspeedup\n1\t60.0\t1.0\n4\t16.0\t3.2\n", [("speedup_wrong", (3,), "3.75")]),
+    "sizes across": (
+        "r.md",
+        "| | 1 GPU | 4 GPUs |\n|---|---|---|\n| img/s | 100 | 380 |\n| speedup | 1.0 | 3.2 |\n",
+        [("speedup_wrong", (1,), "3.80")],
+    ),
+    "a grid": (
+        "r.md",
+        "+---+---+---+\n| GPUs | time (s) | speedup |\n+===+===+===+\n| 1 | 1 234,5 | 1,00 |\n+---+---+---+\n"
+        "| 2 | 640,2 | 1,53 |\n+---+---+---+\n",
+        [("speedup_wrong", (6,), "1.93")],
+    ),
+    "runs in columns": (
+        "r.csv",
+        "GPUs,Run 1 (s),Run 2 (s),Average (s)\n1,100.1,101.3,100.7\n4,26.9,27.4,28.9\n",
+        [("average_outside_rows", (3,), "27.1")],
+    ),
+    "models by sizes": (
+        "r.md",
+        "| Model | 1 GPU (img/s) | 4 GPUs (img/s) |\n|---|---|---|\n| VGG | 210 | 790 |\n| ViT | 38 | 293 |\n",
+        [("superlinear", (4,), "at most 4")],
+    ),
+    "against one GPU": (
+        "r.md",
+        "| Method | # GPUs | Training time | vs. single GPU |\n|---|---|---|---|\n| Baseline | 1 | 8h 20m | 1x |\n"
+        "| DDP | 2 | 4h 25m | ×1.89 |\n| DDP | 4 | 2h 20m | ×3.07 |\n",
+        [("speedup_wrong", (5,), "3.57")],
+    ),
+    "relative": (
+        "r.tsv",
+        "Configuration\timg/s\tRelative to 1 GPU\n1 × A100\t2,470\t1.0\n8 × A100 (1 node)\t19,300\t7.1\n",
+        [("speedup_wrong", (3,), "7.81")],
+    ),
+    "two baselines": (
+        "r.csv",
+        "GPUs,Strategy,Throughput (img/s),Efficiency\n1,DDP,1150.0,100.0%\n16,DDP,16240.0,88.3%\n"
+        "64,FSDP,56320.0,76.5%\n256,FSDP,184320.0,62.9%\n",
+        [("configuration_changed", (4, 5), "a baseline of the same kind"), ("efficiency_wrong", (5,), "62.6 %")],
+    ),
+    "superlinear beside a time": (
+        "r.csv",
+        "GPUs,Epoch time (s),samples/s,Speedup\n1,1.80,13.2,1.0x\n2,1.10,43.7,3.3x\n4,0.80,120.5,9.1x\n",
+        [("superlinear", (2, 3), "at most 2"), ("superlinear", (2, 4), "at most 4"), ("throughput_wrong", (2, 3, 4), "2.25")],
+    ),
+    "superlinear by time": (
+        "r.csv",
+        "GPUs,epoch time (s),img/s,speedup\n1,100,500,1.0\n2,40,1250,2.5\n",
+        [("superlinear", (2, 3), "at most 2")],
+    ),
+    "a rate against its epoch": (
+        "r.csv",
+        "GPUs,epoch time (s),img/s\n1,100,500\n2,50,2000\n4,25,8000\n",
+        [("superlinear", (2, 3), "at most 2"), ("superlinear", (2, 4), "at most 4"), ("throughput_wrong", (2, 3, 4), "4.00")],
+    ),
+    "a rate of one GPU beside that of all": (
+        "r.csv",
+        "GPUs,img/s,img/s/GPU\n1,100,100\n4,380,95\n8,760,85\n",
+        [("total_wrong", (4,), "680")],
+    ),
+    "a rate of nobody knows how many": (
+        "r.csv",
+        "GPUs,tok/s\n8,14796\n64,14100\n128,13856\n",
+        [("rate_of_one_gpu", (2, 3, 4), "1773568 on all GPUs")],
+    ),
+    "among words": (
+        "r.csv",
+        "Storage,GPUs,img/s,speedup\nNVMe,1,1000,1.0\nNVMe,8,7700,7.7\nLustre,1,900,1.0\nLustre,8,5000,7.5\n",
+        [("speedup_wrong", (5,), "5.56")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found_and_nothing_else(tmp_path: Path, name: str) -> None:
+    file, text, expected = WRONG[name]
+    assert found(of_text(tmp_path, text, file)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1 GPU (baseline)", Size(gpus=1)),
+        ("8x A100", Size(gpus=8, gpu_type="A100")),
+        ("A100 x 8", Size(gpus=8, gpu_type="A100")),
+        ("2 nodes x 4 GPUs", Size(nodes=2, per_node=4)),
+        ("2x4", Size(nodes=2, per_node=4)),
+        ("16 GPUs (2 nodes)", Size(nodes=2, gpus=16)),
+        ("4 GPUs + NVLink", Size(gpus=4, rest="NVLink")),
+        ("2x g4dn.xlarge", Size(nodes=2)),
+        ("one", Size(gpus=1)),
+        ("FSDP", None),
+    ],
+)
+def test_sizes_in_words(text: str, size: Size | None) -> None:
+    """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
+    assert size_of(text) == size
+
+
+def test_superlinear_rows_are_always_told(tmp_path: Path) -> None:
+    """2.16 times on two GPUs is within caches and noise, and said; 2.3 times is a finding."""
+    result = of_text(tmp_path, "GPUs,img/s,speedup\n1,118,1.00\n2,255,2.16\n4,460,3.90\n")
+    assert found(result) == []
+    assert result.table.remarks == ("line 3: speedup 2.16 at 2 GPUs is above linear, within caches and noise",)
+    assert [kind for kind, *_ in found(of_text(tmp_path, "GPUs,img/s,speedup\n1,100,1.0\n2,230,2.3\n"))] == ["superlinear"]
+
+
+def test_a_baseline_without_gpus_is_not_missed(tmp_path: Path) -> None:
+    """That of a CPU stands in the table, in a row that is not read."""
+    assert found(of_text(tmp_path, "Setup,epoch (min),speedup\nCPU,240,1x\n1 GPU,12,20x\n4 GPUs,3.3,73x\n")) == []
+
+
+def test_a_cell_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """With its line, and the others are audited."""
+    result = of_text(tmp_path, "gpus,time,speedup\n1,100,1\n2,soon,1.9\n4,26,3.85\n")
+    assert [remark.split(";")[0] for remark in result.table.remarks] == ["line 3: time: `soon` is not a time"]
+    assert result.holds == {"speedup values": 2}
+    column = of_text(tmp_path, "gpus,time,speedup,efficiency\n1,100,1,full\n4,26,3.85,high\n")
+    assert [remark.split(";")[0] for remark in column.table.remarks] == ["line 2: efficiency: `full` is not a number"]
