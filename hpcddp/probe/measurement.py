@@ -57,7 +57,7 @@ def measure(  # noqa: PLR0913 - a user's words
             f"torch.nn.ModuleList([...]) of several"
         )
     job = current_job()
-    if job and job.measurement and job.measurement.goes_on(model):
+    if job and isinstance(job.measurement, Measurement) and job.measurement.goes_on(model):
         return job.measurement
     found = Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
     if job:
