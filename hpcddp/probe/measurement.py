@@ -57,9 +57,8 @@ def measure(  # noqa: PLR0913 - a user's words
             f"torch.nn.ModuleList([...]) of several"
         )
     job = current_job()
-    earlier: Measurement | None = job.measurement if job else None
-    if earlier and earlier.goes_on(model):
-        return earlier
+    if job and isinstance(job.measurement, Measurement) and job.measurement.goes_on(model):
+        return job.measurement
     found = Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
     if job:
         job.measurement = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
@@ -29,13 +29,21 @@ class Measured:
     """None but on rank 0."""
 
 
+class ScriptMeasurement(Protocol):
+    """What the job needs of the probe's."""
+
+    def finish(self) -> None:
+        """All records, once."""
+        ...
+
+
 class ScriptJob:
     """Of one rank: the run that the probe in its script measures, once."""
 
     def __init__(self, spec: JobSpec, rank: Rank, store: Store, watchdog: Watchdog, attempt: Path) -> None:
         self.spec, self.rank, self.store, self.watchdog, self.attempt = spec, rank, store, watchdog, attempt
         self.measured: Measured | None = None
-        self.measurement: Any = None
+        self.measurement: ScriptMeasurement | None = None
         """The probe's, of the script's own loop; the script's end finishes it."""
         self._measurements = 0
 
