@@ -19,12 +19,12 @@ from hpcddp.sweep.file import Sweep
 from tests.test_words import ROOT, sources
 
 FILES = sources("hpcddp", "analysis")
-ENDINGS = "conf|cpp|css|csv|db|err|gz|html|js|jsonl?|lock|md|pkl|py|reserve|sbatch|sh|sif|stat|u8|usage|xml|yaml"
+ENDINGS = "conf|cpp|css|csv|db|err|gz|html|js|jsonl?|lock|md|pkl|py|reserve|sbatch|sh|sif|stat|tex|u8|usage|xml|yaml"
 FILE_ENDS = re.compile(rf"\.({ENDINGS})$")
 FOREIGN_FILES = frozenset({"torch/distributed/argparse_util.py", "throughput.py", "HASH/bootstrap.py"})
 OF_SLURM = {"AssocGrpCPUMinutesLimit", "INVALID", "QOSMaxNodePerUserLimit", "UNLIMITED"}
-OF_LIBRARIES = {"_env", "dist", "fp32_precision", "localflock", "op"}
-EXAMPLES = {"Avg", "L0001", "ac", "data", "jfly", "n01", "package", "r001", "r007", "r1"}
+OF_LIBRARIES = {"_env", "dist", "fp32_precision", "localflock", "op", "tqdm"}
+EXAMPLES = {"Avg", "L0001", "ac", "data", "fsdp16", "jfly", "n01", "package", "r001", "r007", "r1"}
 FOREIGN = OF_SLURM | OF_LIBRARIES | EXAMPLES
 """What is named without being ours, the first part of a dotted name included."""
 
