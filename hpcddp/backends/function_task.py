@@ -70,7 +70,8 @@ class FunctionEnvironment(SlurmJobEnvironment):
             _checkpoint(submission, paths.submitted_pickle, submission._timeout_countdown)
 
     def _requeue(self, countdown: int) -> None:
-        """By the batch script where there is no scontrol: in a container."""
+        """By the batch script where there is no scontrol: in a container. Slurm's SIGTERM then follows the checkpoint."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if shutil.which("scontrol") or not request_requeue():
             super()._requeue(countdown)
 

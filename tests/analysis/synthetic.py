@@ -185,7 +185,7 @@ def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
             shares = shares(number) if callable(shares) else shares
             flags = (AFTER_PAUSE if number in recorded.pauses else 0) if step else WARMUP
             cells = _row(number, flags, start_ns if recorded.starts else None, total, shares)
-            rows.row((*cells[:-1], recorded.loss(rank, number)) if recorded.loss else cells)
+            rows.row((*cells[:-2], recorded.loss(rank, number), None) if recorded.loss else cells)
             if travels and (recorded.bucket_steps is None or number in recorded.bucket_steps):
                 for index, bucket in enumerate(buckets):
                     travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))

@@ -14,6 +14,7 @@ from torch import nn
 from hpcddp.analysis.records.attempt_files import read_training_end
 from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
+from hpcddp.core.records import WARMUP
 from tests.probe.loops import BATCH, Loop, SlowEverySecondTime, ddp, group, loader, network, study_at
 from tests.worker import forked
 
@@ -30,7 +31,7 @@ def tables(folder: Path, world: int, function: Callable[[], None]) -> list[Colum
     warnings = list[str]()
     found = step_tables(attempt, rank_results(read_training_end(attempt), world), COLUMNS, warnings)
     assert warnings == []
-    return [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in found]
+    return [{name: values[columns["flags"] & WARMUP == 0] for name, values in columns.items()} for columns in found]
 
 
 def _with_runs(runs: Path, function: Callable[[], None]) -> None:
