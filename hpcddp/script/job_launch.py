@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.script.job_text import HETEROGENEOUS, LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
+from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
 from hpcddp.script.option_table import SRUN
 
 MODULES = {
@@ -20,20 +20,7 @@ NAMES = {"num_machines": "nnodes", "num_nodes": "nnodes", "num_gpus": "nproc_per
 
 ARITHMETIC = re.compile(r"\$\(\([^()]*\)\)")
 WRAPPERS = ("timeout", "env", "nice", "stdbuf")
-NO_VALUE = (
-    "cpu",
-    "debug",
-    "use_env",
-    "no_local_rank",
-    "standalone",
-    "no_python",
-    "multi_gpu",
-    "use_deepspeed",
-    "use_fsdp",
-    "no_ssh",
-    "run_path",
-    "same_network",
-)
+NO_VALUE = "cpu debug use_env no_local_rank standalone no_python multi_gpu use_deepspeed use_fsdp no_ssh run_path same_network"
 SLURM_VARIABLES = {
     **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "nodes"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "tasks"),
@@ -97,6 +84,34 @@ class Launch:
         is_part = self.in_background or self.option("nodelist") or self.option("relative")
         return job.nodes if is_part else self.layout.nodes
 
+    def given(self, name: str) -> int | None:
+        """An argument's number; torchrun takes 1 for what nothing says."""
+        is_one = name not in self.arguments and self.kind == "torchrun" and not self.is_open
+        return 1 if is_one else number(self.arguments.get(name), self.layout)
+
+    @property
+    def nodes_expected(self) -> int | None:
+        return self.given("nnodes")
+
+    @property
+    def is_static(self) -> bool:
+        """Agents do not choose their numbers."""
+        return self.arguments.get("rdzv_backend", "static") == "static"
+
+    @property
+    def ranks_each(self) -> int | None:
+        """That one call starts on its node."""
+        if self.kind != "accelerate":
+            return self.given("nproc_per_node") if self.starts_ranks else 1
+        total, machines = self.given("num_processes"), self.layout.nodes if self.in_step else self.given("nnodes")
+        return max(1, total // machines) if total and machines else None
+
+    @property
+    def ranks(self) -> int | None:
+        """Of a node."""
+        calls = self.layout.tasks_per_node if self.in_step else 1 if self.starts_ranks else None
+        return calls * self.ranks_each if calls and self.ranks_each and self.kind != "other" else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -111,17 +126,11 @@ class Job:
     @functools.cached_property
     def launches(self) -> tuple[Launch, ...]:
         known, found = dict[str, str](), list[Launch]()
-        is_one = not any(words in HETEROGENEOUS for words in self.script.directives.values())
-        for command in self.script.commands if is_one else ():
-            found += _launch(command, _expanded(command.argv, known), self.layout)
+        for command in () if self.script.is_heterogeneous else self.script.commands:
+            found += _launch(command, _expanded(command.argv, known), self.layout, is_open="PET_" in self.script.code)
             for name, value in command.assigned:
                 known[name] = f"${name}" if command.is_conditional else expand(value, known)
         return tuple(found)
-
-    @functools.cached_property
-    def ranks(self) -> tuple[Launch, ...]:
-        """Those whose ranks are known."""
-        return tuple(launch for launch in self.launches if launch.kind != "other")
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
@@ -190,16 +199,16 @@ def _expanded(words: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]
     return tuple(found)
 
 
-def _launch(command: Command, words: tuple[str, ...], job: Layout) -> Iterator[Launch]:
-    """Of a command with variables expanded; none of one that starts no ranks."""
+def _launch(command: Command, words: tuple[str, ...], job: Layout, *, is_open: bool) -> Iterator[Launch]:
+    """Of a command with variables expanded; none of one that starts no ranks. `is_open`: variables stand for arguments."""
     words = tuple(split_value(" ".join(words[1:]))) if words[:1] == ("eval",) else words
     before = len(words) if words and words[0] in WRAPPERS else 1
     srun = next((at for at, word in enumerate(words[:before]) if re.fullmatch(r"(/.*/)?srun", word)), None)
-    step, layout, is_open = None, job, False
+    step, layout = None, job
     if srun is not None:
         options, rest = read_options(words[srun + 1 :], SRUN, command.line)
         values = {option.name: option.value or "" for option in options}
-        is_open = any(REFERENCE.fullmatch(word) for word in words[: len(words) - len(rest)])
+        is_open |= any(REFERENCE.fullmatch(word) for word in words[: len(words) - len(rest)])
         words, step, layout = tuple(rest), values.get, _layout(values.get, job)
     programs = [program for program in _programs(words) if _kind(program)[0] != "other"]
     kind, given = _kind(programs[-1]) if programs else ("other", ())
@@ -258,7 +267,7 @@ def _arguments(words: Sequence[str], *, stops: bool) -> tuple[dict[str, str], bo
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if word.startswith("-"):
-            if not equals and name not in NO_VALUE and at < len(words) and not words[at].startswith("--"):
+            if not equals and name not in NO_VALUE.split() and at < len(words) and not words[at].startswith("--"):
                 value, at = words[at], at + 1
             found[NAMES.get(name, name)] = value
     return found, False

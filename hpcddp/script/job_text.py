@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpcddp.script.option_table import SBATCH, SHORT
 
@@ -26,12 +27,11 @@ SUBSTITUTED = re.compile(rf"[${LATER}]\(\([^()]*\)\)|[${LATER}]\([^()]*\)|`[^`]*
 REFERENCE = re.compile(rf"[${LATER}](?:(\w+)|\{{(\w+)(?:\[[@*]\])?\}})")
 ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 DECLARING = ("export", "declare", "readonly", "local", "typeset", "env")
-HETEROGENEOUS = (["hetjob"], ["packjob"])
+HETEROGENEOUS = re.compile(r"#SBATCH\s+(het|pack)job")
 RESERVED = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "time", "exec", "nohup", "fi", "done"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """An option by its long name without dashes; one that the command does not have is as it was written, and has no kind."""
 
     name: str
@@ -53,17 +53,14 @@ class Command:
     @property
     def assigned(self) -> list[tuple[str, str]]:
         """Variables that it sets; of `NAME+=value` the value is the old one's reference and what is added."""
-        words = [word for word in self.words if word not in DECLARING and not word.startswith("-")]
-        found = [match for word in words if (match := ASSIGNMENT.fullmatch(word))]
-        is_only = len(found) == len(words) or self.words[0] in DECLARING
-        leading = found if is_only else [match for word, match in zip(words, found, strict=False) if word == match[0]]
-        return [(match[1], f"${{{match[1]}}} {match[3]}" if match[2] else match[3]) for match in leading]
+        words = (word for word in self.words if word not in DECLARING and not word.startswith("-"))
+        found = itertools.takewhile(bool, map(ASSIGNMENT.fullmatch, words))
+        return [(match[1], f"${{{match[1]}}} {match[3]}" if match[2] else match[3]) for match in found if match]
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments, without assignments before it."""
-        at = next((at for at, word in enumerate(self.words) if not ASSIGNMENT.fullmatch(word)), len(self.words))
-        return self.words[at:]
+        return tuple(itertools.dropwhile(ASSIGNMENT.fullmatch, self.words))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +76,25 @@ class JobText:
     @functools.cached_property
     def first_command(self) -> int:
         """The line at which sbatch ends reading the header: the first that is neither empty nor a comment."""
-        found = (
-            at for at, line in enumerate(self.lines, start=1) if line.strip() and not line.lstrip(" \t\ufeff").startswith("#")
-        )
+        found = (at for at, line in enumerate(self.lines, start=1) if re.match(r"[ \t\ufeff]*[^#\s\ufeff]", line))
         return next(found, len(self.lines) + 1)
 
+    @property
+    def is_heterogeneous(self) -> bool:
+        """Its parts have headers of their own."""
+        return any(map(HETEROGENEOUS.match, self.lines))
+
     @functools.cached_property
-    def directives(self) -> dict[int, list[str] | None]:
-        """Line -> words of `#SBATCH` in it, as sbatch splits them; None of a quote that is not closed."""
-        return {at: _split(line[7:]) for at, line in enumerate(self.lines, start=1) if line.startswith("#SBATCH")}
+    def directives(self) -> dict[int, list[str]]:
+        """Line -> words of `#SBATCH` in it, as sbatch splits them; of a heterogeneous job those of its first part."""
+        lines = itertools.takewhile(lambda line: not HETEROGENEOUS.match(line[1]), enumerate(self.lines, start=1))
+        return {at: _split(line[7:]) for at, line in lines if line.startswith("#SBATCH")}
 
     @functools.cached_property
     def header(self) -> tuple[Option, ...]:
-        """The options that sbatch reads; of a heterogeneous job those of its first part."""
-        found = ((at, words) for at, words in self.directives.items() if words and at < self.first_command)
-        read = itertools.takewhile(lambda each: each[1] not in HETEROGENEOUS, found)
-        return tuple(option for at, words in read for option in read_options(words, SBATCH, at)[0])
+        """The options that sbatch reads."""
+        found = ((at, words) for at, words in self.directives.items() if at < self.first_command)
+        return tuple(option for at, words in found for option in read_options(words, SBATCH, at)[0])
 
     def get(self, name: str) -> str | None:
         """The value of the header's last option of that name."""
@@ -206,8 +206,8 @@ def _simple_commands(tokens: Sequence[str], line: int) -> Iterator[Command]:
             words = []
 
 
-def _split(text: str) -> list[str] | None:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
-    except ValueError:
-        return None
+    except ValueError:  # a quote that is not closed
+        return text.split()

@@ -15,7 +15,7 @@ TEMPLATE = """\
 {% extends "base.sh.j2" %}
 {% block environment %}
 {{ super() }}
-export NCCL_IB_DISABLE=1
+export MASTER_ADDR=localhost
 {% endblock %}
 """
 
@@ -47,8 +47,8 @@ def test_of_a_template_the_line_is_its_own(run: Run, tmp_path: Path) -> None:
     result = run("lint", "mine.sh.j2", "--cluster", "rcc")
     assert result.exit_code == 4
     (line,) = result.stdout.splitlines()
-    assert line.startswith(f"{tmp_path / 'mine.sh.j2'}:4: NCCL_IB_DISABLE=1: ")
-    (tmp_path / "mine.sh.j2").write_text(TEMPLATE.replace("export NCCL_IB_DISABLE=1\n", ""))
+    assert line.startswith(f"{tmp_path / 'mine.sh.j2'}:4: MASTER_ADDR: ")
+    (tmp_path / "mine.sh.j2").write_text(TEMPLATE.replace("export MASTER_ADDR=localhost\n", ""))
     assert run("lint", "mine.sh.j2", "--cluster", "rcc").exit_code == 0
 
 
