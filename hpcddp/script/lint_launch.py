@@ -44,7 +44,7 @@ def _ranks_and_gpus(launch: Launch, job: Job) -> Rows:
 
 def _rendezvous(launch: Launch, job: Job) -> Rows:
     """As many agents as each waits for, an address at which they meet, and who is which."""
-    nodes, expected, names = launch.nodes_of(job.layout), launch.nodes_expected, set(launch.arguments)
+    nodes, expected, names = launch.nodes_of(job.layout), launch.given("nnodes"), set(launch.arguments)
     if not (nodes and expected and launch.in_step and launch.starts_ranks and launch.layout.tasks_per_node == 1):
         return
     text = f"{launch.kind} expects {expected} nodes and starts on {nodes}: it hangs, or each node trains for itself"
@@ -66,7 +66,7 @@ def _of_the_step(launch: Launch, job: Job) -> Rows:
         yield "srun-cpus", step.cores > whole.cores, text
     is_only = sum(each.in_step for each in job.launches) == 1 and launch.nodes_of(whole) == step.nodes and not launch.is_open
     if launch.in_step and is_only and not launch.in_background and launch.kind != "other" and whole.gpus_per_node:
-        is_said = launch.nodes_expected == whole.nodes and launch.starts_ranks  # by _rendezvous
+        is_said = launch.given("nnodes") == whole.nodes and launch.starts_ranks  # by _rendezvous
         is_other = step.nodes and whole.nodes and step.nodes != whole.nodes and not is_said
         yield "srun-nodes", is_other, f"srun starts on {step.nodes} nodes, and the header asks for {whole.nodes}: write the same"
         is_other = not launch.starts_ranks and step.tasks and whole.tasks and step.tasks != whole.tasks
