@@ -12,11 +12,12 @@ from typing import NamedTuple
 from hpcddp.script.job_text import LATER, REFERENCE, Command, JobText, read_commands, read_options, split_value
 from hpcddp.script.option_table import SRUN
 
-MODULES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "accelerate.commands.launch": "accelerate",
+LAUNCHERS = {
+    **dict.fromkeys(("torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
+    **{"deepspeed": "deepspeed", "accelerate.commands.launch": "accelerate"},
 }
+"""Programs and modules of Python that start the ranks of a node; and `accelerate launch`."""
+
 NAMES = {"num_machines": "nnodes", "num_nodes": "nnodes", "num_gpus": "nproc_per_node", "machine_rank": "node_rank"}
 """Arguments of accelerate and deepspeed -> torchrun's."""
 
@@ -197,7 +198,7 @@ def _launch(command: Command, words: tuple[str, ...], job: Layout, *, is_open: b
         values = {option.name: option.value or "" for option in options}
         is_open |= any(REFERENCE.fullmatch(word) for word in words[: len(words) - len(rest)])
         words, step, layout = tuple(rest), values.get, _layout(values.get, job)
-    kinds = [kind for program in _programs(words) for kind in _kind(program)]
+    kinds = [found for found in map(_kind, _programs(words)) if found[0] != "other"]
     kind, given = kinds[-1] if kinds else ("other", ())
     if kind != "other" or (step is not None and words[:1] not in (("true",), ("hostname",))):
         arguments, is_cut = _arguments(given, stops=kind != "direct")
@@ -214,21 +215,18 @@ def _programs(words: Sequence[str]) -> Iterator[Sequence[str]]:
         yield words
 
 
-def _kind(words: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Which launcher the words call, and its arguments; nothing where they call none."""
+def _kind(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Which launcher the words call, and its arguments."""
     for at, word in enumerate(words):
         name, rest = word.rpartition("/")[2], words[at + 1 :]
-        if re.match(r"torchrun(_\w+)?$|deepspeed$", name):
-            yield name.partition("_")[0], rest
-        elif name == "accelerate" and rest[:1] == ("launch",):
-            yield "accelerate", rest[1:]
-        elif re.fullmatch(r"python[\d.]*", name):
-            module = re.match(r"(?:-[^m]\S* )*-m (\S+)", " ".join(rest))
-            kind = MODULES.get(module[1]) if module else None
-            yield (kind, rest[rest.index(module[1]) + 1 :]) if module and kind else ("direct", rest)
-        else:
-            continue
-        return
+        if name in LAUNCHERS:
+            return LAUNCHERS[name], rest
+        if name == "accelerate" and rest[:1] == ("launch",):
+            return "accelerate", rest[1:]
+        if re.fullmatch(r"python[\d.]*", name):
+            module = next((i for i, each in enumerate(rest) if each in LAUNCHERS and rest[i - 1] == "-m"), None)
+            return ("direct", rest) if module is None else (LAUNCHERS[rest[module]], rest[module + 1 :])
+    return "other", ()
 
 
 def _arguments(words: Sequence[str], *, stops: bool) -> tuple[dict[str, str], bool]:

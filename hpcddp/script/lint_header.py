@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from hpcddp.script.findings import Finding
 from hpcddp.script.job_launch import Job, gpu_counts, number
@@ -47,8 +47,18 @@ def _directive(line: int, words: list[str], odd: re.Match[str] | None) -> Iterat
         text = f"`{rest[0]}` is no option: sbatch ends with `Invalid directive found in batch script`. Quote a value with spaces"
         yield Finding(line, "stray-word", text)
     else:
-        found = ((rule, text, breaks(option), option) for option in options for rule, breaks, text in OPTION_RULES)
-        yield from (Finding(line, rule, text.format(found, option=option)) for rule, text, found, option in found if found)
+        yield from (Finding(line, rule, text) for option in options for rule, is_broken, text in _option(option) if is_broken)
+
+
+def _option(option: Option) -> Iterator[tuple[str, object, str]]:
+    """Rules, whether it breaks them, and what is said then."""
+    name, value = option.name, option.value
+    instead = None if option.kind else _instead(name.lstrip("-"))
+    yield "unknown-option", instead, f"sbatch has no {name}: {instead}"
+    is_empty = option.kind == "value" and value in ("None", "False", "null", "", None)
+    yield "empty-option", is_empty, f"--{name} has no value (`{value or ''}`): write one, or omit the option"
+    text = f"--{name}={value}: sbatch expands no variable. Write the value, or %j, %x, %A for a file's name"
+    yield "variable-in-header", re.search(r"\$(\w|\{)", value or "") and name not in ("wrap", "comment"), text
 
 
 def _instead(name: str) -> str | None:
@@ -57,30 +67,6 @@ def _instead(name: str) -> str | None:
         return "it is an option of srun, so write it there"
     near = FOREIGN.get(name) or next(iter(difflib.get_close_matches(name, SBATCH, n=1, cutoff=TYPO)), None)
     return near and f"write --{near}"
-
-
-def _variable(option: Option) -> bool:
-    return re.search(r"\$(\w|\{)", option.value or "") is not None and option.name not in ("wrap", "comment")
-
-
-OPTION_RULES: tuple[tuple[str, Callable[[Option], object], str], ...] = (
-    (
-        "unknown-option",
-        lambda option: option.kind is None and _instead(option.name.lstrip("-")),
-        "sbatch has no {option.name}: {0}",
-    ),
-    (
-        "empty-option",
-        lambda option: option.kind == "value" and option.value in ("None", "False", "null", "", None),
-        "--{option.name} has no value: write one, or omit the option",
-    ),
-    (
-        "variable-in-header",
-        _variable,
-        "--{option.name}={option.value}: sbatch expands no variable. Write the value, or %j, %x, %A for a file's name",
-    ),
-)
-"""Rule, what an option is that breaks it, and the sentence of it, with what the second gave as {0}."""
 
 
 def _counts(job: Job) -> Iterator[Finding]:

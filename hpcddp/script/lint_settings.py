@@ -19,7 +19,7 @@ WRONG_HOSTS = {
     r"\$\{?SLURM_(JOB_)?NODELIST\}?": "a list of nodes is no address",
 }
 
-HPCDDP = re.compile(r"hpcddp\.worker|(^|/)bootstrap\.py$")
+WORKER = re.compile(r"hpcddp\.worker|(^|/)bootstrap\.py$|submitit\.core\._submit")
 
 
 def _settings(job: Job) -> Iterator[tuple[int, str, str]]:
@@ -54,19 +54,15 @@ def addresses_and_ports(job: Job) -> Iterator[Finding]:
 
 def worker_contract(job: Job) -> Iterator[Finding]:
     """Of hpcddp's worker and submitit's job side only."""
-    hpcddp = [launch for launch in job.launches if any(HPCDDP.search(word) for word in launch.words)]
-    for launch in hpcddp or [launch for launch in job.launches if "submitit.core._submit" in launch.words]:
-        time, executors = (
-            job.script.get("time") or "0",
-            [line for line, *pair in _settings(job) if pair == ["SUBMITIT_EXECUTOR", "slurm"]],
-        )
-        if not time.isdecimal():
-            line = next(option.line for option in job.script.header if option.name == "time")
-            text = f"--time={time} is no number of minutes: submitit computes with it when the job is signalled, and fails"
-            yield Finding(line, "time-minutes", text)
-        if not any(line < launch.line for line in executors):
-            text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
-            yield Finding(launch.line, "executor", text)
-        if hpcddp and launch.in_step and launch.option("kill-on-bad-exit") in (None, "0"):
-            text = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
-            yield Finding(launch.line, "kill-on-bad-exit", text)
+    first = next((launch.line for launch in job.launches if any(map(WORKER.search, launch.words))), None)
+    if first is None:
+        return
+    for option in job.script.header:
+        if option.name == "time" and not (option.value or "").isdecimal():
+            text = (
+                f"--time={option.value} is no number of minutes: submitit computes with it when the job is signalled, and fails"
+            )
+            yield Finding(option.line, "time-minutes", text)
+    if not any((name, value) == ("SUBMITIT_EXECUTOR", "slurm") and line < first for line, name, value in _settings(job)):
+        text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
+        yield Finding(first, "executor", text)
