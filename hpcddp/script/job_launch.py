@@ -209,7 +209,7 @@ def _programs(words: Sequence[str]) -> Iterator[Sequence[str]]:
     """What runs: the words, or the commands of a shell's `-c` among them with its arguments."""
     shell = next((at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)), len(words))
     text = next((at + 1 for at, word in enumerate(words) if at > shell and re.match(r"-[a-z]*c$", word)), len(words))
-    for command in read_commands(words[text].split("\n")) if text < len(words) else ():
+    for command in read_commands(words[text]) if text < len(words) else ():
         yield (*command.words, *(words[text + 1 :] if any("@" in word for word in command.words) else ()))
     if text >= len(words):
         yield words

@@ -18,12 +18,16 @@ from hpcddp.script.option_table import SBATCH, SHORT
 LATER = "\ue000"
 """Stands for a `$` in single quotes or behind a backslash: another shell, of a step's task, expands it."""
 
-_HIDDEN = {ord(character): chr(0xE100 + ord(character)) for character in " \t\n\"'|;&()<>#"}
-_SHOWN = {ord(hidden): chr(character) for character, hidden in _HIDDEN.items()}
-"""What stands in `$(...)` is one word to shlex while these characters are hidden from it."""
+_NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*+\))*+\)"
+_ARRAY = rf"(?<==){_NESTED}"
+_EXPANDED = rf"[${LATER}](?:{_NESTED}|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*+\}})|`[^`]*`"
+_QUOTED = rf"'[^']*'|\"(?:\\.|{_EXPANDED}|[^\"\\])*+\"|\\."
+_PLAIN = rf"{_EXPANDED}|[^\s;&|()<>\"'\\`]"
+PIECE = re.compile(rf"(?P<array>{_ARRAY})|(?P<quoted>{_QUOTED})|{_PLAIN}", re.DOTALL)
+TOKEN = re.compile(rf"\\\n|#[^\n]*|(?P<operator>[;&|()<>\n]+)|(?P<word>(?:{_ARRAY}|{_QUOTED}|{_PLAIN})++)", re.DOTALL)
+"""The shell's text: comments, operators, and words of plain and quoted pieces, `$(...)` and an array's `=(...)`."""
 
-QUOTED = re.compile(r"\\.|\"(?:\\.|[^\"\\])*\"|'[^']*'", re.DOTALL)
-SUBSTITUTED = re.compile(rf"[${LATER}]\(\([^()]*\)\)|[${LATER}]\([^()]*\)|`[^`]*`|[${LATER}]\{{[^{{}}]*\}}")
+HERE = re.compile(r"(?<!<)<<-?[ \t]*\\?[\"']?(\w+)[\"']?([^\n]*)\n.*?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 REFERENCE = re.compile(rf"[${LATER}](?:(\w+)|\{{(\w+)(?:\[[@*]\])?\}})")
 ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 DECLARING = ("export", "declare", "readonly", "local", "typeset", "env")
@@ -104,7 +108,7 @@ class JobText:
     def commands(self) -> tuple[Command, ...]:
         """Those of a shell's script; none of one in another language."""
         is_shell = re.match(r"#!.*\b(ba|da|k|z)?sh\b", self.text) is not None
-        return tuple(read_commands(self.lines)) if is_shell else ()
+        return tuple(read_commands("\n".join(self.lines))) if is_shell else ()
 
     @functools.cached_property
     def code(self) -> str:
@@ -136,74 +140,46 @@ def read_options(words: Sequence[str], table: Mapping[str, str], line: int) -> t
     return found, words[at:]
 
 
-def read_commands(lines: Sequence[str]) -> Iterator[Command]:
+def read_commands(text: str) -> Iterator[Command]:
     """The commands of a shell's text, here-documents left out."""
-    text, first, end, depth = "", 0, "", 0
-    for number, line in enumerate(lines, start=1):
-        if end or (not text and line.lstrip().startswith("#")):
-            end = "" if line.strip() == end else end
-            continue
-        text, first = f"{text}{line}", first or number
-        tokens = None if text.endswith("\\") or re.search(r"\w=\([^)]*$", _hidden(text)) else _tokens(text)
-        if tokens is None and number < len(lines):
-            text = text.removesuffix("\\") + ("" if text.endswith("\\") else "\n")
-            continue
-        for command in _simple_commands(tokens or [], first):
-            ends = [word for word in command.words if word in ("if", "case", "fi", "esac")]
-            depth = max(0, depth + sum(1 if word in ("if", "case") else -1 for word in ends))
-            words = tuple(itertools.dropwhile(RESERVED.__contains__, command.words))
-            if words:
-                yield Command(words=words, line=first, in_background=command.in_background, is_conditional=depth > 0)
-        here = [word for operator, word in itertools.pairwise(tokens or []) if operator == "<<"]
-        text, first, end = "", 0, here[0].lstrip("-\\") if here else ""
-
-
-def _tokens(text: str) -> list[str] | None:
-    """The text's operators, and its words with characters hidden; None while a quote is open."""
-    text = re.sub(r"(?<=[^\s;])#", _HIDDEN[ord("#")], _hidden(QUOTED.sub(lambda found: _later(found[0]), text)))
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:
-        return None
+    text = HERE.sub(lambda found: found[2] + "\n" * found[0].count("\n"), f"{text}\n")
+    words, line, depth, is_file = list[str](), 0, 0, False
+    for token in TOKEN.finditer(text):
+        operator = token["operator"] or ""
+        if token["word"] and not is_file:
+            line = line if words else text.count("\n", 0, token.start()) + 1
+            words.append(_without_quotes(token[0]))
+        is_file = "<" in operator or ">" in operator
+        if operator and words and not is_file:
+            depth = max(0, depth + sum((word in ("if", "case")) - (word in ("fi", "esac")) for word in words))
+            argv = tuple(itertools.dropwhile(RESERVED.__contains__, words))
+            in_background = operator.strip("();\n") == "&"
+            if argv:
+                yield Command(words=argv, line=line, in_background=in_background, is_conditional=depth > 0)
+            words = []
 
 
 def split_value(value: str) -> list[str]:
     """A variable's value as the shell splits it where it stands without quotes."""
-    return [word.translate(_SHOWN) for word in _hidden(value).split()]
+    return [_without_quotes(token["word"]) for token in TOKEN.finditer(value) if token["word"]]
 
 
-def _hidden(text: str) -> str:
-    while (hidden := SUBSTITUTED.sub(lambda found: found[0].translate(_HIDDEN), text)) != text:
-        text = hidden
-    return text
+def _without_quotes(word: str) -> str:
+    return "".join(map(_piece, PIECE.finditer(word)))
 
 
-def _later(quoted: str) -> str:
-    if quoted.startswith("'"):
-        inner = quoted[1:-1].replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
-        return f"'{inner.translate(_HIDDEN)}'"
-    return quoted.replace("\\$", LATER)
+def _piece(piece: re.Match[str]) -> str:
+    text = piece[0]
+    if piece["array"]:
+        return " ".join(split_value(text[1:-1]))
+    if text.startswith("'"):
+        return text[1:-1].replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
+    text = text[1:-1] if text.startswith('"') else text
+    return re.sub(r"\\(.)", _escaped, text, flags=re.DOTALL) if piece["quoted"] else text
 
 
-def _simple_commands(tokens: Sequence[str], line: int) -> Iterator[Command]:
-    """Between the shell's operators."""
-    words, at = list[str](), 0
-    while at <= len(tokens):
-        token = tokens[at] if at < len(tokens) else ";"
-        at += 1
-        if not re.fullmatch(r"[();<>|&]+", token):
-            words.append(token.translate(_SHOWN))
-        elif "<" in token or ">" in token:
-            at += 1
-        elif token.startswith("(") and words and words[-1].endswith("="):
-            end = next((end for end in range(at, len(tokens)) if tokens[end].startswith(")")), len(tokens))
-            words[-1] += " ".join(tokens[at:end]).translate(_SHOWN)
-            at = min(end + 1, len(tokens))
-        elif words:
-            yield Command(words=tuple(words), line=line, in_background=token.strip("();") == "&")
-            words = []
+def _escaped(found: re.Match[str]) -> str:
+    return {"$": LATER, "\n": ""}.get(found[1], found[1])
 
 
 def _split(text: str) -> list[str]:
