@@ -29,6 +29,9 @@ SLURM_VARIABLES = {
     **{"SLURM_NTASKS_PER_NODE": "tasks_per_node", "SLURM_CPUS_PER_TASK": "cpus_per_task"},
 }
 
+GRES = re.compile(r"\bgpu(?::[^:,($]*[^\d:,($][^:,($]*)?(?::(\d+))?(?=[,(]|$)")
+"""`gpu`, `gpu:4`, `gpu:a100`, `gpu:a100:4`, `gpu:4(S:0-1)` in --gres, and the number."""
+
 Get = Callable[[str], str | None]
 """An option's value by its name; None where it is not given."""
 
@@ -148,15 +151,16 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 def number(text: str | None, layout: Layout) -> int | None:
     """A count, `$SLURM_NNODES` and the like, or a product of those in `$((...))`; None of anything else."""
     factors = re.sub(rf"[\s\"(){{${LATER}]|(:?-\w+)?}}", "", text or "").split("*")
-    values = [int(each) if each.isdecimal() else getattr(layout, SLURM_VARIABLES.get(each, ""), None) for each in factors]
-    return math.prod(values) if None not in values else None
+    values = (int(each) if each.isdecimal() else getattr(layout, SLURM_VARIABLES.get(each, ""), None) for each in factors)
+    known: list[int] = [value for value in values if value is not None]
+    return math.prod(known) if len(known) == len(factors) else None
 
 
 def gpu_counts(get: Get, nodes: int | None, tasks_per_node: int | None) -> dict[str, int]:
     """Option -> GPUs of a node that it asks for; without those that are not known."""
-    texts = {name: get(name) for name in ("gpus-per-node", "gpus-per-task", "gpus")}
-    texts["gres"] = next((each for each in (get("gres") or "").split(",") if "gpu" in each), None)
-    counts = {name: number((text or "").rpartition(":")[2], Layout()) or 0 for name, text in texts.items()}
+    names, gres = ("gpus-per-node", "gpus-per-task", "gpus"), GRES.search(get("gres") or "")
+    counts = {name: number((get(name) or "").rpartition(":")[2], Layout()) or 0 for name in names}
+    counts["gres"] = int(gres[1] or 1) if gres else 0
     counts["gpus-per-task"] *= tasks_per_node or 0
     counts["gpus"] = counts["gpus"] // nodes if nodes and not counts["gpus"] % nodes else 0
     return {name: count for name, count in counts.items() if count}
@@ -205,14 +209,14 @@ def _launch(command: Command, words: tuple[str, ...], job: Layout, *, is_open: b
         yield Launch(command, step, layout, words, kind, arguments, is_open or is_cut)
 
 
-def _programs(words: Sequence[str]) -> Iterator[Sequence[str]]:
+def _programs(words: Sequence[str]) -> list[Sequence[str]]:
     """What runs: the words, or the commands of a shell's `-c` among them with its arguments."""
-    shell = next((at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)), len(words))
-    text = next((at + 1 for at, word in enumerate(words) if at > shell and re.match(r"-[a-z]*c$", word)), len(words))
-    for command in read_commands(words[text]) if text < len(words) else ():
-        yield (*command.words, *(words[text + 1 :] if any("@" in word for word in command.words) else ()))
-    if text >= len(words):
-        yield words
+    shells = [at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)] or [len(words)]
+    text = next((at + 1 for at in range(shells[0] + 1, len(words) - 1) if re.fullmatch(r"-[a-z]*c", words[at])), None)
+    if text is None:
+        return [words]
+    rest = words[text + 1 :]
+    return [(*each.words, *(rest if any("@" in word for word in each.words) else ())) for each in read_commands(words[text])]
 
 
 def _kind(words: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -231,15 +235,15 @@ def _kind(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _arguments(words: Sequence[str], *, stops: bool) -> tuple[dict[str, str], bool]:
     """`--name value` and `--name=value`, up to the program's name where a launcher stops there; whether that is a variable."""
-    found, at = dict[str, str](), 0
-    while at < len(words):
-        word, at = words[at], at + 1
-        if stops and (not word.startswith("-") or word in ("-m", "--module")):
+    found, name = dict[str, str](), ""
+    for word in words:
+        if word.startswith("-") and not (stops and word in ("-m", "--module")):
+            name, equals, value = word.lstrip("-").partition("=")
+            name = NAMES.get(name.replace("-", "_"), name.replace("-", "_"))
+            found[name] = value
+            name = "" if equals or name in NO_VALUE.split() else name
+        elif name:
+            found[name], name = word, ""
+        elif stops:
             return found, REFERENCE.fullmatch(word.removesuffix("[@]}")) is not None or word[:1] in "$" + LATER
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("-", "_")
-        if word.startswith("-"):
-            if not equals and name not in NO_VALUE.split() and at < len(words) and not words[at].startswith("--"):
-                value, at = words[at], at + 1
-            found[NAMES.get(name, name)] = value
     return found, False

@@ -122,10 +122,8 @@ def read_options(words: Sequence[str], table: Mapping[str, str], line: int) -> t
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
         name, equals, value = words[at].partition("=")
         if name.startswith("--"):
-            name = name[2:]
-            longer = [each for each in table if each.startswith(name)]
-            name = longer[0] if len(longer) == 1 and name not in table else name
-            name = name if name in table else f"--{name}"
+            longer = [each for each in table if each == name[2:]] or [each for each in table if each.startswith(name[2:])]
+            name = longer[0] if len(longer) == 1 else name
         elif name[1:] in table:  # -nodes=2
             equals = value = ""
         else:

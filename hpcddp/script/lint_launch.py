@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpcddp.core.text import count
 from hpcddp.script.findings import Finding
 from hpcddp.script.job_launch import Job, Launch
 
@@ -36,9 +37,9 @@ def _ranks_and_gpus(launch: Launch, job: Job) -> Rows:
     is_in_each = launch.in_step and launch.starts_ranks and tasks > 1 and launch.ranks_each != 1
     said = f"{tasks} tasks a node each start {kind}, which starts all ranks of a node: `srun --ntasks-per-node=1`"
     yield "launcher-in-every-task", is_in_each, said
-    said = f"{ranks} ranks and {gpus} GPUs on a node: NCCL ends with `Duplicate GPU detected`"
+    said = f"{count(ranks, 'rank')} and {count(gpus, 'GPU')} on a node: NCCL ends with `Duplicate GPU detected`"
     yield "two-ranks-a-gpu", 0 < gpus < ranks, said
-    said = f"{kind} starts {ranks} ranks on a node with {gpus} GPUs: start a rank for each"
+    said = f"{kind} starts {count(ranks, 'rank')} on a node with {gpus} GPUs: start a rank for each"
     yield "idle-gpus", launch.starts_ranks and 0 < ranks < gpus, said
 
 
