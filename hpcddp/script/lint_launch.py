@@ -26,7 +26,7 @@ IN_STEP = re.compile(r"\$\{?(SLURM_(?:PROCID|LOCALID|NODEID|STEP_ID|STEPID|LAUNC
 def launches(job: Job) -> Iterator[Finding]:
     """What is wrong with each."""
     for launch in job.launches:
-        for rows in (_ranks_and_gpus, _rendezvous, _of_the_step, _of_the_script, _environment):
+        for rows in (_ranks_and_gpus, _rendezvous, _of_the_step, _of_the_script, _environment, _words):
             broken = (Finding(launch.line, rule, text) for rule, is_broken, text in rows(launch, job) if is_broken)
             yield from list(broken)[:1]
 
@@ -61,17 +61,17 @@ def _rendezvous(launch: Launch, job: Job) -> Rows:
 
 def _of_the_step(launch: Launch, job: Job) -> Rows:
     """What it takes of the job's nodes, tasks and cores."""
-    step, whole = launch.layout, job.layout
-    if launch.in_step and step.cores and whole.cores:
-        text = f"the step needs {step.cores} cores of a node, and the job has {whole.cores}: srun refuses it"
-        yield "srun-cpus", step.cores > whole.cores, text
-    is_only = sum(each.in_step for each in job.launches) == 1 and launch.nodes_of(whole) == step.nodes and not launch.is_open
-    if launch.in_step and is_only and not launch.in_background and launch.kind != "other" and whole.gpus_per_node:
-        is_said = launch.given("nnodes") == whole.nodes and launch.starts_ranks  # by _rendezvous
-        is_other = step.nodes and whole.nodes and step.nodes != whole.nodes and not is_said
-        yield "srun-nodes", is_other, f"srun starts on {step.nodes} nodes, and the header asks for {whole.nodes}: write the same"
-        is_other = not launch.starts_ranks and step.tasks and whole.tasks and step.tasks != whole.tasks
-        yield "srun-ntasks", is_other, f"srun starts {step.tasks} tasks, and the header asks for {whole.tasks}: write the same"
+    step, header = launch.layout, job.layout
+    if launch.in_step and step.cores and header.cores:
+        text = f"the step needs {step.cores} cores of a node, and the job has {header.cores}: srun refuses it"
+        yield "srun-cpus", step.cores > header.cores, text
+    is_only = sum(each.in_step for each in job.launches) == 1 and launch.nodes_of(header) == step.nodes and not launch.is_open
+    if launch.in_step and is_only and not launch.in_background and launch.kind != "other" and header.gpus_per_node:
+        is_said = launch.given("nnodes") == header.nodes and launch.starts_ranks  # by _rendezvous
+        is_other = step.nodes and header.nodes and step.nodes != header.nodes and not is_said
+        yield "srun-nodes", is_other, f"srun starts on {step.nodes} nodes, and the header asks for {header.nodes}: write the same"
+        is_other = not launch.starts_ranks and step.tasks and header.tasks and step.tasks != header.tasks
+        yield "srun-ntasks", is_other, f"srun starts {step.tasks} tasks, and the header asks for {header.tasks}: write the same"
 
 
 def _of_the_script(launch: Launch, job: Job) -> Rows:
@@ -88,18 +88,18 @@ def _of_the_script(launch: Launch, job: Job) -> Rows:
 
 
 def _environment(launch: Launch, job: Job) -> Rows:
-    """What the tasks of a step receive: sbatch(1) and srun(1), --export; and what the shell expands before srun starts them."""
-    header, given = job.script.get("export"), launch.option("export")
-    resets = re.search(r"SLURM_EXPORT_ENV=ALL|unset .*SLURM_EXPORT_ENV", job.script.code)
-    value = given if given is not None or not launch.in_step or resets else header
+    """What the tasks of a step receive: sbatch(1) and srun(1), --export."""
+    given, resets = launch.option("export"), re.search(r"SLURM_EXPORT_ENV=ALL|unset .*SLURM_EXPORT_ENV", job.script.code)
+    value = given if given is not None or not launch.in_step or resets else job.script.get("export")
     place = "srun" if given is not None else "the header, which holds for srun,"
-    text = (
-        f"--export={value} of {place} takes PATH and all other variables from ranks: begin the list with ALL, `--export=ALL,...`"
-    )
+    text = f"--export={value} of {place} takes PATH and all other variables from ranks: write --export=ALL,..."
     yield "export", value is not None and "ALL" not in value.split(","), text
+
+
+def _words(launch: Launch, job: Job) -> Rows:
+    """What the script's shell expands before srun starts a task."""
     unused = None if launch.is_static else launch.arguments.get("node_rank")
-    words = [word for word in launch.words if launch.in_step and unused not in (word, word.partition("=")[2])]
-    yield from _early(words)
+    yield from _early([word for word in launch.words if launch.in_step and unused not in (word, word.partition("=")[2])])
 
 
 def _early(words: list[str]) -> Rows:
