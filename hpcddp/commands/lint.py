@@ -28,7 +28,7 @@ def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> N
     """
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import count, escape_controls
-    from hpcddp.script.shellcheck import has_shellcheck
+    from hpcddp.script.findings import has_shellcheck
 
     rows = _of_template(file, cluster) if file.suffix == ".j2" else _of_script(file, cluster)
     if not has_shellcheck():

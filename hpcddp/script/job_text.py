@@ -11,27 +11,31 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpcddp.script.option_table import SBATCH, SHORT
 
 LATER = "\ue000"
 """Stands for a `$` in single quotes or behind a backslash: another shell, of a step's task, expands it."""
 
-_HIDDEN = {ord(character): chr(0xE100 + ord(character)) for character in " \t\n\"'|;&()<>#"}
-_SHOWN = {ord(hidden): chr(character) for character, hidden in _HIDDEN.items()}
-"""What stands in `$(...)` is one word to shlex while these characters are hidden from it."""
+_NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*+\))*+\)"
+_ARRAY = rf"(?<==){_NESTED}"
+_EXPANDED = rf"[${LATER}](?:{_NESTED}|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*+\}})|`[^`]*`"
+_QUOTED = rf"'[^']*'|\"(?:\\.|{_EXPANDED}|[^\"\\])*+\"|\\."
+_PLAIN = rf"{_EXPANDED}|[^\s;&|()<>\"'\\`]"
+PIECE = re.compile(rf"(?P<array>{_ARRAY})|(?P<quoted>{_QUOTED})|{_PLAIN}", re.DOTALL)
+TOKEN = re.compile(rf"\\\n|#[^\n]*|(?P<operator>[;&|()<>\n]+)|(?P<word>(?:{_ARRAY}|{_QUOTED}|{_PLAIN})++)", re.DOTALL)
+"""The shell's text: comments, operators, and words of plain and quoted pieces, `$(...)` and an array's `=(...)`."""
 
-QUOTED = re.compile(r"\\.|\"(?:\\.|[^\"\\])*\"|'[^']*'", re.DOTALL)
-SUBSTITUTED = re.compile(rf"[${LATER}]\(\([^()]*\)\)|[${LATER}]\([^()]*\)|`[^`]*`|[${LATER}]\{{[^{{}}]*\}}")
+HERE = re.compile(r"(?<!<)<<-?[ \t]*\\?[\"']?(\w+)[\"']?([^\n]*)\n.*?^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 REFERENCE = re.compile(rf"[${LATER}](?:(\w+)|\{{(\w+)(?:\[[@*]\])?\}})")
 ASSIGNMENT = re.compile(r"(\w+)(\+?)=(.*)", re.DOTALL)
 DECLARING = ("export", "declare", "readonly", "local", "typeset", "env")
-HETEROGENEOUS = (["hetjob"], ["packjob"])
+HETEROGENEOUS = re.compile(r"#SBATCH\s+(het|pack)job")
 RESERVED = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "time", "exec", "nohup", "fi", "done"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """An option by its long name without dashes; one that the command does not have is as it was written, and has no kind."""
 
     name: str
@@ -53,17 +57,14 @@ class Command:
     @property
     def assigned(self) -> list[tuple[str, str]]:
         """Variables that it sets; of `NAME+=value` the value is the old one's reference and what is added."""
-        words = [word for word in self.words if word not in DECLARING and not word.startswith("-")]
-        found = [match for word in words if (match := ASSIGNMENT.fullmatch(word))]
-        is_only = len(found) == len(words) or self.words[0] in DECLARING
-        leading = found if is_only else [match for word, match in zip(words, found, strict=False) if word == match[0]]
-        return [(match[1], f"${{{match[1]}}} {match[3]}" if match[2] else match[3]) for match in leading]
+        words = (word for word in self.words if word not in DECLARING and not word.startswith("-"))
+        found = itertools.takewhile(bool, map(ASSIGNMENT.fullmatch, words))
+        return [(match[1], f"${{{match[1]}}} {match[3]}" if match[2] else match[3]) for match in found if match]
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments, without assignments before it."""
-        at = next((at for at, word in enumerate(self.words) if not ASSIGNMENT.fullmatch(word)), len(self.words))
-        return self.words[at:]
+        return tuple(itertools.dropwhile(ASSIGNMENT.fullmatch, self.words))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +80,25 @@ class JobText:
     @functools.cached_property
     def first_command(self) -> int:
         """The line at which sbatch ends reading the header: the first that is neither empty nor a comment."""
-        found = (
-            at for at, line in enumerate(self.lines, start=1) if line.strip() and not line.lstrip(" \t\ufeff").startswith("#")
-        )
+        found = (at for at, line in enumerate(self.lines, start=1) if re.match(r"[ \t\ufeff]*[^#\s\ufeff]", line))
         return next(found, len(self.lines) + 1)
 
+    @property
+    def is_heterogeneous(self) -> bool:
+        """Its parts have headers of their own."""
+        return any(map(HETEROGENEOUS.match, self.lines))
+
     @functools.cached_property
-    def directives(self) -> dict[int, list[str] | None]:
-        """Line -> words of `#SBATCH` in it, as sbatch splits them; None of a quote that is not closed."""
-        return {at: _split(line[7:]) for at, line in enumerate(self.lines, start=1) if line.startswith("#SBATCH")}
+    def directives(self) -> dict[int, list[str]]:
+        """Line -> words of `#SBATCH` in it, as sbatch splits them; of a heterogeneous job those of its first part."""
+        lines = itertools.takewhile(lambda line: not HETEROGENEOUS.match(line[1]), enumerate(self.lines, start=1))
+        return {at: _split(line[7:]) for at, line in lines if line.startswith("#SBATCH")}
 
     @functools.cached_property
     def header(self) -> tuple[Option, ...]:
-        """The options that sbatch reads; of a heterogeneous job those of its first part."""
-        found = ((at, words) for at, words in self.directives.items() if words and at < self.first_command)
-        read = itertools.takewhile(lambda each: each[1] not in HETEROGENEOUS, found)
-        return tuple(option for at, words in read for option in read_options(words, SBATCH, at)[0])
+        """The options that sbatch reads."""
+        found = ((at, words) for at, words in self.directives.items() if at < self.first_command)
+        return tuple(option for at, words in found for option in read_options(words, SBATCH, at)[0])
 
     def get(self, name: str) -> str | None:
         """The value of the header's last option of that name."""
@@ -104,7 +108,7 @@ class JobText:
     def commands(self) -> tuple[Command, ...]:
         """Those of a shell's script; none of one in another language."""
         is_shell = re.match(r"#!.*\b(ba|da|k|z)?sh\b", self.text) is not None
-        return tuple(read_commands(self.lines)) if is_shell else ()
+        return tuple(read_commands("\n".join(self.lines))) if is_shell else ()
 
     @functools.cached_property
     def code(self) -> str:
@@ -118,10 +122,8 @@ def read_options(words: Sequence[str], table: Mapping[str, str], line: int) -> t
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
         name, equals, value = words[at].partition("=")
         if name.startswith("--"):
-            name = name[2:]
-            longer = [each for each in table if each.startswith(name)]
-            name = longer[0] if len(longer) == 1 and name not in table else name
-            name = name if name in table else f"--{name}"
+            longer = [each for each in table if each == name[2:]] or [each for each in table if each.startswith(name[2:])]
+            name = longer[0] if len(longer) == 1 else name
         elif name[1:] in table:  # -nodes=2
             equals = value = ""
         else:
@@ -136,78 +138,50 @@ def read_options(words: Sequence[str], table: Mapping[str, str], line: int) -> t
     return found, words[at:]
 
 
-def read_commands(lines: Sequence[str]) -> Iterator[Command]:
+def read_commands(text: str) -> Iterator[Command]:
     """The commands of a shell's text, here-documents left out."""
-    text, first, end, depth = "", 0, "", 0
-    for number, line in enumerate(lines, start=1):
-        if end or (not text and line.lstrip().startswith("#")):
-            end = "" if line.strip() == end else end
-            continue
-        text, first = f"{text}{line}", first or number
-        tokens = None if text.endswith("\\") or re.search(r"\w=\([^)]*$", _hidden(text)) else _tokens(text)
-        if tokens is None and number < len(lines):
-            text = text.removesuffix("\\") + ("" if text.endswith("\\") else "\n")
-            continue
-        for command in _simple_commands(tokens or [], first):
-            ends = [word for word in command.words if word in ("if", "case", "fi", "esac")]
-            depth = max(0, depth + sum(1 if word in ("if", "case") else -1 for word in ends))
-            words = tuple(itertools.dropwhile(RESERVED.__contains__, command.words))
-            if words:
-                yield Command(words=words, line=first, in_background=command.in_background, is_conditional=depth > 0)
-        here = [word for operator, word in itertools.pairwise(tokens or []) if operator == "<<"]
-        text, first, end = "", 0, here[0].lstrip("-\\") if here else ""
-
-
-def _tokens(text: str) -> list[str] | None:
-    """The text's operators, and its words with characters hidden; None while a quote is open."""
-    text = re.sub(r"(?<=[^\s;])#", _HIDDEN[ord("#")], _hidden(QUOTED.sub(lambda found: _later(found[0]), text)))
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:
-        return None
+    text = HERE.sub(lambda found: found[2] + "\n" * found[0].count("\n"), f"{text}\n")
+    words, line, depth, is_file = list[str](), 0, 0, False
+    for token in TOKEN.finditer(text):
+        operator = token["operator"] or ""
+        if token["word"] and not is_file:
+            line = line if words else text.count("\n", 0, token.start()) + 1
+            words.append(_without_quotes(token[0]))
+        is_file = "<" in operator or ">" in operator
+        if operator and words and not is_file:
+            depth = max(0, depth + sum((word in ("if", "case")) - (word in ("fi", "esac")) for word in words))
+            argv = tuple(itertools.dropwhile(RESERVED.__contains__, words))
+            in_background = operator.strip("();\n") == "&"
+            if argv:
+                yield Command(words=argv, line=line, in_background=in_background, is_conditional=depth > 0)
+            words = []
 
 
 def split_value(value: str) -> list[str]:
     """A variable's value as the shell splits it where it stands without quotes."""
-    return [word.translate(_SHOWN) for word in _hidden(value).split()]
+    return [_without_quotes(token["word"]) for token in TOKEN.finditer(value) if token["word"]]
 
 
-def _hidden(text: str) -> str:
-    while (hidden := SUBSTITUTED.sub(lambda found: found[0].translate(_HIDDEN), text)) != text:
-        text = hidden
-    return text
+def _without_quotes(word: str) -> str:
+    return "".join(map(_piece, PIECE.finditer(word)))
 
 
-def _later(quoted: str) -> str:
-    if quoted.startswith("'"):
-        inner = quoted[1:-1].replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
-        return f"'{inner.translate(_HIDDEN)}'"
-    return quoted.replace("\\$", LATER)
+def _piece(piece: re.Match[str]) -> str:
+    text = piece[0]
+    if piece["array"]:
+        return " ".join(split_value(text[1:-1]))
+    if text.startswith("'"):
+        return text[1:-1].replace("$", LATER).replace("`hostname`", f"{LATER}(hostname)")
+    text = text[1:-1] if text.startswith('"') else text
+    return re.sub(r"\\(.)", _escaped, text, flags=re.DOTALL) if piece["quoted"] else text
 
 
-def _simple_commands(tokens: Sequence[str], line: int) -> Iterator[Command]:
-    """Between the shell's operators."""
-    words, at = list[str](), 0
-    while at <= len(tokens):
-        token = tokens[at] if at < len(tokens) else ";"
-        at += 1
-        if not re.fullmatch(r"[();<>|&]+", token):
-            words.append(token.translate(_SHOWN))
-        elif "<" in token or ">" in token:
-            at += 1
-        elif token.startswith("(") and words and words[-1].endswith("="):
-            end = next((end for end in range(at, len(tokens)) if tokens[end].startswith(")")), len(tokens))
-            words[-1] += " ".join(tokens[at:end]).translate(_SHOWN)
-            at = min(end + 1, len(tokens))
-        elif words:
-            yield Command(words=tuple(words), line=line, in_background=token.strip("();") == "&")
-            words = []
+def _escaped(found: re.Match[str]) -> str:
+    return {"$": LATER, "\n": ""}.get(found[1], found[1])
 
 
-def _split(text: str) -> list[str] | None:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
-    except ValueError:
-        return None
+    except ValueError:  # a quote that is not closed
+        return text.split()

@@ -50,16 +50,6 @@ SRUN = _kinds(
 )
 """The same of srun; both with the container options of pyxis."""
 
-EXCLUSIVE = (
-    ("mem", "mem-per-cpu", "mem-per-gpu"),
-    ("cpus-per-task", "cpus-per-gpu"),
-    ("hint", "threads-per-core"),
-    ("hint", "ntasks-per-core"),
-    ("ntasks-per-gpu", "gpus-per-task"),
-    ("ntasks-per-gpu", "ntasks-per-node"),
-)
-"""Options that sbatch refuses beside each other."""
-
 FOREIGN = {
     **{"walltime": "time", "queue": "partition", "project": "account", "memory": "mem", "name": "job-name", "gpu": "gpus"},
     **{"ncpus": "cpus-per-task", "cores": "cpus-per-task", "cpus": "cpus-per-task", "cpus-per-node": "cpus-per-task"},

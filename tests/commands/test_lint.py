@@ -15,7 +15,7 @@ TEMPLATE = """\
 {% extends "base.sh.j2" %}
 {% block environment %}
 {{ super() }}
-export NCCL_IB_DISABLE=1
+export MASTER_ADDR=localhost
 {% endblock %}
 """
 
@@ -30,15 +30,15 @@ def test_a_script_that_hpcddp_renders_is_clean(run: Run, tmp_path: Path) -> None
 def test_findings_have_file_line_and_reason_and_end_with_4(run: Run, tmp_path: Path) -> None:
     """The same in JSON."""
     run("render", "--cluster", "rcc", "--set", "account=a", "-o", "job.sh")
-    text = (tmp_path / "job.sh").read_text().replace("--kill-on-bad-exit=1 ", "")
+    text = (tmp_path / "job.sh").read_text().replace("SUBMITIT_EXECUTOR=slurm", "SUBMITIT_EXECUTOR=local")
     (tmp_path / "job.sh").write_text(text)
     line = next(at for at, each in enumerate(text.splitlines(), start=1) if each.startswith("srun "))
     result = run("lint", "job.sh")
     assert result.exit_code == 4
-    reason = "srun without --kill-on-bad-exit=1: when one rank dies the others wait for it until the time limit"
-    assert result.stdout == f"job.sh:{line}: {reason} [kill-on-bad-exit]\n"
+    reason = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
+    assert result.stdout == f"job.sh:{line}: {reason} [executor]\n"
     found = json.loads(run("lint", "job.sh", "--format", "json").stdout)
-    assert found == [{"file": "job.sh", "line": line, "rule": "kill-on-bad-exit", "text": reason}]
+    assert found == [{"file": "job.sh", "line": line, "rule": "executor", "text": reason}]
 
 
 def test_of_a_template_the_line_is_its_own(run: Run, tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_of_a_template_the_line_is_its_own(run: Run, tmp_path: Path) -> None:
     result = run("lint", "mine.sh.j2", "--cluster", "rcc")
     assert result.exit_code == 4
     (line,) = result.stdout.splitlines()
-    assert line.startswith(f"{tmp_path / 'mine.sh.j2'}:4: NCCL_IB_DISABLE=1: ")
-    (tmp_path / "mine.sh.j2").write_text(TEMPLATE.replace("export NCCL_IB_DISABLE=1\n", ""))
+    assert line.startswith(f"{tmp_path / 'mine.sh.j2'}:4: MASTER_ADDR: ")
+    (tmp_path / "mine.sh.j2").write_text(TEMPLATE.replace("export MASTER_ADDR=localhost\n", ""))
     assert run("lint", "mine.sh.j2", "--cluster", "rcc").exit_code == 0
 
 
