@@ -26,6 +26,7 @@ from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import error_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.text import count
 from hpcddp.probe.checkpoints import ScriptCheckpoints
 from hpcddp.probe.profiled_window import window_of
 from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
@@ -141,7 +142,7 @@ class ScriptRun:
         """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
         step, where its batches show them.
         """
-        warmup = self._spec.point.measure.warmup_steps
+        warmup, made = self._spec.point.measure.warmup_steps, f"the loop ended after {count(self.steps, 'step')}"
         self._end_steps()
         self._exchange = self.profiled.exchange() if self.profiled else None
         self.log.pause()
@@ -150,13 +151,13 @@ class ScriptRun:
         if self._job and self.steps < self.window.steps:
             self._stop_reader()
             raise HpcddpError(
-                f"the loop ended after {self.steps} steps, and the sweep asks for {self.window.steps}, {warmup} of them warm-up: "
+                f"{made}, and the sweep asks for {self.window.steps}, {warmup} of them warm-up: "
                 f"let the script train more epochs, each with steps(loader), or lower measure.steps"
             )
         if self.steps < self.window.steps:
             self.window.end(self.steps, "the loop")
         if self.steps <= self.window.timed_from and not self.window.interrupted:
-            words = f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}"
+            words = f"{made}, and the first {warmup} are warm-up: nothing was timed. {MORE}"
             self._fail(self._fault(words))
             return
         self._note_parameters("at the end")

@@ -97,7 +97,10 @@ def _in_shell(words: Sequence[str]) -> Iterator[str]:
     text = next((text for option, text in pairwise(words) if re.fullmatch("-[a-z]*c", option)), None)
     if text is None:
         file = next((word for word in words if not word.startswith("-")), "")
-        text = Path(file).read_text(encoding="utf-8", errors="replace") if Path(file).is_file() else ""
+        try:
+            text = Path(file).read_text(encoding="utf-8", errors="replace") if Path(file).is_file() else ""
+        except OSError:  # the ranks may see more than this node does
+            text = ""
     for part in re.split(r"[;&|()\n]+", text.replace("\\\n", " ")):
         try:
             yield from _launchers(shlex.split(part, comments=True))

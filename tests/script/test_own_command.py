@@ -130,10 +130,11 @@ def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
         "accelerate env",
         "python -m pkg torchrun",
         "bash -c 'echo srun'",
+        f"bash {300 * 'x'}.sh",
     ],
 )
 def test_a_word_is_no_launcher(command: str) -> None:
-    """An argument of a program is not started."""
+    """An argument of a program is not started, and a script that cannot be read here starts nothing that is known."""
     assert refusal(command) == ""
 
 
