@@ -24,8 +24,8 @@ from hpcddp.sweep.file import read_sweep
 from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
 from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 
-LONG_TABLE = 16
-"""Rows that a page shows at once."""
+LONG_TABLE = 12
+"""Rows of published points that a page shows; of more it says where they are."""
 
 MANY_LINES = 4
 """Lines of a finding that are named one by one; of more, the first and the last."""
@@ -60,13 +60,12 @@ def published_table(study: str, arguments: str) -> str:
         }
         for line, row in rows.items()
     ]
-    hollow = f"Hollow in figures: {next(iter(rows.values()))['caveat']}."
-    return f"{_folded(table(cells), len(cells))}\n\n{hollow}"
+    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else _where(list(rows))
+    return f"{shown_or_where}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
 
 
-def _folded(text: str, rows: int) -> str:
-    """A long table opens when it is asked for."""
-    return text if rows <= LONG_TABLE else f"<details><summary>{rows} rows</summary>\n\n{text}\n\n</details>"
+def _where(lines: list[int]) -> str:
+    return f"{len(lines)} rows from [line {lines[0]}](../../analysis/figures/reference_points.csv#L{lines[0]}) on."
 
 
 def audit_list(study: str, name: str) -> str:
