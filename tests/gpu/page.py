@@ -24,7 +24,8 @@ HEAD = """# On a GPU
     python -m tests.gpu.page docs/gpu.jsonl > docs/gpu.md
 
 Ranks are as many as GPUs, of NVIDIA's or AMD's. A figure outside its bounds fails its test, one beyond its aim does not.
-What lacks something is skipped, and says what.
+What lacks something is skipped, and says what. The mark of each test in `tests/gpu/` names the files that it covers, and what a
+stand-in cannot show.
 """
 
 NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
@@ -32,7 +33,7 @@ NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
 
 def page(results: list[dict[str, Any]]) -> str:
     """All of it, in Markdown."""
-    return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER]), "## What is tested\n", *_tests(), ""])
+    return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER])])
 
 
 def _machines(results: list[dict[str, Any]]) -> list[str]:
@@ -64,15 +65,6 @@ def _figure(name: str, figure: dict[str, float]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _tests() -> Iterator[str]:
-    """By file, as their marks say."""
-    yield "| test | of `hpcddp/` | what a stand-in cannot show |\n|---|---|---|"
-    for file, test in gpu_tests():
-        mark = next(mark for mark in test.pytestmark if mark.name == "gpu")
-        of = ", ".join(name.removeprefix("hpcddp/") for name in mark.kwargs["files"])
-        yield f"| {file} {test.__name__} | {of} | {mark.kwargs['stand_in']} |"
 
 
 def gpu_tests() -> Iterator[tuple[str, Any]]:
