@@ -9,7 +9,7 @@ lines                     where each number of the text can be looked up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpcddp.analysis.audit.audit import audits
@@ -24,7 +24,7 @@ from hpcddp.sweep.file import read_sweep
 from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
 from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 
-LONG_TABLE = 12
+LONG_TABLE = 8
 """Rows of published points that a page shows; of more it says where they are."""
 
 MANY_LINES = 4
@@ -107,18 +107,11 @@ def _text(value: object) -> str:
 
 
 def measured_table(study: str, _: str) -> str:
-    """The rows, then the sentences and verdicts that hpcddp printed, with date and machine."""
+    """The rows, the verdicts, date and machine; the sentences are in the study's JSON, and in what the commands print."""
     found = small_result(study)
-    rows = [_measured(row) for row in found["rows"]]
-    quoted = "\n".join(f"> {line}".rstrip() for line in _said(found))
-    return f"{table(rows)}\n\nWhat `hpcddp analyze` says of it:\n\n{quoted}\n\nMeasured on {found['date']}: {found['hardware']}."
-
-
-def _said(found: Mapping[str, Any]) -> Iterator[str]:
-    yield " ".join(found["sentences"])
-    for verdict in found["verdicts"]:
-        yield ""
-        yield f"**{verdict['name']}** {verdict['where']}: {verdict['evidence']}"
+    named = dict.fromkeys(verdict["name"] for verdict in found["verdicts"])
+    verdicts = f"Verdicts: {', '.join(named)}. " if named else ""
+    return f"{table([_measured(row) for row in found['rows']])}\n\n{verdicts}Measured on {found['date']}: {found['hardware']}."
 
 
 def _measured(row: Mapping[str, Any]) -> dict[str, str]:
