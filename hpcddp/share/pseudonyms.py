@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 UNCHANGED_KEYS = (
@@ -50,12 +50,13 @@ _DOMAINS = "edu|gov|com|org|net|mil|int|eu|uk|de|fr|it|es|ch|at|be|nl|fi|se|no|d
 
 _SITE = re.compile(rf"(?<![\w@.-])(?:[\w-]+\.)+(?:{_DOMAINS})(?![\w-]|\.\w)")
 
+OURS = ("user@example.org", "example.org", "/path")
+"""What stands for mail, sites and paths."""
+
 _REPLACED = (
     (re.compile(r"(--comment[= ])(?:'[^'\n]*'|\"[^\"\n]*\"|[^\n]*)"), r"\1comment"),  # nobody knows where an unquoted name ends
     (re.compile(r"(--(?:nodelist|exclude)[= ]|#SBATCH\s+-[wx] ?)[^\s'\"]+"), r"\1nodes"),
-    (_MAIL, "user@example.org"),
-    (_SITE, "example.org"),
-    (_PATH, "/path"),
+    *zip((_MAIL, _SITE, _PATH), OURS, strict=True),
     (_ADDRESS, "0.0.0.0"),
 )
 
@@ -124,13 +125,12 @@ class Pseudonyms:
         return f"{folder}/{self._key(stem, 'nodes')}{name[len(stem) :]}" if folder.endswith("/nodes") else path
 
     def left(self, path: str, data: bytes) -> list[str]:
-        """What a replaced file still has: names of people and sites in values that must stay, and lists of unknown hosts."""
+        """What a replaced file still has: names of people and sites where values must stay, and lists of unknown hosts."""
         if path.endswith(".csv"):
             return []
         text = data.decode("utf-8", errors="replace")
-        staying = "\n".join(_unchanged(path, text))
-        found = ((self._name, staying), (_PATH, staying), (_MAIL, staying), (_SITE, staying), (_LIST, text))
-        return sorted({each[0] for pattern, where in found for each in pattern.finditer(where)})
+        patterns = (self._name, _PATH, _MAIL, _SITE, _LIST)
+        return sorted({each[0] for pattern in patterns for each in pattern.finditer(text)} - {*OURS, *self.names.values()})
 
     def _key(self, name: str, parent: str) -> str:
         """A host's word, where hosts are what a record is by."""
@@ -175,23 +175,3 @@ def _any(names: Iterable[str]) -> str:
 def _stays(key: str, unchanged: bool) -> bool:
     """Whether what is under this key stays as it is: the folder of a data set (`root`) is no part of what was run."""
     return (unchanged or key in UNCHANGED_KEYS) and key != "root"
-
-
-def _unchanged(path: str, text: str) -> Iterator[str]:
-    """The strings that stay."""
-    for each in text.splitlines() if path.endswith(".jsonl") else [text]:
-        try:
-            yield from _strings(json.loads(each), False)
-        except ValueError:
-            continue  # no JSON, or torn: all of it is replaced
-
-
-def _strings(value: object, unchanged: bool) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _strings(each, _stays(name, unchanged))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each, unchanged)
-    elif isinstance(value, str) and unchanged:
-        yield value
