@@ -16,6 +16,7 @@ from hpcddp.cluster.field_docs import as_yaml, field_docs
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import AtLeast
+from tests.docs.sweep_reference import value_of
 
 FILE = Path(__file__).parents[2] / "docs" / "clusters.md"
 
@@ -27,8 +28,9 @@ NO_KEYS = ("facts", "file")
 KEYS = """
 ## Keys of a profile
 
-`NAME` stands for a name of yours, `[]` for each entry of a list. A key that is not required may be left out, and then has its
-default. Of `default_workload` the keys are those of a sweep's [workload](sweep-reference.md#workload).
+`NAME` stands for a name of yours, `[]` for each entry of a list. `value` is the default, and what else it may be; a key that
+shows a type only is null, or empty, unless it is given. Of `default_workload` the keys are those of a sweep's
+[workload](sweep-reference.md#workload).
 
 ### A fact
 
@@ -88,10 +90,10 @@ def _table(path: str, cls: type) -> Iterator[str]:
     meaning, hints = field_docs(cls), typing.get_type_hints(cls, include_extras=True)
     yield f"### {f'`{path}`' if path else 'The profile'}\n"
     yield f"{as_yaml(inspect.getdoc(cls) or '')}\n"
-    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    yield "| key | value | meaning |\n|---|---|---|"
     for field in dataclasses.fields(cls):
         if path or field.name not in NO_KEYS:
-            cells = (f"`{field.name}`", _type(hints[field.name]), _default(field), meaning.get(field.name, ""))
+            cells = (f"`{field.name}`", value_of(_type(hints[field.name]), _default(field)), meaning.get(field.name, ""))
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
 
