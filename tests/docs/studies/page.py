@@ -2,7 +2,7 @@
 
 published: NAME METRIC    the published points of that name and metric, with quality and line
 audit: NAME               what `hpcddp audit` finds in the audit table NAME.csv
-sweep                     the groups of jobs/STUDY.yaml, and the points they come to
+sweep                     the groups of jobs/STUDY.yaml, and how many points they come to
 measured                  the small result, docs/studies/STUDY.json
 lines                     where each number of the text can be looked up
 """
@@ -17,7 +17,6 @@ from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.core.point import Point, flat_keys
 from hpcddp.core.text import count
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -86,24 +85,12 @@ def _lines(lines: tuple[int, ...], name: str) -> str:
     return f"[{'line' if len(lines) == 1 else 'lines'} {several}](../../tests/analysis/audits/{name}.csv#L{lines[0]})"
 
 
-def sweep_table(study: str, _: str) -> str:
-    """Group, its points, and what differs among them."""
+def sweep_groups(study: str, _: str) -> str:
+    """The groups by name, and how many points they come to; `hpcddp plan` lists these."""
     source = read_sweep(ROOT / "jobs" / f"{study}.yaml")
     planned = expand(source, load_profile(str(source.sweep.cluster)))
-    rows = [_group(name, [each.point for each in planned if name in each.groups]) for name in source.groups]
     runs = f"{count(len(planned), 'point')}, {count(source.sweep.repeat, 'run')} each"
-    return f"{table(rows)}\n\nTogether {runs}."
-
-
-def _group(name: str, points: list[Point]) -> dict[str, str]:
-    flat = [flat_keys(point) for point in points]
-    varied = {key: list(dict.fromkeys(_text(each[key]) for each in flat)) for key in flat[0]}
-    differing = (f"`{key}`: {', '.join(values)}" for key, values in varied.items() if len(values) > 1)
-    return {"group": f"`{name}`", "points": str(len(points)), "what differs": "; ".join(differing)}
-
-
-def _text(value: object) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    return f"Groups {', '.join(f'`{name}`' for name in source.groups)}: together {runs}."
 
 
 def measured_table(study: str, _: str) -> str:
@@ -141,7 +128,7 @@ def line_links(study: str, _: str) -> str:
 MAKERS: Mapping[str, Callable[[str, str], str]] = {
     "published": published_table,
     "audit": audit_list,
-    "sweep": sweep_table,
+    "sweep": sweep_groups,
     "measured": measured_table,
     "lines": line_links,
 }
