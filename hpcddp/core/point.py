@@ -53,7 +53,7 @@ class Data:
     """bigmnist only. shards: every copy lies on disk, with random draws of its own. virtual: one copy lies there, addressed
     `copies` times. augmented: the digits lie there, and each is augmented anew whenever it is read, by seed, epoch and sample."""
     decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
-    """imagenet only. auto: simplejpeg where the compute environment has it, else Pillow. Their runs are never pooled."""
+    """imagenet only. auto: simplejpeg where the compute environment has it, else Pillow; runs of both are never pooled."""
     augment: Literal["none", "crop_flip"] = added_later("none")
     """cifar10 and digits only. crop_flip: a training image is padded by 4 pixels, cropped at random and mirrored half the time,
     anew in every epoch."""
