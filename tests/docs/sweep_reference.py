@@ -15,8 +15,7 @@ from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep
 
-Made by `make docs` from the code that reads a sweep. [sweeps.md](sweeps.md) explains how to write one, and what a group of
-`points` may hold. `value` is the default, and what else it may be; a key that shows a type only is null unless it is given.
+Every key with its default and meaning, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write a sweep. `value` is the default, and what else it may be; a key that shows a type only is null unless it is given.
 Outside the id: the key is no part of a point, and changing it makes no other point.
 """
 

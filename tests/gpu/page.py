@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 
 HEAD = """# On a GPU
 
+How hpcddp is tested on GPUs, and what the tests found.
+
     make gpu                               # on the GPUs of this machine, some minutes; without one it says so
     make gpu RESULTS=docs/gpu.jsonl        # and the lines of JSON that this page is made from go there
     python -m tests.gpu                    # the same with the torch, torchvision and pytest that are there already
