@@ -15,8 +15,9 @@ from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep
 
-Every key with its default and meaning, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write a sweep. `value` is the default, and what else it may be; a key that shows a type only is null unless it is given.
-Outside the id: the key is no part of a point, and changing it makes no other point.
+Every key with its default and meaning, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write a sweep.
+`value` is the default, and what else it may be; a key that shows a type only is null unless it is given. Outside the id: the key
+is no part of a point, and changing it makes no other point.
 """
 
 UNITS = {"min": "minutes", "mb": "MiB", "percent": "%", "hz": "per second", "seconds": "seconds", "hours": "hours"}
