@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
 
 import yaml
 
@@ -64,21 +63,13 @@ def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str,
 
 
 def in_file_order(document: Mapping[str, object], groups: Iterable[str]) -> dict[str, object]:
-    """The sweep with its keys as README has them, and its groups as given: study.json sorts what it holds."""
-    ordered = _by_fields(document, Sweep)
+    """The sweep with its keys as the reference has them, and its groups as given: study.json sorts what it holds."""
+    names = [field.name for field in dataclasses.fields(Sweep) if field.name in document]
+    ordered = {name: document[name] for name in dict.fromkeys([*names, *document])}
     points = ordered.get("points")
     if isinstance(points, dict):
         ordered["points"] = {name: points[name] for name in dict.fromkeys([*groups, *points]) if name in points}
     return ordered
-
-
-def _by_fields(plain: Mapping[str, object], kind: type) -> dict[str, object]:
-    hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind) if field.name in plain]
-    return {
-        name: _by_fields(value, hints[name]) if dataclasses.is_dataclass(hints.get(name)) and isinstance(value, dict) else value
-        for name, value in ((name, plain[name]) for name in dict.fromkeys([*names, *plain]))
-    }
 
 
 def _take(document: dict[str, object], path: tuple[str, ...]) -> object:
