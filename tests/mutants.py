@@ -1,7 +1,6 @@
 """Faults as people make them, each planted in a copy of the tree: `make mutants` says which ones the tests find.
 
-Each fault's tests are those of its module: the file of that name in the same room of tests/, and all that import it; those on a
-Slurm and those that time themselves are left out, soaks as well. `python -m tests.mutants NAME...` plants those whose file has
+Its tests are those of its module's room in tests/, without those on a Slurm, soaks, and those that time themselves. `python -m tests.mutants NAME...` plants those whose file has
 one of these words in its path.
 """
 
@@ -23,6 +22,13 @@ ROOT = Path(__file__).parents[1]
 CHOSEN = "not slurm and not soak and not timed and not gpu"
 LIMIT_S = 120
 """Of a test: one that hangs finds its fault."""
+
+
+LARGE = ("analysis", "worker")
+"""Rooms of whose tests only those of the module and those that import it are run."""
+
+ALSO = {"study": "submit"}
+"""Room -> another one whose tests are its own as well."""
 
 
 class Fault(NamedTuple):
@@ -411,10 +417,9 @@ def _found_by(fault: Fault, tree: Path) -> str | None:
     file, text = tree / fault.file, (tree / fault.file).read_text()
     if text.count(fault.right) != 1:
         raise SystemExit(f"{fault.file} has {text.count(fault.right)} times what the fault replaces: {fault.right}")
-    tests = sorted(_tests_of(fault.file, tree), key=lambda test: (Path(test).stem != f"test_{file.stem}", test))
     file.write_text(text.replace(fault.right, fault.wrong))
     try:
-        failed = _first_failed(tests, tree)
+        failed = next(filter(None, (_first_failed(tests, tree) for tests in _tests_of(fault.file, tree))), None)
     finally:
         file.write_text(text)
     if failed and _first_failed([failed.partition("[")[0]], tree):
@@ -422,23 +427,26 @@ def _found_by(fault: Fault, tree: Path) -> str | None:
     return failed
 
 
-def _tests_of(file: str, tree: Path) -> Iterator[str]:
-    """Test files of the module's name, and those that import it; of a template those of all scripts."""
+def _tests_of(file: str, tree: Path) -> list[list[str]]:
+    """Test files, the likeliest first: those of the module's name, those of its room that import it, the others of its room."""
     if not file.endswith(".py"):
-        yield "tests/script"
-        return
+        return [["tests/script"]]
     name, package = Path(file).stem, str(Path(file).parent).replace("/", ".")
     imports = re.compile(
         rf"from {re.escape(package)}(\.{name} import|\b import .*\b{name}\b)|import {re.escape(package)}\.{name}\b"
     )
-    for test in (tree / "tests").rglob("test_*.py"):
-        is_same_half = file.startswith("analysis/") == ("analysis" in test.relative_to(tree).parts)
-        if (is_same_half and test.stem == f"test_{name}") or imports.search(test.read_text()):
-            yield str(test.relative_to(tree))
+    room = file.split("/")[1] if file.startswith("hpcddp/") else "analysis"
+    own, importing, others = list[str](), list[str](), list[str]()
+    for test in sorted(each for folder in (room, ALSO.get(room, room)) for each in (tree / "tests" / folder).rglob("test_*.py")):
+        kind = own if test.stem == f"test_{name}" else importing if imports.search(test.read_text()) else others
+        kind.append(str(test.relative_to(tree)))
+    return [own, importing, others if room not in LARGE else []]
 
 
 def _first_failed(tests: list[str], tree: Path) -> str | None:
-    """None where all pass."""
+    """None where all pass, and of no tests."""
+    if not tests:
+        return None
     options = ["-x", "-q", "-m", CHOSEN, f"--timeout={LIMIT_S}", "-p", "no:cacheprovider"]
     env = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(
