@@ -1,7 +1,7 @@
 """Faults as people make them, each planted in a copy of the tree: `make mutants` says which ones the tests find.
 
-Its tests are those of its module's room in tests/, without those on a Slurm, soaks, and those that time themselves. `python -m tests.mutants NAME...` plants those whose file has
-one of these words in its path.
+Its tests are those of its module's room in tests/, without those on a Slurm, soaks, and those that time themselves.
+`python -m tests.mutants NAME...` plants those whose file has one of these words in its path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
