@@ -157,7 +157,9 @@ FAULTS = (
         "alive is None",
         "a lock of a lost login node is held for ever",
     ),
-    Fault("hpcddp/core/lock.py", "if _newest(folder) == number + 1:", "if True:", "two processes hold the lock"),
+    Fault(
+        "hpcddp/core/lock.py", "file.hardlink_to(aside)", "file.write_bytes(aside.read_bytes())", "two processes hold the lock"
+    ),
     Fault(
         "hpcddp/core/processes.py",
         'None if state in "ZX" else int(rest[18])',
