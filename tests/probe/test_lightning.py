@@ -110,9 +110,10 @@ def test_beginning_a_loader_is_waiting_for_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.timed
-def test_validation_is_of_no_step(tmp_path: Path) -> None:
-    """Of eight steps each in an epoch, the longest of what is timed is no validation."""
-    found = measured(tmp_path, 1, lambda: fit(Model(), validation=loader()))
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2, "val_check_interval": 3}])
+def test_validation_is_of_no_step(tmp_path: Path, options: dict[str, int]) -> None:
+    """The longest of what is timed is no validation, behind an epoch or between two batches whose gradients add up."""
+    found = measured(tmp_path, 1, lambda: fit(Model(), validation=loader(), **options))
     assert only(found).state == "counts"
     assert max(timed_parts_s(tmp_path, longest=True).values()) < SLEEP_S
 
