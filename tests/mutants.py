@@ -205,8 +205,8 @@ FAULTS = (
     ),
     Fault(
         "hpcddp/backends/slurm_recovery.py",
-        "        time.sleep(SEARCH_AGAIN_S)\n        found = retry(lambda: _search(name, folder.name))\n",
-        "",
+        "        time.sleep(SEARCH_AGAIN_S)\n        found =",
+        "        found = None and",
         "a job that a restarted controller shows late is sent again",
     ),
     Fault(

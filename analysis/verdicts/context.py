@@ -82,7 +82,8 @@ class Case:
     @property
     def is_of_one_size(self) -> bool:
         """Whether no point has another layout: nothing is said of how it scales."""
-        return len({(point.layout.nodes, point.layout.gpus_per_node) for point in self.records.points if point.work != "comm"}) == 1
+        sizes = {(point.layout.nodes, point.layout.gpus_per_node) for point in self.records.points if point.work != "comm"}
+        return len(sizes) == 1
 
     @property
     def is_of_keys(self) -> bool:
