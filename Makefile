@@ -95,7 +95,7 @@ $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 
 # What a new release breaks shows here in some five minutes: no Slurm, and not the tests that train most.
 QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster commands core detect probe script share study submit sweep) \
-	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_reproduce.py commands/test_study_commands.py) \
+	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_study_commands.py) \
 	-m "not slurm and not controllers and not timed and not soak and not gpu"
 
 newest: $(VENV)-newest/bin/python
