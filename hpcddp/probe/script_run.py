@@ -143,9 +143,9 @@ class ScriptRun:
         step, where its batches show them.
         """
         measure = self._spec.point.measure
-        asked = max(self.window.steps, measure.warmup_steps + (measure.steps if measure.stop == "steps" else 1))
+        needed = max(self.window.steps, measure.warmup_steps + (measure.steps if measure.stop == "steps" else 1))
         made = f"the loop ended after {count(self.steps + 1, 'step')}"
-        words = f"{made}; it takes {asked} behind the first, which counts nowhere, {measure.warmup_steps} of them warm-up"
+        words = f"{made}; it takes {needed} behind the first, which counts nowhere, {measure.warmup_steps} of them warm-up"
         self._end_steps()
         self._exchange = self.profiled.exchange() if self.profiled else None
         self.log.pause()
