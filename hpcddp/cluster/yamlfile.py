@@ -50,6 +50,15 @@ def parse_yaml(text: str, name: str) -> Any:
         raise UsageError(f"{name}: {' '.join(str(error).split())}") from error
 
 
+def dump_yaml(value: object, *, on_one_line: bool = False) -> str:
+    """The value as YAML, keys in their order."""
+    import yaml
+
+    width = 10_000 if on_one_line else None
+    text: str = yaml.safe_dump(value, default_flow_style=on_one_line, sort_keys=False, allow_unicode=True, width=width)
+    return text.removesuffix("...\n").strip() if on_one_line else text
+
+
 def decode_file(cls: type[T], data: object, file: FilePath) -> T:
     """`data`, read from `file`, as a `cls`; a complaint names the line it is about."""
     try:

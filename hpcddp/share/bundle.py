@@ -65,7 +65,7 @@ class _Contents:
     strange: list[str]
 
 
-def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
+def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
     """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given, or where names
     are still in it and `yes` is not given.
     """

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_names import own_folder
+from hpcddp.cluster.yamlfile import dump_yaml
 from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.point import Data
 from hpcddp.core.schema import decode
@@ -78,7 +77,7 @@ def _head(start: Start) -> Lines:
     ):
         yield f"# {text}".rstrip(), ""
     yield "schema: 1", ""
-    yield f"cluster: {_yaml(start.cluster)}", ""
+    yield f"cluster: {dump_yaml(start.cluster, on_one_line=True)}", ""
 
 
 def _sizes(start: Start) -> str:
@@ -101,7 +100,7 @@ def _training(start: Start) -> Lines:
         "loader_workers_per_rank": "processes that load data for one GPU",
     }
     for key, value in start.workload.items():
-        yield f"  {key}: {_yaml(value)}", words.get(key, "")
+        yield f"  {key}: {dump_yaml(value, on_one_line=True)}", words.get(key, "")
 
 
 def _layout(start: Start) -> Lines:
@@ -112,7 +111,7 @@ def _layout(start: Start) -> Lines:
         return
     yield f"  gpus_per_node: {start.gpus[-1]}", "all of a node"
     chosen = str(profile.default_node_type)
-    yield f"  node_type: {_yaml(chosen)}", _nodes_in_words(profile, chosen)
+    yield f"  node_type: {dump_yaml(chosen, on_one_line=True)}", _nodes_in_words(profile, chosen)
     for name in profile.node_types:
         if name != chosen:
             yield "", f"also {name}: {_nodes_in_words(profile, name)}"
@@ -162,10 +161,4 @@ def _slurm(start: Start) -> Lines:
     named = list(dict.fromkeys(rule.name for rule in rules.qos if rule.name))
     if named and not start.is_local:
         others = f"or {', '.join(named[1:])}; " if named[1:] else ""
-        yield f"  # qos: {_yaml(named[0])}", f"{others}limits: `{start.profile.show_command}`"
-
-
-def _yaml(value: Any) -> str:
-    """A value in one line of YAML."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
-    return text.removesuffix("...\n").strip()
+        yield f"  # qos: {dump_yaml(named[0], on_one_line=True)}", f"{others}limits: `{start.profile.show_command}`"

@@ -1,12 +1,15 @@
-"""The points that a sweep comes to: its groups' combinations, resolved on a cluster, and the baselines they lack."""
+"""The points that a sweep comes to: its groups' combinations, resolved on a cluster, and the baselines they lack.
+
+Baselines are what speedups are relative to: one GPU and one full node, for each series that is measured at several sizes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import check_workload
@@ -14,7 +17,6 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.schema import Path, SchemaError, did_you_mean
-from hpcddp.sweep.baselines import Baseline, missing_baselines
 from hpcddp.sweep.conditions import Condition, compared_values, parse_condition
 from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, decode_sweep, set_dotted, with_line
 from hpcddp.sweep.groups import Combination, SweepGroup
@@ -238,3 +240,59 @@ def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:
     if cores is None and node.physical_cores and node.gpus:
         cores = max(1, node.physical_cores // max(node.gpus, layout.gpus_per_node))
     return dataclasses.replace(layout, node_type=name, physical_cores_per_rank=cores)
+
+
+LayoutSize = tuple[int, int]
+"""Nodes, GPUs per node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A baseline that no group of the sweep lists, and the groups of the series that lacks it."""
+
+    sweep: Sweep
+    groups: tuple[str, ...]
+
+
+@dataclass
+class _Series:
+    first: Sweep
+    sizes: dict[LayoutSize, None] = field(default_factory=dict)
+    groups: dict[str, None] = field(default_factory=dict)
+
+
+def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Baseline]:
+    """The baselines that each series, points that differ in their size only, lacks. `measured`: points, with sweep and group.
+
+    A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
+    """
+    found: dict[Point, _Series] = {}
+    for sweep, point, group in measured:
+        series = found.setdefault(_without_size(sweep, point), _Series(sweep))
+        series.sizes[point.layout.nodes, point.layout.gpus_per_node] = None
+        series.groups[group] = None
+    return [
+        Baseline(sweep=_resized(series.first, size), groups=tuple(series.groups))
+        for series in found.values()
+        if len(series.sizes) > 1
+        for size in dict.fromkeys([(1, 1), (1, max(gpus for _, gpus in series.sizes))])
+        if size not in series.sizes
+    ]
+
+
+def _without_size(sweep: Sweep, point: Point) -> Point:
+    """Equal for the points of a series: these differ in nodes and GPUs, and in what is done beside or after the timed steps."""
+    holds_total = sweep.hold == "global_batch" and point.workload.known_batch is not None
+    batch = point.global_batch if holds_total else point.workload.batch_per_gpu
+    beside = {key: getattr(Measure, key) for key in ("comm", "profile_steps", "profile_ranks", "evaluate", "evaluate_every")}
+    return dataclasses.replace(
+        point,
+        workload=replace(point.workload, batch_per_gpu=batch),
+        layout=replace(point.layout, nodes=1, gpus_per_node=1),
+        measure=replace(point.measure, **beside),
+    )
+
+
+def _resized(sweep: Sweep, size: LayoutSize) -> Sweep:
+    nodes, gpus = size
+    return replace(sweep, layout=replace(sweep.layout, nodes=nodes, gpus_per_node=gpus))

@@ -18,7 +18,7 @@ from hpcddp.core.point import Data, Layout
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.share.bundle import pack
+from hpcddp.share.bundle import write_bundle
 from hpcddp.share.unbundle import opened_study
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.core.test_data_bench_judgement import bench, rate
@@ -125,7 +125,7 @@ def test_a_damaged_one_is_a_note(tmp_path: Path) -> None:
 def test_it_travels_in_a_bundle(tmp_path: Path) -> None:
     """Its hosts under other names where the study's are."""
     study = study_of(tmp_path, benched())
-    pack(study, tmp_path / "s.tar.gz", pseudonymise=True)
+    write_bundle(study, tmp_path / "s.tar.gz", pseudonymise=True)
     with opened_study(tmp_path / "s.tar.gz") as unpacked:
         text = Study(unpacked).data_bench_file("7").read_text()
     assert json.loads(text)["hosts"] != ["r001"]
