@@ -23,6 +23,9 @@ from hpcddp.sweep.groups import Combination, SweepGroup
 
 DEFAULTS = Measure()
 
+Measured = tuple[Sweep, Point, str]
+"""A point with its sweep of one point and its group."""
+
 
 @dataclass(frozen=True)
 class PlannedPoint:
@@ -49,7 +52,7 @@ def expand(
         if name not in source.groups:
             raise UsageError(f"{source.file}: no group `{name}` in points{did_you_mean(name, source.groups)}")
     chosen = chosen_groups(source, groups)
-    measured = _measured(source, chosen, profile, also)
+    measured = [each for group in chosen for each in _measured(source, group, profile, also)]
     found: dict[str, tuple[Sweep, Point]] = {}
     of_groups: dict[str, dict[str, None]] = {}
     for sweep, point, name in measured:
@@ -60,25 +63,16 @@ def expand(
     if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
         names = {group.name for group in chosen}
         others = [group for group in source.groups.values() if group.name not in names]
-        in_all = missing_baselines([*measured, *_measured_elsewhere(source, others, profile, also)])
+        elsewhere = (each for group in others for each in _while_valid(_measured(source, group, profile, also)))
+        in_all = missing_baselines([*measured, *elsewhere])
         lacked = [baseline for baseline in in_all if names & set(baseline.groups)]
     return [*planned, *_possible(lacked, profile)]
 
 
-def _measured(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> list[tuple[Sweep, Point, str]]:
-    """Every point of the groups, with its sweep of one point and its group."""
-    return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
-
-
-def _measured_elsewhere(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> Iterator[tuple[Sweep, Point, str]]:
-    """The same for groups that were not chosen, each up to the first point that is not valid."""
-    for group in groups:
-        with contextlib.suppress(UsageError):
-            yield from ((*pair, group.name) for pair in _points(source, group, profile, also))
+def _while_valid(measured: Iterator[Measured]) -> Iterator[Measured]:
+    """Up to the first point that is not valid."""
+    with contextlib.suppress(UsageError):
+        yield from measured
 
 
 def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterator[PlannedPoint]:
@@ -88,9 +82,9 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
             yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True, sweep=baseline.sweep)
 
 
-def _points(
+def _measured(
     source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> Iterator[tuple[Sweep, Point]]:
+) -> Iterator[Measured]:
     """The points of one group that its conditions admit; those that they leave out need not be valid."""
     conditions = _Conditions(source, group)
     rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
@@ -99,7 +93,7 @@ def _points(
         sweep = _decode(rest, combination, source)
         if combination.included or conditions.admits(_filled(sweep, profile)):
             none = False
-            yield sweep, resolve(sweep, profile)
+            yield sweep, resolve(sweep, profile), group.name
     if none:
         message = f"`where` and `exclude` leave group `{group.name}` no point"
         raise with_line(SchemaError(("points", group.name), message), source.file)
@@ -242,10 +236,6 @@ def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:
     return dataclasses.replace(layout, node_type=name, physical_cores_per_rank=cores)
 
 
-LayoutSize = tuple[int, int]
-"""Nodes, GPUs per node."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """A baseline that no group of the sweep lists, and the groups of the series that lacks it."""
@@ -257,12 +247,13 @@ class Baseline:
 @dataclass
 class _Series:
     first: Sweep
-    sizes: dict[LayoutSize, None] = field(default_factory=dict)
+    sizes: dict[tuple[int, int], None] = field(default_factory=dict)
+    """Nodes, GPUs per node."""
     groups: dict[str, None] = field(default_factory=dict)
 
 
-def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Baseline]:
-    """The baselines that each series, points that differ in their size only, lacks. `measured`: points, with sweep and group.
+def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
+    """The baselines that each series, points that differ in their size only, lacks.
 
     A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
     """
@@ -272,11 +263,14 @@ def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Base
         series.sizes[point.layout.nodes, point.layout.gpus_per_node] = None
         series.groups[group] = None
     return [
-        Baseline(sweep=_resized(series.first, size), groups=tuple(series.groups))
+        Baseline(
+            sweep=replace(series.first, layout=replace(series.first.layout, nodes=1, gpus_per_node=gpus)),
+            groups=tuple(series.groups),
+        )
         for series in found.values()
         if len(series.sizes) > 1
-        for size in dict.fromkeys([(1, 1), (1, max(gpus for _, gpus in series.sizes))])
-        if size not in series.sizes
+        for gpus in dict.fromkeys([1, max(gpus for _, gpus in series.sizes)])
+        if (1, gpus) not in series.sizes
     ]
 
 
@@ -291,8 +285,3 @@ def _without_size(sweep: Sweep, point: Point) -> Point:
         layout=replace(point.layout, nodes=1, gpus_per_node=1),
         measure=replace(point.measure, **beside),
     )
-
-
-def _resized(sweep: Sweep, size: LayoutSize) -> Sweep:
-    nodes, gpus = size
-    return replace(sweep, layout=replace(sweep.layout, nodes=nodes, gpus_per_node=gpus))

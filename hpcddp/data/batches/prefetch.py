@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.source import FactsSource, Source
 
 USUAL = 2
@@ -26,7 +25,7 @@ class Prefetch(NamedTuple):
 
 def batch_bytes(source: Source, samples: int) -> int:
     """Of the images of a batch, about; labels are next to nothing."""
-    return samples * math.prod(source.shape) * (1 if isinstance(source, (FactsSource, CroppedSource)) else OWN_BYTES)
+    return samples * math.prod(source.shape) * (1 if isinstance(source, FactsSource) else OWN_BYTES)
 
 
 def prefetch(workers: int, size_bytes: int, room_bytes: int | None) -> Prefetch:

@@ -79,14 +79,11 @@ def _samples(data: Data, root: Path, manifest: Manifest, samples: range) -> tupl
     numbers = range(samples.start // per, (samples.stop - 1) // per + 1)
     shards = _complete(data, root, manifest.train_shards[numbers.start : numbers.stop])
     within = slice(samples.start - numbers.start * per, samples.stop - numbers.start * per)
-    images, labels = ([part(root, shard) for shard in shards] for part in (map_rows, _map_labels))
+    images = [map_rows(root, shard) for shard in shards]
+    labels = [map_bytes(shard.labels(root), shard.samples) for shard in shards]
     joined = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
     rows, classes = (tensor[within] for tensor in joined)
     return rows, classes.long()
-
-
-def _map_labels(root: Path, shard: Shard) -> Tensor:
-    return map_bytes(shard.labels(root), shard.samples)
 
 
 class VirtualSource(GatheredSource):

@@ -145,17 +145,13 @@ def _index(tar: Path) -> dict[str, Any]:
 def _written(folders: Folders, plan: Sequence[PlannedTar], processes: int, progress: OnProgress) -> Generator[None, None, None]:
     """Writes what is missing, file by file; UsageError where a file that is there holds other pictures."""
     for planned in plan:
-        if _done(planned.tar):
-            _check_names(folders[planned.split], planned)
+        names = (folders[planned.split].name(index) for index in planned.samples)
+        if _done(planned.tar) and _index(planned.tar)["names"] != [*names]:
+            raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
     missing = [planned for planned in plan if not _done(planned.tar)]
     total = sum(len(planned.samples) for planned in plan)
     done = total - sum(len(planned.samples) for planned in missing)
     yield from run_tasks(partial(_write_tar, folders=folders), missing, processes, counted(done, total, progress))
-
-
-def _check_names(folder: ImageFolder, planned: PlannedTar) -> None:
-    if _index(planned.tar).get("names") != [folder.name(index) for index in planned.samples]:
-        raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
 
 
 def _facts(planned: PlannedTar) -> ShardFacts:

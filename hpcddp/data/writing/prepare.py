@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError, UsageError
@@ -117,12 +116,12 @@ def _checked_content(root: Path, wanted: Manifest) -> Manifest:
 def _missing(root: Path, manifest: Manifest) -> list[Shard]:
     """The shards that are still to be made. In a finished folder those of an earlier version have no checksum."""
     shards = [manifest.eval_shard, *manifest.train_shards]
-    finished = (root / MANIFEST).exists()
-    return [shard for shard in shards if not shard.complete(root) or not (finished or _has_sums(shard, root, manifest))]
-
-
-def _has_sums(shard: Shard, root: Path, manifest: Manifest) -> bool:
-    return {shard.images(root).name, shard.labels(root).name} <= set(manifest.sha256)
+    trusted = (root / MANIFEST).exists()
+    return [
+        shard
+        for shard in shards
+        if not shard.complete(root) or not (trusted or {path.name for path in shard.sizes(root)} <= set(manifest.sha256))
+    ]
 
 
 def _missing_bytes(root: Path, manifest: Manifest) -> int:
@@ -201,13 +200,9 @@ def prepare_digits(root: Path, digits: Digits) -> int:
     try:
         root.mkdir(parents=True, exist_ok=True)
         for split, (images, labels) in splits.items():
-            write_complete(root / FILES[split], to_bytes(_records(images, labels)))
+            planes = functional.pad(images, (MARGIN,) * 4).expand(-1, 3, -1, -1).flatten(1)
+            records = torch.cat([labels[:, None].to(torch.uint8), planes], dim=1)
+            write_complete(root / FILES[split], to_bytes(records))
     except OSError as error:
         raise HpcddpError(f"cannot write digits into {root}: {error}") from error
     return sum(len(labels) for _, labels in splits.values())
-
-
-def _records(images: Tensor, labels: Tensor) -> Tensor:
-    """A label and three equal planes for each, uint8."""
-    planes = functional.pad(images, (MARGIN,) * 4).expand(-1, 3, -1, -1).flatten(1)
-    return torch.cat([labels[:, None].to(torch.uint8), planes], dim=1)

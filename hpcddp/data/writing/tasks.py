@@ -99,16 +99,11 @@ def _pack_imagenet(here: Surroundings, *, root: str | Path, out: str | Path, pro
     return f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}"
 
 
-def _verify_bigmnist(here: Surroundings, *, root: str | Path, processes: int | None = None) -> str:
-    from hpcddp.data.writing.verify import verify_bigmnist
+def _verify(name: Literal["bigmnist", "imagenet"], here: Surroundings, *, root: str | Path, processes: int | None = None) -> str:
+    from hpcddp.data.writing.verify import verify_bigmnist, verify_imagenet
 
-    return _reported(verify_bigmnist(Path(root), progress=here.progress, processes=processes or here.processes), here)
-
-
-def _verify_imagenet(here: Surroundings, *, root: str | Path, processes: int | None = None) -> str:
-    from hpcddp.data.writing.verify import verify_imagenet
-
-    return _reported(verify_imagenet(Path(root), progress=here.progress, processes=processes or here.processes), here)
+    verify = {"bigmnist": verify_bigmnist, "imagenet": verify_imagenet}[name]
+    return _reported(verify(Path(root), progress=here.progress, processes=processes or here.processes), here)
 
 
 def _verify_official(name: str, here: Surroundings, *, root: str | Path) -> str:
@@ -127,8 +122,8 @@ TASKS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("prepare", "bigmnist"): _prepare_bigmnist,
     ("prepare", "digits"): _prepare_digits,
     ("pack", "imagenet"): _pack_imagenet,
-    ("verify", "bigmnist"): _verify_bigmnist,
-    ("verify", "imagenet"): _verify_imagenet,
+    ("verify", "bigmnist"): partial(_verify, "bigmnist"),
+    ("verify", "imagenet"): partial(_verify, "imagenet"),
     ("verify", "mnist"): partial(_verify_official, "mnist"),
     ("verify", "cifar10"): partial(_verify_official, "cifar10"),
 }
