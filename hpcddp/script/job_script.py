@@ -32,28 +32,25 @@ BLOCKS = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "
 BEFORE = ("then", "else", "elif", "do", "!", "{", "}", "time", "exec", "nohup", "env", "export", "declare", "readonly", "local")
 KEYWORDS = {*BLOCKS, *BLOCKS.values(), *BEFORE}
 
-KINDS = {
-    **dict.fromkeys(("torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
-    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
-    **{"deepspeed": "deepspeed", "python": "python", "python3": "python"},
-}
-"""Programs, and modules of Python -> the kind of a launch: all but Python start the ranks of a node."""
+KIND = re.compile(
+    r"(?:.*/)?(?:(?P<torchrun>torchrun|torchrun_jsc|torch\.distributed\.(?:run|launch))|(?P<deepspeed>deepspeed)"
+    r"|(?P<accelerate>accelerate(?:-launch|\.commands\.launch)?)|(?P<python>python[\d.]*))"
+)
+"""Programs, and modules of Python, by the kind of launch: all but Python start the ranks of a node."""
 
 NAMES = {"num_machines": "nnodes", "num_nodes": "nnodes", "num_gpus": "nproc_per_node", "machine_rank": "node_rank"}
 """Arguments of accelerate and deepspeed -> torchrun's."""
 
-SLURM_VARIABLES = {
-    **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "nodes"),
-    **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "gpu", "auto"), "gpus"),
-    **{"SLURM_NTASKS_PER_NODE": "tasks", "SLURM_CPUS_PER_TASK": "cpus"},
-}
-FACTOR = re.compile(rf"(\d+)|[${LATER}]?\{{?([A-Za-z_]\w*)(?::?-\w+)?\}}?")
+COUNT = re.compile(
+    rf"(\d+)|(?P<gpus>gpu|auto)|[${LATER}]?\{{?SLURM_(?:(?P<nodes>NNODES|JOB_NUM_NODES)|(?P<gpus_>GPUS_(?:ON|PER)_NODE)"
+    r"|(?P<tasks>NTASKS_PER_NODE)|(?P<cpus>CPUS_PER_TASK))(?::?-\w+)?\}?"
+)
 GRES = re.compile(r"\bgpu(?::[^:,($]*[^\d:,($][^:,($]*)?(?::(\d+))?(?=[,(]|$)")
 """`gpu`, `gpu:4`, `gpu:a100`, `gpu:a100:4`, `gpu:4(S:0-1)` in --gres, and the number."""
 
 
 class Command(NamedTuple):
-    """A simple command without quotes, redirections and keywords; variables that the script sets are their values."""
+    """A simple command without quotes, redirections and keywords, and variables that it sets in any case."""
 
     words: list[str]
     line: int
@@ -72,11 +69,7 @@ class Layout(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A call of srun with its `options`, or of a launcher by itself, and the `words` that a task runs.
-
-    `arguments` are the launcher's by torchrun's names; the empty name stands for some that only the running script knows.
-    It is told `nnodes`, and each call starts `ranks` on its node.
-    """
+    """A call of srun with its `options`, or of a launcher. An argument without a name is known to the running script only."""
 
     command: Command
     in_step: bool
@@ -84,51 +77,39 @@ class Launch(NamedTuple):
     layout: Layout
     words: Sequence[str]
     kind: str | None
+    starts_ranks: bool
     arguments: Mapping[str, str]
     nnodes: int | None
     ranks: int | None
+    """That each call starts on its node."""
 
 
-class Job(NamedTuple):
-    """A whole script: `lines` without here-documents, the line of the first command, options and other words of `#SBATCH` lines.
+class Job:
+    """A whole script, as sbatch and the shell read it; of one in another language than a shell's the header."""
 
-    `settings` are line, name in capitals and value of variables and arguments that hold in any case.
-    """
+    def __init__(self, text: str) -> None:
+        self.text = text
+        lines = HERE.sub(lambda found: found[2] + "\n" * found[0].count("\n"), text.replace("\r", "") + "\n").split("\n")
+        self.lines = dict(enumerate(lines, start=1))  # without here-documents
+        commands = (at for at, line in self.lines.items() if re.match(r"[ \t\ufeff]*[^#\s\ufeff]", line))
+        self.end = next(commands, len(lines) + 1)  # of the header
+        self.directives = {at: _directive(line[7:]) for at, line in self.lines.items() if line.startswith("#SBATCH")}
+        self.header = dict(pair for at, (options, _) in self.directives.items() if at < self.end for pair in options.items())
+        is_heterogeneous = any(rest[:1] in (["hetjob"], ["packjob"]) for _, rest in self.directives.values())
+        self.layout = Layout() if is_heterogeneous else _layout(self.header, None)
+        self.commands = list(read_commands("\n".join(lines))) if re.match(r"#!.*\b(ba|da|k|z)?sh\b", text) else []
+        self.launches = [*filter(None, (_launch(each, self.layout, has_more="PET_" in text) for each in self.commands))]
+        self.settings = [(each.line, f"{name}={value}") for each in self.commands for name, value in each.assigned.items()]
+        self.settings += [setting for launch in self.launches for setting in _settings(launch)]
 
-    text: str
-    lines: list[str]
-    end: int
-    directives: dict[int, tuple[dict[str, str], list[str]]]
-    header: dict[str, str]
-    layout: Layout
-    commands: list[Command]
-    launches: list[Launch]
-    settings: list[tuple[int, str, str]]
 
-
-def read_job(text: str) -> Job:
-    """As sbatch and the shell read it; of one in another language the header."""
-    lines = HERE.sub(lambda found: found[2] + "\n" * found[0].count("\n"), text.replace("\r", "") + "\n").split("\n")
-    end = next((at for at, line in enumerate(lines, start=1) if re.match(r"[ \t\ufeff]*[^#\s\ufeff]", line)), len(lines) + 1)
-    directives, header = dict[int, tuple[dict[str, str], list[str]]](), dict[str, str]()
-    for at, line in enumerate(lines, start=1):
-        if line.startswith("#SBATCH"):
-            words = re.findall(r"(?:\"[^\"]*\"|'[^']*'|\S)+", re.sub(r"\s#.*", "", line[7:]))
-            directives[at] = read_options([re.sub("[\"']", "", word) for word in words], SBATCH)
-            header |= directives[at][0] if at < end else {}
-    is_heterogeneous = any(rest[:1] in (["hetjob"], ["packjob"]) for _, rest in directives.values())
-    layout = Layout() if is_heterogeneous else _layout(header, None)
-    commands = list(read_commands("\n".join(lines))) if re.match(r"#!.*\b(ba|da|k|z)?sh\b", text) else []
-    launches = [launch for command in commands if (launch := _launch(command, layout, has_more="PET_" in text))]
-    settings = [(each.line, *pair) for each in commands if not each.is_conditional for pair in each.assigned.items()]
-    settings += [setting for launch in launches if not launch.command.is_conditional for setting in _settings(launch)]
-    return Job(text, lines, end, directives, header, layout, commands, launches, settings)
+def _directive(line: str) -> tuple[dict[str, str], list[str]]:
+    words = re.findall(r"(?:\"[^\"]*\"|'[^']*'|\S)+", re.sub(r"\s#.*", "", line))
+    return read_options([re.sub("[\"']", "", word) for word in words], SBATCH)
 
 
 def read_options(words: Sequence[str], table: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Long names and values of options that the words begin with, and the words behind them. An abbreviation is read as getopt
-    does it; an option that the command does not have keeps its dashes.
-    """
+    """Options that the words begin with, by long name (with dashes where the command has none), and the words behind them."""
     found, rest = dict[str, str](), list(words)
     while rest and re.match(r"--?[^-]", rest[0]):
         word = rest.pop(0)
@@ -137,8 +118,7 @@ def read_options(words: Sequence[str], table: Mapping[str, str]) -> tuple[dict[s
             longer = [each for each in table if each == name[2:]] or [each for each in table if each.startswith(name[2:])]
             name = longer[0] if len(longer) == 1 else name
         elif name[1:] not in table:  # else it is -nodes=2
-            name, value = SHORT.get(name[1], word), word[2:].removeprefix("=")
-            equals = value
+            name, equals, value = SHORT.get(name[1], word), word[2:], word[2:].removeprefix("=")
         found[ALIASES.get(name, name)] = rest.pop(0) if table.get(name) == "value" and not equals and rest else value
     return found, rest
 
@@ -166,8 +146,9 @@ def read_commands(text: str) -> Iterator[Command]:
                 found = [match for match in takewhile(bool, map(ASSIGNMENT.fullmatch, argv)) if match]
                 assigned = {match[1]: f"${match[1]} {match[3]}" if match[2] else match[3] for match in found}
                 known |= {name: f"${name}" if blocks else text for name, text in assigned.items()}
+                is_conditional = "if" in blocks or "case" in blocks
                 if argv:
-                    yield Command(argv, line, assigned, token.strip("();") == "&", not {"if", "case"}.isdisjoint(blocks))
+                    yield Command(argv, line, {} if is_conditional else assigned, token.strip("();") == "&", is_conditional)
                 words = []
         line += 1 + row.count(CONTINUED) + row.count(chr(HIDDEN[ord("\n")]))
 
@@ -189,8 +170,8 @@ def _hide(piece: re.Match[str]) -> str:
 
 def number(text: str | None, layout: Layout) -> int | None:
     """A count, `$SLURM_NNODES` and the like, or a product of those in `$((...))`; None of anything else."""
-    parts = map(FACTOR.fullmatch, re.sub(rf"\s|[${LATER}]\(\(|\)\)", "", text or "").split("*"))
-    values = [int(part[1] or getattr(layout, SLURM_VARIABLES.get(part[2], ""), None) or 0) if part else 0 for part in parts]
+    parts = map(COUNT.fullmatch, re.sub(rf"\s|[${LATER}]\(\(|\)\)", "", text or "").split("*"))
+    values = [int(part[1] or getattr(layout, (part.lastgroup or "").strip("_")) or 0) if part else 0 for part in parts]
     return math.prod(values) or None
 
 
@@ -221,34 +202,30 @@ def _launch(command: Command, layout: Layout, *, has_more: bool) -> Launch | Non
     text = next((at + 1 for at in range(shell + 1, len(words)) if re.fullmatch(r"-[a-z]*c", words[at])), len(words))
     words[text : text + 1] = [word for each in words[text : text + 1] for inner in read_commands(each) for word in inner.words]
     end = next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))
-    found = [(KINDS[name], at) for at, word in enumerate(words[:end]) if (name := word.rpartition("/")[2]) in KINDS]
+    found = [(match.lastgroup, at) for at, word in enumerate(words[:end]) if (match := KIND.fullmatch(word))]
     if not words or (srun is None and not (found and (found[0][1] == 0 or end < len(words)))):
         return None
     kind, start = found[-1] if found else (None, end)
     arguments = _arguments(words[start + 1 : None if kind == "python" else end]) | ({"": ""} if has_more else {})
     is_one = "1" if kind == "torchrun" and "" not in arguments else None  # as torchrun has it
     nnodes, ranks, total = (number(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes"))
-    if kind == "accelerate":
-        machines = nnodes if srun is None else layout.nodes
-        ranks = max(1, total // machines) if total and machines else None
-    return Launch(command, srun is not None, options, layout, words, kind, arguments, nnodes, 1 if kind == "python" else ranks)
+    machines, starts_ranks = nnodes if srun is None else layout.nodes, kind not in (None, "python")
+    of_node = max(1, total // machines) if total and machines else None
+    ranks = {"python": 1, "accelerate": of_node}.get(kind or "", ranks)
+    return Launch(command, srun is not None, options, layout, words, kind, starts_ranks, arguments, nnodes, ranks)
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:
-    """`--name value` and `--name=value`, the first of a name."""
-    found = dict[str, str]()
-    for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
-        if word.startswith("-"):
-            name, equals, value = word.partition("=")
-            name = name.lstrip("-").replace("-", "_")
-            found.setdefault(NAMES.get(name, name), value if equals else after)
-        elif word[:1] in ("$", LATER) and (not before.startswith("-") or "=" in before or before == "--standalone"):
-            found[""] = word
-    return found
+    """`--name value` and `--name=value` by torchrun's names, the first of a name."""
+    text, argument = "\n".join(words), re.compile(r"^--?([\w-]+)(?:=|(?<!standalone)\n(?!-)|$)(.*)$", re.MULTILINE)
+    found = {name.replace("-", "_"): value for name, value in reversed(argument.findall(text))}
+    has_more = re.search(rf"^[${LATER}]", argument.sub("", text), re.MULTILINE)
+    return {NAMES.get(name, name): value for name, value in found.items()} | ({"": ""} if has_more else {})
 
 
-def _settings(launch: Launch) -> Iterator[tuple[int, str, str]]:
-    pairs = (part.partition("=")[::2] for word in launch.words for part in re.split(r"[\s,]+", word))
-    exported = (part.partition("=")[::2] for part in launch.options.get("export", "").split(","))
-    for name, value in (*launch.arguments.items(), *pairs, *exported):
-        yield launch.command.line, name.lstrip("-").replace("-", "_").upper(), value.strip("\"'")
+def _settings(launch: Launch) -> Iterator[tuple[int, str]]:
+    """Line and `NAME=value` of arguments, of variables in a step's text and in --export."""
+    words = (part for word in (*launch.words, launch.options.get("export", "")) for part in re.split(r"[\s,]+", word))
+    pairs = (*launch.arguments.items(), *(word.partition("=")[::2] for word in words))
+    for name, value in () if launch.command.is_conditional else pairs:
+        yield launch.command.line, name.lstrip("-").replace("-", "_").upper() + "=" + value.strip("\"'")
