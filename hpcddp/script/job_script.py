@@ -111,9 +111,8 @@ def _directive(line: str) -> tuple[dict[str, str], list[str]]:
 def read_options(words: Sequence[str], table: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Options that the words begin with, by long name (with dashes where the command has none), and the words behind them."""
     found, rest = dict[str, str](), list(words)
-    while rest and re.match(r"--?[^-]", rest[0]):
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
+    while rest and re.match(r"--?[^-=]", rest[0]):
+        name, equals, value = (word := rest.pop(0)).partition("=")
         if name.startswith("--"):
             longer = [each for each in table if each == name[2:]] or [each for each in table if each.startswith(name[2:])]
             name = longer[0] if len(longer) == 1 else name
@@ -134,7 +133,7 @@ def read_commands(text: str) -> Iterator[Command]:
 
     for row in PIECE.sub(_hide, text).split("\n"):
         tokens = shlex.shlex(REFERENCE.sub(value, row), posix=True, punctuation_chars=True)
-        tokens.whitespace_split, tokens.commenters = True, ""
+        tokens.whitespace_split, tokens.commenters, tokens.escape = True, "", ""
         for token in (*tokens, ";"):
             is_operator = set(token) <= set(";&|()<>")
             words += [] if is_operator or is_file else [token.translate(SHOWN)]
@@ -143,8 +142,9 @@ def read_commands(text: str) -> Iterator[Command]:
                 argv = list(dropwhile(lambda word: word in KEYWORDS or word.startswith("-"), words))
                 for word in words[: len(words) - len(argv)]:
                     blocks = [*blocks, word] if word in BLOCKS else blocks[:-1] if word in BLOCKS.values() else blocks
-                found = [match for match in takewhile(bool, map(ASSIGNMENT.fullmatch, argv)) if match]
-                assigned = {match[1]: f"${match[1]} {match[3]}" if match[2] else match[3] for match in found}
+                matches = map(ASSIGNMENT.fullmatch, argv)
+                found = [match for match in (matches if "export" in words else takewhile(bool, matches)) if match]
+                assigned = {each[1]: f"{known.get(each[1], '$' + each[1])} {each[3]}" if each[2] else each[3] for each in found}
                 known |= {name: f"${name}" if blocks else text for name, text in assigned.items()}
                 is_conditional = "if" in blocks or "case" in blocks
                 if argv:
@@ -163,26 +163,24 @@ def _hide(piece: re.Match[str]) -> str:
         text = re.sub("`([^`]*)`", r"$(\1)", text).replace("$", LATER)
     elif first in '"\\':
         text = re.sub(r"\\(.)", lambda found: LATER if found[1] == "$" else found[1], text)
-    elif text.startswith("$(("):
-        text = re.sub(r"(?<![\w$])[A-Za-z_]\w*", r"$\g<0>", text)
+    text = re.sub(r"\$\(\([^()]*\)\)", lambda found: re.sub(r"(?<![\w${])[A-Za-z_]\w*", r"$\g<0>", found[0]), text)
     return '"' + text.replace("$", QUOTED).translate(HIDDEN) + '"'
 
 
 def number(text: str | None, layout: Layout) -> int | None:
-    """A count, `$SLURM_NNODES` and the like, or a product of those in `$((...))`; None of anything else."""
-    parts = map(COUNT.fullmatch, re.sub(rf"\s|[${LATER}]\(\(|\)\)", "", text or "").split("*"))
+    """A count, `$SLURM_NNODES` and the like, or a product in `$((...))` or `$(expr ...)`; None of anything else."""
+    parts = map(COUNT.fullmatch, re.sub(rf"[\s\\]|[${LATER}]\((?:\(|expr )|\)+$", "", text or "").split("*"))
     values = [int(part[1] or getattr(layout, (part.lastgroup or "").strip("_")) or 0) if part else 0 for part in parts]
     return math.prod(values) or None
 
 
 def _layout(options: Mapping[str, str], job: Layout | None) -> Layout:
-    """As the options say it, else as the job has it; sbatch takes 1 for what nothing says."""
-    default = job or Layout(nodes=1, tasks=1)
+    """As the options say it, else as the job has it; one task a node if nothing says it."""
+    default = job or Layout(tasks=1)
     names = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "gpus-per-task", "gpus")
-    numbers = (number(options[name].rpartition(":")[2], default) if name in options else 0 for name in names)
+    numbers = (number(re.sub(r"^[\w.-]+:", "", options[name]), default) if name in options else 0 for name in names)
     nodes, total, tasks, cpus, per_node, per_task, gpus = numbers
-    if nodes == 0:
-        nodes = 1 if total == 1 else default.nodes if job or total == 0 else total // tasks if total and tasks else None
+    nodes = nodes if nodes != 0 else 1 if total == 1 else default.nodes or (total // tasks if total and tasks else None)
     tasks = total // nodes if total and nodes else default.tasks if total == tasks == 0 else tasks or None
     gres = GRES.search(options.get("gres", ""))
     counts = (per_node, (per_task or 0) * (tasks or 0), (gpus or 0) // nodes if nodes else 0, int(gres[1] or 1) if gres else 0)
@@ -196,22 +194,22 @@ def _launch(command: Command, layout: Layout, *, has_more: bool) -> Launch | Non
     if srun is not None:
         options, words = read_options(words[srun + 1 :], SRUN)
         layout = _layout(options, layout)
-    if command.is_conditional or (srun is not None and words and words[0].startswith("$")):
+    if command.is_conditional or (srun is not None and words and re.match(r"\$[^/]*$", words[0])):
         layout, has_more = Layout(), True
     shell = next((at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)), len(words))
     text = next((at + 1 for at in range(shell + 1, len(words)) if re.fullmatch(r"-[a-z]*c", words[at])), len(words))
     words[text : text + 1] = [word for each in words[text : text + 1] for inner in read_commands(each) for word in inner.words]
     end = next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))
     found = [(match.lastgroup, at) for at, word in enumerate(words[:end]) if (match := KIND.fullmatch(word))]
-    if not words or (srun is None and not (found and (found[0][1] == 0 or end < len(words)))):
+    is_started = srun is not None or (found and (found[0][1] == 0 or end < len(words)))
+    if not words or not is_started or command.words[0] in ("echo", "printf"):
         return None
     kind, start = found[-1] if found else (None, end)
     arguments = _arguments(words[start + 1 : None if kind == "python" else end]) | ({"": ""} if has_more else {})
     is_one = "1" if kind == "torchrun" and "" not in arguments else None  # as torchrun has it
     nnodes, ranks, total = (number(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes"))
     machines, starts_ranks = nnodes if srun is None else layout.nodes, kind not in (None, "python")
-    of_node = max(1, total // machines) if total and machines else None
-    ranks = {"python": 1, "accelerate": of_node}.get(kind or "", ranks)
+    ranks = {"python": 1, "accelerate": max(1, total // machines) if total and machines else None}.get(kind or "", ranks)
     return Launch(command, srun is not None, options, layout, words, kind, starts_ranks, arguments, nnodes, ranks)
 
 
@@ -219,7 +217,7 @@ def _arguments(words: Sequence[str]) -> dict[str, str]:
     """`--name value` and `--name=value` by torchrun's names, the first of a name."""
     text, argument = "\n".join(words), re.compile(r"^--?([\w-]+)(?:=|(?<!standalone)\n(?!-)|$)(.*)$", re.MULTILINE)
     found = {name.replace("-", "_"): value for name, value in reversed(argument.findall(text))}
-    has_more = re.search(rf"^[${LATER}]", argument.sub("", text), re.MULTILINE)
+    has_more = re.search(rf"^[${LATER}]|^\s+--", argument.sub("", text), re.MULTILINE)
     return {NAMES.get(name, name): value for name, value in found.items()} | ({"": ""} if has_more else {})
 
 

@@ -100,11 +100,11 @@ def _settings(job: Job) -> Iterator[Row]:
 
 def _trap(job: Job) -> Iterator[Row]:
     """`--signal=B:` signals the script alone, which hears nothing while a program runs in the foreground."""
-    to_shell, _, rest = job.header.get("signal", "").rpartition(":")
-    signal = rest.partition("@")[0].removeprefix("SIG")
-    is_deaf = "B" in to_shell and job.launches and not any(each.in_background or each.words[0] == "wait" for each in job.commands)
+    signal = re.fullmatch(r"R?BR?:(?:SIG)?(\w+)(?:@\d+)?", job.header.get("signal", ""))
+    names = {signal[1], f"SIG{signal[1]}"} if signal else set()
+    is_deaf = job.launches and not any(each.in_background or each.words[0] == "wait" for each in job.commands)
     text = "bash runs a trap only when the program in the foreground has ended: write `srun ... &` and `wait`"
-    for line in [each.line for each in job.commands if each.words[0] == "trap" and {signal, f"SIG{signal}"} & set(each.words)]:
+    for line in [each.line for each in job.commands if each.words[0] == "trap" and names & set(each.words)]:
         yield line, "trap-waits", is_deaf, text
 
 
@@ -127,7 +127,7 @@ def _numbers(job: Job, launch: Launch) -> Iterator[Row]:
     text = f"{kind} starts {count(ranks, 'rank')} on a node with {gpus} GPUs: start a rank for each"
     yield line, "idle-gpus", launch.starts_ranks and 0 < ranks < gpus, text
     nodes = has.nodes if launch.command.in_background or {"nodelist", "relative"} & set(launch.options) else step.nodes
-    is_known = nodes and launch.nnodes and launch.in_step and tasks == 1
+    is_known = nodes and launch.nnodes and launch.in_step and launch.starts_ranks and tasks == 1
     text = f"{kind} expects {launch.nnodes} nodes and starts on {nodes}: it hangs, or each node trains for itself"
     yield line, "nnodes", is_known and launch.nnodes != nodes, text
     is_alone = kind != "deepspeed" and (
@@ -149,13 +149,15 @@ def _around(job: Job, launch: Launch) -> Iterator[Row]:
     text = f"no srun: ranks start on the first of {job.layout.nodes} nodes only. Write `srun` in front"
     yield line, "no-srun", is_bare and is_first and "hostfile" not in launch.arguments, text
     below = {command.words[0] for command in job.commands if command.line > line}
-    is_awaited = launch is not job.launches[-1] or below & {"wait", "kill", "tail"}
+    looks_after = any(re.match(r"\s*(while|until)\b", text) for at, text in job.lines.items() if at > line)
+    is_awaited = launch is not job.launches[-1] or below & {"wait", "kill", "tail"} or looks_after
     text = "the script ends while this runs in the background, which ends the job: write `wait` below"
     yield line, "no-wait", launch.command.in_background and not is_awaited, text
     is_reset = any("SLURM_EXPORT_ENV" in word for word in code)
     value = launch.options.get("export", "ALL" if is_reset else job.header.get("export", "ALL"))
     text = f"--export={value} takes PATH and all other variables from ranks: write --export=ALL,..."
-    yield line, "export", launch.in_step and "ALL" not in value.split(","), text
+    is_partial = launch.in_step and not re.search(r"(?i)^\$|\bALL\b", value) and "container-image" not in launch.options
+    yield line, "export", is_partial, text
     unused = launch.arguments.get("node_rank") if launch.arguments.get("rdzv_backend", "static") != "static" else None
     seen = [(line, word) for word in words if unused not in (word, word.partition("=")[2])]
     seen += [(at, text) for at, text in job.settings if launch.kind == "python" and OF_RANK.match(text)]
