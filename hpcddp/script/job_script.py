@@ -69,7 +69,10 @@ class Layout(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A call of srun with its `options`, or of a launcher. An argument without a name is known to the running script only."""
+    """A call of srun with its `options`, or of a launcher. `words` are what a task runs, with those of a text behind `bash -c`.
+
+    `arguments` have torchrun's names; the one without a name stands for some that only the running script knows.
+    """
 
     command: Command
     in_step: bool
@@ -123,7 +126,7 @@ def read_options(words: Sequence[str], table: Mapping[str, str]) -> tuple[dict[s
 
 
 def read_commands(text: str) -> Iterator[Command]:
-    """The commands of a shell's text. What a variable is in a block is not known."""
+    """The commands of a shell's text, with the values of its variables; what a variable is in a block is not known."""
     known, words, blocks, line, is_file = dict[str, str](), list[str](), list[str](), 1, False
 
     def value(found: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ def lint_script(text: str) -> list[Finding]:
 
 def _header(job: Job) -> Iterator[Row]:
     """sbatch looks at the whole file, then reads lines up to the first command."""
-    text = "lines end in CR LF: sbatch refuses the script (`DOS line breaks`). Run `sed -i 's/\\r$//'` on it"
+    text = "lines end in CR LF: sbatch refuses them (`Batch script contains DOS line breaks`). Run `sed -i 's/\\r$//'` on it"
     yield job.text.partition("\r")[0].count("\n") + 1, "dos-lines", "\r" in job.text, text
     yield 1, "shebang", not job.text.startswith("#!"), "the first line is no `#!/bin/bash`: sbatch refuses the script"
     near = re.compile(r"\s+#SBATCH\s" if job.directives else r"\s*#\s*SBATCH\s+-", re.IGNORECASE)
@@ -69,13 +70,11 @@ def _header(job: Job) -> Iterator[Row]:
     for at, (options, rest) in job.directives.items():
         odd, is_late = ODD.search(job.lines[at].partition(" #")[0]), at > job.end
         text = f"#SBATCH stands below the first command (line {job.end}): sbatch does not read it. Move it up"
-        yield at, "late-option", is_late, text
-        text = (
-            f"U+{ord(odd[0] if odd else ' '):04X} is no character of the keyboard: sbatch does not read the option. Type it anew"
-        )
+        yield at, "late-option", is_late and options, text
+        text = f"{unicodedata.name(odd[0]) if odd else ''} is not the keyboard's: sbatch does not read the option. Type it anew"
         yield at, "odd-character", not is_late and odd, text
         is_stray = rest and rest[0] not in ("hetjob", "packjob") and options.keys() <= SBATCH.keys()
-        text = f"`{''.join(rest[:1])}` is no option: sbatch ends with `Invalid directive found in batch script`. Quote values"
+        text = f"`{' '.join(rest)}` is no option (sbatch: `Invalid directive found in batch script`). Quote a value with spaces"
         yield at, "stray-word", is_stray and not is_late and not odd, text
         for option, value in options.items() if not is_late and not odd else ():
             # A mistyped --gpu-per-node is 0.96 like --gpus-per-node, a plugin's --uenv below 0.5 like any.
@@ -130,14 +129,12 @@ def _numbers(job: Job, launch: Launch) -> Iterator[Row]:
     is_known = nodes and launch.nnodes and launch.in_step and launch.starts_ranks and tasks == 1
     text = f"{kind} expects {launch.nnodes} nodes and starts on {nodes}: it hangs, or each node trains for itself"
     yield line, "nnodes", is_known and launch.nnodes != nodes, text
-    is_alone = kind != "deepspeed" and (
-        "standalone" in names or names.isdisjoint(("rdzv_endpoint", "master_addr", "main_process_ip", "config_file", ""))
-    )
+    is_alone = kind != "deepspeed" and ("standalone" in names or not names & ADDRESSES)
     text = f"{kind} has no address, so each node waits at itself: write --rdzv-backend=c10d and --rdzv-endpoint=HOST:PORT"
     yield line, "rendezvous", is_known and launch.nnodes == nodes != 1 and is_alone, text
     cores, of_job = (tasks * (step.cpus or 0), (has.tasks or 0) * (has.cpus or 0))
     for what, needed, given in (("nodes", step.nodes, has.nodes), ("cores of a node", cores, of_job)):
-        text = f"the step needs {needed} {what}, and the job has {given}: srun refuses it"
+        text = f"the step needs {needed} {what}, and the job has {given}: srun refuses it. Write the same in the header"
         yield line, "srun-size", needed and given and needed > given, text
 
 
