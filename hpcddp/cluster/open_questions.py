@@ -33,11 +33,9 @@ def questions_text(profile: ClusterProfile, questions: Mapping[str, Fact]) -> st
     """The questions with where to look, those with the same answer together, for a terminal."""
     import textwrap
 
-    from hpcddp.cluster.show import placed
-
     names: dict[str, list[str]] = {}
     for path, fact in questions.items():
-        names.setdefault(str(fact.note), []).append(" ".join(placed(profile, path)))
+        names.setdefault(str(fact.note), []).append(path)
     lines = [f"not documented of {profile.name}; ask once, and write it down in a profile that extends this one:"]
     for note, of in names.items():
         lines += textwrap.wrap(f"{', '.join(of)}: {note}", WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -46,6 +46,17 @@ FABRIC_UNKNOWN = {
 }
 """What Slurm does not know -> how to find it."""
 
+COMMENTS = {
+    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm itself says it, C an inference, "?" not known.',
+    "node_types": "Nodes that a job cannot tell apart are one type. Cores are physical, and those that jobs may have.",
+    "slurm": "How jobs are requested. The first rule of `qos` is what a job gets that asks for none.",
+    "fabric": "Slurm knows nothing of the network.",
+    "compute": "What the workers run in: `modules`, `activate` or `container` of your site.",
+    "env": "Exported in every job.",
+    "default_workload": "What `hpcddp render` without a sweep trains; made-up images, so that nothing has to be downloaded.",
+}
+"""Above a key of the file."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
