@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
 from hpcddp.cluster.yamlfile import BOOL, FLOAT, INT, NULL
+from hpcddp.core.schema import encode
 
 WIDTH = 128
 """Of a line; a longer fact takes a line for each of its parts."""
@@ -86,8 +87,7 @@ def _short(values: Mapping[str, object]) -> bool:
 
 
 def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:
-    parts: dict[str, object] = {"value": fact.value, "grade": fact.grade, "source": fact.source}
-    parts |= {"note": fact.note} if fact.note is not None else {}
+    parts: dict[str, object] = encode(fact, keep_defaults=False)
     line = f"{start} {flow(parts)}"
     if len(line) <= WIDTH:
         yield line

@@ -44,7 +44,6 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("hpcddp.detect.check.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)
     monkeypatch.setattr("hpcddp.commands.clusters_survey._run", _no_job)
-    monkeypatch.setattr("hpcddp.commands.clusters_survey._update", lambda *_: None)
     made = MadeEnvironment(python=tmp_path / "env/bin/python", lock=tmp_path / "made.lock", image=None)
     monkeypatch.setattr("hpcddp.cluster.compute_environment.create_environment", lambda profile, squashfs: made)
     monkeypatch.setenv("HOME", str(tmp_path))
