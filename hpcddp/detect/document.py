@@ -34,8 +34,6 @@ NODE_UNKNOWN = {
     "cpu": "lscpu on such a node",
     "gpu": "torch.cuda.get_device_name() on such a node",
     "gpu_memory_gb": "nvidia-smi --query-gpu=memory.total --format=csv",
-    "gpu_link": "nvidia-smi topo -m on such a node (NV: NVLink)",
-    "socket_link": "lscpu on such a node, and its vendor's pages",
     "local_disk_gb": "df -h $TMPDIR /tmp on such a node",
 }
 FABRIC_UNKNOWN = {
@@ -147,7 +145,7 @@ def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
         "smt": None if first.smt is None else known(first.smt, _smt_note(first)),
         "memory_mb": said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
         "gpus": _gpus(kind, types),
-        **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb", "gpu_link", "socket_link"))),
+        **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb"))),
         "gres_type": known(kind.gres_type, untyped) if kind.gpus else None,
         "constraint": known(kind.constraint, features) if kind.constraint or features else None,
         "local_disk_gb": None,
