@@ -38,8 +38,13 @@ def yaml_text(document: Mapping[str, object], comments: Mapping[str, str] | None
 
 def comment(text: str, indent: str = "") -> list[str]:
     """Its lines."""
-    start = f"{indent}# "
-    return textwrap.wrap(text, TEXT_WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False)
+    return _wrapped(text, f"{indent}# ")
+
+
+def _wrapped(text: str, start: str) -> list[str]:
+    return textwrap.wrap(
+        text, TEXT_WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str]:
@@ -56,18 +61,19 @@ def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str
         case Mapping() if value and not _short(value):
             yield start.rstrip()
             yield from _mapping(value, indent + "  ")
-        case list() if value and all(isinstance(item, Mapping) for item in value):
+        case list() if value and all(isinstance(item, Mapping) and item for item in value):
             yield start.rstrip()
             for item in value:
                 first, *rest = _mapping(item, indent + "    ")
                 yield f"{indent}  - {first.lstrip()}"
                 yield from rest
-        case str() if "\n" in value and not value[0].isspace():
-            yield f"{start.rstrip()} {'|' if value.endswith(chr(10)) else '|-'}"
-            yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
+        case str() if "\n" in value and not value[0].isspace() and not value.endswith("\n\n"):
+            text = value.removesuffix("\n")
+            yield f"{start.rstrip()} {'|-' if text == value else '|'}"
+            yield from (f"{indent}  {line}" if line else "" for line in text.split("\n"))
         case str() if len(start) + len(value) > WIDTH:
             yield f"{start.rstrip()} >-"
-            yield from _folded(value, indent + "  ")
+            yield from _wrapped(value, f"{indent}  ")
         case _:
             yield f"{start} {flow(value)}"
 
@@ -95,12 +101,6 @@ def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:
     yield start.rstrip()
     for key, value in parts.items():
         yield from _entry(key, value, indent + "  ")
-
-
-def _folded(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
 
 
 def flow(value: object) -> str:

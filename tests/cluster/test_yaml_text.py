@@ -64,3 +64,10 @@ def test_long_facts_take_lines_of_their_own() -> None:
     text = yaml_text({"node_types": {"x": {"gpus": fact}}})
     assert max(map(len, text.splitlines())) <= WIDTH
     assert parse_yaml(text, "test")["node_types"]["x"]["gpus"]["note"] == " ".join(["word"] * 60)
+
+
+def test_lines_of_commands_come_back() -> None:
+    """As a block where YAML keeps it as it is; an entry without keys is one, too."""
+    values = ["for x in 1; do\n  echo $x \n\ndone\n", "a\nb", " a\nb", "a\n\n", "\n", [{}], [{"a": "b\nc"}, {"d": [{}]}]]
+    document = {f"key{i}": value for i, value in enumerate(values)}
+    assert parse_yaml(yaml_text({**document, "below": document}), "test") == {**document, "below": document}
