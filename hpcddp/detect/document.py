@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
@@ -14,6 +14,9 @@ from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import (
+    LIMITS,
+    OF_ALL,
+    PartitionLimits,
     always_exclusive,
     counts_gpus,
     default_qos,
@@ -200,7 +203,8 @@ def _features_note(kind: LiveNodeType) -> str | None:
 def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
     found: Document = {}
     if len(partitions) == 1:
-        found |= _only_partition(live, partitions[0], types)
+        found["partition"] = known(partitions[0].name, _partition_note(partitions[0]))
+        found |= _limits(partition_limits(live, partitions[0], types), OF_ALL)
     elif not partitions:
         found["partition"] = unknown("Slurm did not say: scontrol show partitions", SLURM)
     found |= _requests(partitions, types, verdict)
@@ -240,14 +244,9 @@ def _request(verdict: Verdict) -> Fact:
     return known(verdict.gpu_request, "sbatch --test-only takes it")
 
 
-def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
-    limits = partition_limits(live, partition, types)
-    return {
-        "partition": known(partition.name, _partition_note(partition)),
-        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
-    }
+def _limits(limits: PartitionLimits, keys: Iterable[str]) -> Document:
+    few = {"max_nodes": "so many nodes are in it"} if limits.few_nodes else {}
+    return {key: limited(getattr(limits, key), LIMITS[key][0], few.get(key), none=LIMITS[key][1]) for key in keys}
 
 
 def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
@@ -255,11 +254,7 @@ def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNo
     found: Document = {
         "node_types": known([kind.name for kind in types if partition.name in kind.partitions]),
         "default": said(partition.default, "Default", _partition_note(partition)),
-        "max_nodes": limited(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
-        "max_walltime_min": limited(limits.max_walltime_min, "MaxTime"),
-        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
+        **_limits(limits, LIMITS),
     }
     if limits.min_nodes and limits.min_nodes > 1:
         found["min_nodes"] = known(limits.min_nodes)
@@ -294,5 +289,4 @@ def _qos_rules(
 
 
 def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:
-    written = {key: value for key, value in limits.items() if value and (key, value) != ("min_nodes", 1)}
-    return {"name": known(name, note), **{key: known(value) for key, value in written.items()}}
+    return {"name": known(name, note), **{key: known(value) for key, value in limits.items() if value}}
