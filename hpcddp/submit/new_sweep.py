@@ -22,7 +22,7 @@ from hpcddp.script.templating import render_template
 from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import make_sweep
-from hpcddp.sweep.shipped import SCHEMA, for_editing
+from hpcddp.sweep.shipped import SCHEMA
 
 NODES = (1, 2, 4, 8)
 """Sizes of a first study: some node hours, and enough to see where scaling bends."""
@@ -94,7 +94,7 @@ def _is_given(start: Start) -> bool:
 
 def _checked(start: Start) -> str:
     """The text, if that is a sweep whose points the cluster gives; UsageError with what it refuses."""
-    text = for_editing(_text(start))
+    text = _text(start)
     source = make_sweep(parse_yaml(text, str(start.file)), (), start.file)
     job_requests(ChosenPoints(source=source, profile=start.profile, points=expand(source, start.profile)), Settings())
     return text
