@@ -91,7 +91,6 @@ def render(
         _explain(found, settings, None if sweep is not None else (points, layout, workload), format_)
         return
     scripts = scripts_by_hand(found, settings)
-    _remark_open_questions(found)
     output = None if target is None else Path(target)
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
     if len(scripts) == 1 and not folder_meant:
@@ -119,17 +118,7 @@ def _script_of_command(points: PointOptions, layout: LayoutOptions, command: Seq
     found, settings = remark_on(command_layout(layout, points)), read_settings()
     for text in missing_settings(found, settings):
         remark(text)
-    _remark_open_questions(found)
     return script_of_command(found, settings, command)
-
-
-def _remark_open_questions(found: ChosenPoints) -> None:
-    """What the user could ask the site, at the first script for it."""
-    from hpcddp.cluster.open_questions import is_news, open_questions, questions_text
-
-    questions = open_questions(found.profile, {planned.point.layout.node_type for planned in found.points})
-    if questions and is_news(found.profile, questions):
-        remark(questions_text(found.profile, questions))
 
 
 def _explain(

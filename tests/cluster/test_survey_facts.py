@@ -1,14 +1,13 @@
-"""A survey's values in a profile: the unknown is filled in, what others said stays with the survey's word beside it."""
+"""A survey's values as lines of a profile."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import read_profile
-from hpcddp.cluster.survey_facts import disagreements, network, software_words, survey_values
-from hpcddp.cluster.survey_update import Update, update_profile
+from hpcddp.cluster.survey_facts import disagreements, network, software_words, survey_text, survey_values
+from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
 from hpcddp.core.survey_record import Adapter, Disk, LinkSurvey, NodeSurvey, SurveyRecord
 
@@ -68,56 +67,27 @@ SURVEY = SurveyRecord(
 )
 
 
-def profile_of(tmp_path: Path, text: str) -> ClusterProfile:
-    """The text as a profile."""
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    return read_profile(file)
-
-
-def updated(tmp_path: Path, found: SurveyRecord = SURVEY, text: str = TEXT) -> Update:
-    """The text with what the survey found."""
-    source = f"hpcddp clusters survey of {found.date}, job {found.job}"
-    return update_profile(text, profile_of(tmp_path, text), survey_values(found, "fat"), source, f"{found.date}, gn01, gn02")
-
-
-def test_the_unknown_is_filled_in(tmp_path: Path) -> None:
-    """Values and where they come from; comments stay."""
-    update = updated(tmp_path)
-    profile = profile_of(tmp_path, update.text)
-    node = profile.node_types["fat"]
+def test_the_lines_are_of_what_a_profile_lacks(tmp_path: Path) -> None:
+    """As facts of this survey, with what other sources say instead; nothing that the profile says, and nothing twice."""
+    (tmp_path / "mine.yaml").write_text(TEXT)
+    text = survey_text(SURVEY, read_profile(tmp_path / "mine.yaml"), "fat")
+    more = tmp_path / "more.yaml"
+    more.write_text(f"schema: 1\nname: more\nextends: mine.yaml\n{text}")
+    profile = read_profile(more)
+    node, fabric = profile.node_types["fat"], profile.fabric
     assert (node.cpu, node.gpu_memory_gb, node.local_disk_gb, node.local_disk_gbs) == ("AMD EPYC 7742", 16, 900, 2.4)
     assert node.links.topology == NODE.topology
-    fabric = profile.fabric
     assert (fabric.adapters_per_node, fabric.gbps_per_node, fabric.protocol, fabric.latency_us) == (2, 200, "rdma", 1.83)
     fact = profile.facts["node_types.fat.cpu"]
-    assert (fact.grade, fact.source, fact.note) == ("A", "survey", "2026-05-04, gn01, gn02")
-    assert profile.sources["survey"] == "hpcddp clusters survey of 2026-05-04, job 4711"
-    assert "# hearsay" in update.text
-    guess = profile.facts["node_types.fat.local_disk_gb"].conflicts
-    assert [(each.value, each.grade, each.source) for each in guess] == [(800, "?", "friend")]
-
-
-def test_what_another_source_says_stays(tmp_path: Path) -> None:
-    """With the survey's value among its conflicts; a value without a source is left as it is. Both are said."""
-    update = updated(tmp_path)
-    profile = profile_of(tmp_path, update.text)
-    fact = profile.facts["node_types.fat.gpu"]
-    assert (fact.value, fact.source) == ("V100", "guide")
-    assert [(each.value, each.source) for each in fact.conflicts] == [("Tesla V100-SXM2-16GB", "survey")]
-    assert profile.node_types["fat"].sockets == 1
-    assert len(update.conflicts) == 2
-    assert "node_types.fat.sockets is 1 without a source, the survey says 2" in update.conflicts[0]
-    assert "V100 by guide, the survey says Tesla V100-SXM2-16GB" in update.conflicts[1]
-
-
-def test_a_later_survey_replaces_an_earlier_one(tmp_path: Path) -> None:
-    """In values and among conflicts, which do not grow."""
+    assert (fact.grade, fact.source, fact.note, fact.conflicts) == ("A", "survey", "2026-05-04, gn01, gn02", ())
+    assert profile.sources["survey"].startswith("hpcddp clusters survey of 2026-05-04, job 4711, NVRM version: 550.54.15, CUDA")
+    for name, other in (("local_disk_gb", (800, "?", "friend")), ("gpu", ("V100", "A", "guide"))):
+        conflicts = profile.facts[f"node_types.fat.{name}"].conflicts
+        assert [(each.value, each.grade, each.source) for each in conflicts] == [other]
+    assert str(profile.facts["node_types.fat.sockets"].note).endswith("; the profile has 1, without a source")
+    assert survey_text(SURVEY, profile, "fat") == ""
     later = replace(SURVEY, date="2026-06-01", link=LinkSurvey(latency_s=1.5e-6, bytes_per_s=2e10))
-    profile = profile_of(tmp_path, updated(tmp_path, later, updated(tmp_path).text).text)
-    assert (profile.fabric.latency_us, profile.facts["fabric.latency_us"].note) == (1.5, "2026-06-01, gn01, gn02")
-    assert len(profile.facts["node_types.fat.gpu"].conflicts) == 1
-    assert profile.sources["survey"].startswith("hpcddp clusters survey of 2026-06-01")
+    assert parse_yaml(survey_text(later, profile, "fat"), "lines").keys() == {"sources", "fabric"}
 
 
 def test_nodes_that_differ_say_nothing_together(tmp_path: Path) -> None:

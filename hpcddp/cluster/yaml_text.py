@@ -1,37 +1,50 @@
-"""The document of a profile as commented YAML: a fact a line, its source beside it."""
+"""The document of a profile as YAML: a fact a line with its source as keys, or a value with its source as a comment."""
 
 from __future__ import annotations
 
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
 from hpcddp.cluster.yamlfile import BOOL, FLOAT, INT, NULL
+from hpcddp.core.schema import encode
 
 WIDTH = 128
 """Of a line; a longer fact takes a line for each of its parts."""
 
-COMMENTS = {
-    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm itself says it, C an inference, "?" not known.',
-    "node_types": "Nodes that a job cannot tell apart are one type. Cores are physical, and those that jobs may have.",
-    "slurm": "How jobs are requested. The first rule of `qos` is what a job gets that asks for none.",
-    "fabric": "Slurm knows nothing of the network.",
-    "compute": "What the workers run in: `modules`, `activate` or `container` of your site.",
-    "env": "Exported in every job.",
-    "default_workload": "What `hpcddp render` without a sweep trains; made-up images, so that nothing has to be downloaded.",
-}
-"""Above a key."""
+TEXT_WIDTH = 100
+"""Of texts and comments."""
 
 
-def profile_text(document: Mapping[str, object]) -> str:
-    """The file."""
+@dataclass(frozen=True)
+class Noted:
+    """A value with a comment: behind it, or above where that is too long."""
+
+    value: object
+    words: str
+
+
+def yaml_text(document: Mapping[str, object], comments: Mapping[str, str] | None = None) -> str:
+    """The document; `comments`: what stands above its keys."""
     lines: list[str] = []
     for key, value in document.items():
-        if key in COMMENTS:
-            lines += ["", *(f"# {line}" for line in textwrap.wrap(COMMENTS[key], WIDTH - 2))]
+        if comments and key in comments:
+            lines += ["", *comment(comments[key])]
         lines += _entry(key, value, "")
     return "\n".join(lines) + "\n"
+
+
+def comment(text: str, indent: str = "") -> list[str]:
+    """Its lines."""
+    return _wrapped(text, f"{indent}# ")
+
+
+def _wrapped(text: str, start: str) -> list[str]:
+    return textwrap.wrap(
+        text, TEXT_WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str]:
@@ -40,18 +53,27 @@ def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str
     match value:
         case Fact():
             yield from _fact(start, value, indent)
+        case Noted():
+            first, *rest = _entry(key, value.value, indent)
+            line = f"{first}  # {value.words}"
+            yield from [line] if len(line) <= TEXT_WIDTH else [*comment(value.words, indent), first]
+            yield from rest
         case Mapping() if value and not _short(value):
             yield start.rstrip()
             yield from _mapping(value, indent + "  ")
-        case list() if value and all(isinstance(item, Mapping) for item in value):
+        case list() if value and all(isinstance(item, Mapping) and item for item in value):
             yield start.rstrip()
             for item in value:
                 first, *rest = _mapping(item, indent + "    ")
                 yield f"{indent}  - {first.lstrip()}"
                 yield from rest
+        case str() if "\n" in value and not value[0].isspace() and not value.endswith("\n\n"):
+            text = value.removesuffix("\n")
+            yield f"{start.rstrip()} {'|-' if text == value else '|'}"
+            yield from (f"{indent}  {line}" if line else "" for line in text.split("\n"))
         case str() if len(start) + len(value) > WIDTH:
             yield f"{start.rstrip()} >-"
-            yield from _folded(value, indent + "  ")
+            yield from _wrapped(value, f"{indent}  ")
         case _:
             yield f"{start} {flow(value)}"
 
@@ -71,8 +93,7 @@ def _short(values: Mapping[str, object]) -> bool:
 
 
 def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:
-    parts: dict[str, object] = {"value": fact.value, "grade": fact.grade, "source": fact.source}
-    parts |= {"note": fact.note} if fact.note is not None else {}
+    parts: dict[str, object] = encode(fact, keep_defaults=False)
     line = f"{start} {flow(parts)}"
     if len(line) <= WIDTH:
         yield line
@@ -82,14 +103,10 @@ def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:
         yield from _entry(key, value, indent + "  ")
 
 
-def _folded(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
-
-
 def flow(value: object) -> str:
     """A value on one line."""
+    if isinstance(value, Noted):
+        return flow(value.value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
