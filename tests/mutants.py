@@ -327,9 +327,9 @@ FAULTS = (
     ),
     Fault(
         "hpcddp/probe/step_sequence.py",
-        "if self.run is None or self._profiled or self._timer.in_step:",
-        "if self.run is None or self._profiled:",
-        "among accumulated batches a pause ends the step early",
+        "self.halt()\n        self._timer.resume()",
+        'self._timer.mark("other")',
+        "among accumulated batches an evaluation is part of the step",
     ),
     # what analysis makes of it
     Fault(

@@ -129,9 +129,9 @@ def _numbers(job: Job, launch: Launch) -> Iterator[Row]:
     is_known = nodes and launch.nnodes and launch.in_step and launch.starts_ranks and tasks == 1
     text = f"{kind} expects {launch.nnodes} nodes and starts on {nodes}: it hangs, or each node trains for itself"
     yield line, "nnodes", is_known and launch.nnodes != nodes, text
-    is_alone = kind != "deepspeed" and ("standalone" in names or not names & ADDRESSES)
+    is_closed = kind != "deepspeed" and ("standalone" in names or not names & ADDRESSES)
     text = f"{kind} has no address, so each node waits at itself: write --rdzv-backend=c10d and --rdzv-endpoint=HOST:PORT"
-    yield line, "rendezvous", is_known and launch.nnodes == nodes != 1 and is_alone, text
+    yield line, "rendezvous", is_known and launch.nnodes == nodes != 1 and is_closed, text
     cores, of_job = (tasks * (step.cpus or 0), (has.tasks or 0) * (has.cpus or 0))
     for what, needed, given in (("nodes", step.nodes, has.nodes), ("cores of a node", cores, of_job)):
         text = f"the step needs {needed} {what}, and the job has {given}: srun refuses it. Write the same in the header"
@@ -146,8 +146,8 @@ def _around(job: Job, launch: Launch) -> Iterator[Row]:
     text = f"no srun: ranks start on the first of {job.layout.nodes} nodes only. Write `srun` in front"
     yield line, "no-srun", is_bare and is_first and "hostfile" not in launch.arguments, text
     below = {command.words[0] for command in job.commands if command.line > line}
-    looks_after = any(re.match(r"\s*(while|until)\b", text) for at, text in job.lines.items() if at > line)
-    is_awaited = launch is not job.launches[-1] or below & {"wait", "kill", "tail"} or looks_after
+    is_polled = any(re.match(r"\s*(while|until)\b", text) for at, text in job.lines.items() if at > line)
+    is_awaited = launch is not job.launches[-1] or below & {"wait", "kill", "tail"} or is_polled
     text = "the script ends while this runs in the background, which ends the job: write `wait` below"
     yield line, "no-wait", launch.command.in_background and not is_awaited, text
     is_reset = any("SLURM_EXPORT_ENV" in word for word in code)
@@ -156,15 +156,15 @@ def _around(job: Job, launch: Launch) -> Iterator[Row]:
     is_partial = launch.in_step and not re.search(r"(?i)^\$|\bALL\b", value) and "container-image" not in launch.options
     yield line, "export", is_partial, text
     unused = launch.arguments.get("node_rank") if launch.arguments.get("rdzv_backend", "static") != "static" else None
-    seen = [(line, word) for word in words if unused not in (word, word.partition("=")[2])]
-    seen += [(at, text) for at, text in job.settings if launch.kind == "python" and OF_RANK.match(text)]
-    for at, early in [(at, found[1]) for at, value in seen if launch.in_step and (found := IN_STEP.search(value))]:
+    expanded = [(line, word) for word in words if unused not in (word, word.partition("=")[2])]
+    expanded += [(at, text) for at, text in job.settings if launch.kind == "python" and OF_RANK.match(text)]
+    for at, early in [(at, found[1]) for at, value in expanded if launch.in_step and (found := IN_STEP.search(value))]:
         text = f"${early} is expanded before srun starts: every task gets the same. Put it into single quotes, `bash -c '...'`"
         yield at, "too-early", True, text
     if any(map(WORKER.search, words)):
-        is_told = any(at < line and setting == "SUBMITIT_EXECUTOR=slurm" for at, setting in job.settings)
+        is_exported = any(at < line and setting == "SUBMITIT_EXECUTOR=slurm" for at, setting in job.settings)
         text = "no `export SUBMITIT_EXECUTOR=slurm` above srun: submitit's job side does not find out what it runs in"
-        yield line, "executor", not is_told, text
+        yield line, "executor", not is_exported, text
         for at, (options, _) in job.directives.items():
             is_other = not options.get("time", "1").isdecimal()
             yield at, "time-minutes", is_other, "--time is no number of minutes: submitit computes with it at a signal, and fails"
