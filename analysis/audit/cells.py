@@ -52,26 +52,20 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         return Interval(self.low * factor, self.high * factor, self.best * factor)
 
-    def widened(self, share: float) -> Interval:
-        return Interval(self.low * (1 - share), self.high * (1 + share), self.best)
-
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: its value in the column's unit (times: s), what it can stand for, and how it was printed."""
+    """A cell: what it can stand for in the column's unit (times: s; percent: shares), and how it was printed."""
 
-    value: float
     interval: Interval
     text: str
-    digits: str
-    """As printed, of the value alone: no spread, unit or point."""
     decimals: int = 0
-    units: tuple[str, ...] = ()
-    """As printed: `h`, `min`; `%`; `K samples/s`."""
+    unit: str = ""
+    """As printed: `h`, `%`, `K samples/s`."""
     scale: float = 1.0
-    """Value of one of the last unit, of the column's unit where none is printed."""
+    """Value of one of the printed unit, of the column's unit where none is printed."""
     clock: bool = False
-    """Printed with colons."""
+    """Printed with colons, or in several units."""
     inverse: bool = False
     """Printed as a rate: `2.5` it/s is a time of 0.4 s."""
 
@@ -79,12 +73,16 @@ class Number:
         return self.text
 
     @property
-    def unit(self) -> str:
-        return self.units[-1] if self.units else ""
+    def value(self) -> float:
+        return self.interval.best
 
     def times(self, factor: float) -> Number:
         """As printed, of `factor` times the value: a rate of one GPU as that of all."""
-        return replace(self, value=self.value * factor, interval=self.interval.scaled(factor), scale=self.scale * factor)
+        return replace(self, interval=self.interval.scaled(factor), scale=self.scale * factor)
+
+    def known_to(self, step: float) -> Number:
+        """As printed, of a column that was rounded, or cut off, to steps of its own."""
+        return replace(self, interval=_around(self.value, step))
 
 
 def is_blank(text: str) -> bool:
@@ -96,14 +94,18 @@ def number(text: str, scale: float = 1.0) -> Number:
     """`1,200`, `95 %`, `1.9x`, `~12.5K samples/s`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
     bare, about = _bare(text)
     matched = DIGITS.fullmatch(bare)
-    plain = plain_digits(matched.group(1).strip()) if matched else ""
-    if not matched or not PLAIN.fullmatch(plain):
-        raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
-    unit = matched.group(2).strip()
-    if re.match(r"[^\w%x×/µ]|\d", unit):
+    plain = _plain_digits(matched.group(1).strip()) if matched else ""
+    unit = matched.group(2).strip() if matched else ""
+    if not PLAIN.fullmatch(plain) or re.match(r"[^\w%x×/µ]|\d", unit):
         raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
     many = re.match(r"([kKMGB])(?=\s|$|[a-z]*/)(?!Hz|B/)", unit)
-    return _printed(plain, scale * (MANY[many.group(1)] if many else 1.0), text, (unit,) if unit else (), about)
+    scale *= MANY[many.group(1)] if many else 1.0
+    digits, _, power = plain.lower().partition("e")
+    decimals = len(digits.partition(".")[2]) - int(power or 0)
+    value = float(plain) * scale
+    if not 0 < value < math.inf or -decimals > 300:
+        raise ValueError(f"`{text}` is not a number above zero; leave the cell empty where there is none")
+    return Number(_around(value, scale * 10.0**-decimals, about), text.strip(), max(0, decimals), unit, scale)
 
 
 def _bare(text: str) -> tuple[str, bool]:
@@ -114,7 +116,7 @@ def _bare(text: str) -> tuple[str, bool]:
     return (bare[about.end() :] if about else bare).strip(), bool(about)
 
 
-def plain_digits(text: str) -> str:
+def _plain_digits(text: str) -> str:
     """Without separators of thousands (1,200, 1 200, 1'200, 1.281.167), and with a point for a decimal comma (0,95)."""
     if re.fullmatch(rf"[1-9]\d{{0,2}}([,{SPACES}]\d{{3}})+(\.\d+)?", text):
         return re.sub(rf"[,{SPACES}]", "", text)
@@ -128,77 +130,49 @@ def plain_digits(text: str) -> str:
 def inverse(of: Number) -> Number:
     """The time per item, from items per second."""
     ends = of.interval
-    return replace(of, value=1 / of.value, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
+    return replace(of, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
 
 
 def seconds(text: str, unit: str | None = None) -> Number:
     """A time: `8521`, `8521 s`, `75 min`, `1h23m`, `m:ss`, `h:mm:ss`, `1-02:03:04`; `unit` is the column's."""
     bare, about = _bare(re.sub(r"\s*(?:/|\bper\b)\s*(?:epoch|it|iter|iteration|step|batch)s?$", "", text.lower()))
     if matched := CLOCK.fullmatch(bare.removesuffix(" s")):
-        found = _clock(matched, text, unit)
-    elif (words := WORDS.findall(bare)) and WORDS.sub("", bare) == "" and all(name in SECONDS for _, name in words):
-        found = _words(words, text, about)
-    else:
-        try:
-            found = number(text, SECONDS.get(unit or "s", 1.0))
-        except ValueError:
-            raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss") from None
-    if not math.isfinite(found.value) or found.value <= 0:
-        raise ValueError(f"the time `{text}` is not above zero; leave the cell empty where there is none")
-    return found
+        return _clock(matched, text, unit)
+    words = [(_plain_digits(amount.strip()), name) for amount, name in WORDS.findall(bare)] if not WORDS.sub("", bare) else []
+    try:
+        if not words or not all(name in SECONDS for _, name in words):
+            return number(text, SECONDS.get(unit or "s", 1.0))
+        value = sum(float(amount) * SECONDS[name] for amount, name in words)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss, above zero")
+    amount, name = words[-1]
+    decimals, several = len(amount.partition(".")[2]), len(words) > 1
+    interval = _around(value, SECONDS[name] * 10.0**-decimals, about)
+    return Number(interval, text.strip(), decimals, "" if several else name, SECONDS[name], clock=several)
 
 
 def _clock(matched: re.Match[str], text: str, unit: str | None) -> Number:
     days, first, second, third = matched.groups()
     short = third is None and unit == "h:mm"
     hours, minutes, rest = (0, int(first), second) if third is None and not short else (int(first), int(second), third or "0")
-    if float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
-        raise ValueError(f"`{text}` is not a time of the clock: minutes and seconds go up to 59")
-    decimals = len(rest.partition(".")[2])
     value = 86400 * int(days or 0) + 3600 * hours + 60 * minutes + float(rest)
-    interval = _around(value, 60.0 if short else 10.0**-decimals)
-    return Number(value, interval, text.strip(), _digits(matched.group()), decimals, clock=True)
-
-
-def _words(words: list[tuple[str, str]], text: str, about: bool) -> Number:
-    ordered = sorted(words, key=lambda word: -SECONDS[word[1]])
-    amounts, units = [plain_digits(amount.strip()) for amount, _ in ordered], tuple(name for _, name in ordered)
-    if not all(map(PLAIN.fullmatch, amounts)):
-        raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss")
-    value = sum(float(amount) * SECONDS[name] for amount, name in zip(amounts, units, strict=True))
-    decimals, scale = len(amounts[-1].partition(".")[2]), SECONDS[units[-1]]
-    interval = _around(value, scale * 10.0**-decimals, about)
-    return Number(value, interval, text.strip(), _digits("".join(amounts)), decimals, units=units, scale=scale)
-
-
-def _printed(bare: str, scale: float, text: str, units: tuple[str, ...], about: bool) -> Number:
-    digits, _, power = bare.lower().partition("e")
-    decimals = len(digits.partition(".")[2]) - int(power or 0)
-    value = float(bare) * scale
-    if not math.isfinite(value) or -decimals > 300:
-        raise ValueError(f"`{text}` is out of range")
-    interval = _around(value, scale * 10.0**-decimals, about)
-    return Number(value, interval, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)
-
-
-def _digits(text: str) -> str:
-    return re.sub(r"\D", "", text)
+    if value <= 0 or float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
+        raise ValueError(f"`{text}` is not a time of the clock above zero: minutes and seconds go up to 59")
+    decimals = len(rest.partition(".")[2])
+    return Number(_around(value, 60.0 if short else 10.0**-decimals), text.strip(), decimals, clock=True)
 
 
 def _around(value: float, step: float, about: bool = False) -> Interval:
     """From half a step of the last digit below (it was rounded up) to one step above (it was cut off)."""
     found = Interval(max(value - step / 2, value * 1e-3), value + step, value)
-    return found.widened(ABOUT) if about else found
+    return Interval(found.low * (1 - ABOUT), found.high * (1 + ABOUT), value) if about else found
 
 
 def print_like(value: float, shown: Number, more: int = 0) -> str:
     """`value` as `shown` is printed, with `more` decimals."""
     if shown.clock:
         return clock(value)
-    value = 1 / value if shown.inverse else value
-    decimals = shown.decimals + more
-    parts, rest = [], round(value / shown.scale, decimals)
-    for unit in shown.units[:-1]:
-        quotient, rest = divmod(rest, SECONDS[unit] / shown.scale)
-        parts.append(f"{quotient:.0f} {unit}")
-    return " ".join([*parts, f"{rest:.{decimals}f}", *shown.units[-1:]])
+    value = (1 / value if shown.inverse else value) / shown.scale
+    return " ".join(filter(None, (f"{value:.{shown.decimals + more}f}", shown.unit)))

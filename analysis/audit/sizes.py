@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight")
-NUMBERS = {word: i for i, word in enumerate(ONES, 1)} | {"single": 1, "dual": 2, "sixteen": 16, "a": 1}
-_N = rf"(\d+|{'|'.join(word for word in NUMBERS if word != 'a')})"
+NUMBERS = {word: i for i, word in enumerate(ONES, 1)} | {"single": 1, "dual": 2, "sixteen": 16}
+_N = rf"(\d+|{'|'.join(NUMBERS)})"
 _GPU = r"(?:gpu|gcd|device|accelerator|chip|process|processe|rank|card|worker)s?"
 _TYPE = (
     r"((?:nvidia |amd |tesla )?(?:[avhbplt]\d{1,3}[a-z]*|rtx ?\w+|gtx ?\w+|mi\d+\w*|titan\w*|tpu\w*|gh200|gb200)"
@@ -21,6 +21,8 @@ GPUS = re.compile(
 )
 TYPED = re.compile(rf"{_N}\s*[x×*]?\s*{_TYPE}s?(?![\w])|{_TYPE}s?\s*[x×*]\s*(\d+)", re.IGNORECASE)
 BARE = re.compile(r"(\d+)\s*[x×*]\s*(\d+)")
+EACH = re.compile(r"node\w*\s*[x×*]\s*\d|\d\s*[x×*]\s*\d+[ -]?node|node\w*\s+(?:with|of)", re.IGNORECASE)
+BASELINE = re.compile(r"\(\s*(?:baseline|reference|ref|base|serial)[^)]*\)|\bbaseline\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,19 @@ class Size:
     """Words that are not of the size: they tell rows apart."""
 
 
-def size_of(text: str, bare: str = "gpus") -> Size | None:
-    """The size that a cell tells; a bare number is of `bare`: gpus or nodes. None where it tells none."""
-    text = re.sub(
-        r"\(\s*(?:baseline|reference|ref|base|serial)[^)]*\)|\bbaseline\b", " ", text.strip(), flags=re.IGNORECASE
-    ).strip(" *†:~")
+def size_of(text: str, column: str = "gpus") -> Size | None:
+    """The size that a cell of a column tells: gpus, nodes, or gpus_per_node. None where it tells none."""
+    found = _size(text, column)
+    if found and column == "gpus_per_node" and found.gpus and not found.nodes:
+        return replace(found, per_node=found.gpus, gpus=None)
+    return found
+
+
+def _size(text: str, column: str) -> Size | None:
+    text = BASELINE.sub(" ", text.strip()).strip(" *†:~")
     if re.fullmatch(_N, text.replace(",", ""), re.IGNORECASE):
         one = _number(text.replace(",", ""))
-        return Size(one if bare == "nodes" else None, one if bare == "per_node" else None, one if bare == "gpus" else None)
+        return Size(nodes=one) if column == "nodes" else Size(gpus=one)
     if found := BARE.fullmatch(text):
         return Size(int(found.group(1)), int(found.group(2)))
     nodes, gpus = NODES.search(text), GPUS.search(text)
@@ -55,16 +62,10 @@ def size_of(text: str, bare: str = "gpus") -> Size | None:
     rest = " ".join(re.sub(rf"(?:^|(?<=\s)){_BY}(?=\s|$)|[()=,]", " ", rest).split())
     number = _number(gpus.group(1)) if gpus else _number(typed.group(1) or typed.group(4)) if typed else None
     kind = (gpus.group(2) if gpus else (typed.group(2) or typed.group(3)) if typed else "") or ""
-    node_number = _number(nodes.group(1)) if nodes else None
-    total = re.search(r"(\d+) (?:gpus )?(?:in )?total", text, re.IGNORECASE)
-    each = bool(gpus and gpus.group(3)) or bool(
-        nodes
-        and number
-        and re.search(r"node\w*\s*[x×*]\s*\d|\d\s*[x×*]\s*\d+[ -]?node|node\w*\s+(?:with|of)", text, re.IGNORECASE)
-    )
-    if each and number:
-        return Size(node_number, number, int(total.group(1)) if total else None, kind, rest)
-    return Size(node_number, None, number, kind, rest)
+    of_each = number and ((gpus and gpus.group(3)) or (nodes and EACH.search(text)))
+    total = re.search(r"(\d+) (?:gpus )?(?:in )?total", text, re.IGNORECASE) if of_each else None
+    all_gpus = (int(total.group(1)) if total else None) if of_each else number
+    return Size(_number(nodes.group(1)) if nodes else None, number if of_each else None, all_gpus, kind, rest)
 
 
 def _number(text: str) -> int:
