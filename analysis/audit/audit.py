@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,17 +57,17 @@ def _audit(table: AuditTable) -> Audit:
     groups = Groups(table)
     claims = [found for each in table.columns.values() if each.kind == "claim" and (found := Claims(groups, each)).rows]
     rate_known = any(len(each.fitting) > 1 and not each.basis.of_time for each in claims)
-    findings = [*check_rows(groups, rate_known), *check_superlinear(groups, claims)]
+    fast = list(check_superlinear(groups))
+    reported = {line for each in fast for line in each.lines}
+    above = [said for each in claims for said in above_linear(each, reported)]
+    findings = [*check_rows(groups, rate_known), *fast, *(said for said in above if isinstance(said, Finding))]
     findings += [finding for each in claims for finding in check_claims(each)]
-    reported = {line for each in findings if each.kind == "superlinear" for line in each.lines}
-    remarks = [*table.remarks, *(text for each in claims for text in above_linear(each, reported))]
-    checked, wrong, printed = dict[str, int](), dict[str, int](), dict[str, int]()
-    for each in claims:
-        for tally, rows in ((printed, each.rows), (checked, each.checked), (wrong, each.missed)):
-            name = f"{each.column.meaning} values"
-            tally[name] = tally.get(name, 0) + len(rows)
-    printed["averages"], checked["averages"] = sum(row.summary for row in table.rows), len(groups.averages)
-    wrong["averages"] = sum(each.kind in ("average_wrong", "average_outside_rows") for each in findings)
-    holds = {name: number - wrong[name] for name, number in checked.items() if number}
-    unchecked = {name: number - checked[name] for name, number in printed.items() if number > checked[name]}
-    return Audit(table, tuple(by_weight(findings)), holds, unchecked, tuple(remarks))
+    remarks = [*table.remarks, *(said for said in above if isinstance(said, str))]
+    wrong = sum(each.kind in ("average_wrong", "average_outside_rows") for each in findings)
+    tallies = [("averages", sum(row.summary for row in table.rows), len(groups.averages), wrong)]
+    tallies += [(f"{each.column.meaning} values", len(each.rows), len(each.checked), len(each.missed)) for each in claims]
+    holds, unchecked = Counter[str](), Counter[str]()
+    for name, printed, checked, missed in tallies:
+        holds[name] += checked - missed
+        unchecked[name] += printed - checked
+    return Audit(table, tuple(by_weight(findings)), +holds, +unchecked, tuple(remarks))

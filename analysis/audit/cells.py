@@ -1,4 +1,4 @@
-"""Reads printed numbers as intervals: of every value that rounds, or is cut off, to the digits shown."""
+"""Reads cells: numbers as intervals, of every value that rounds, or is cut off, to the digits shown; sizes out of words."""
 
 from __future__ import annotations
 
@@ -27,6 +27,26 @@ WORDS = re.compile(rf"(\d[\d.,{SPACES}]*)([a-zµ]+)\s*,?\s*")
 
 ABOUT = 0.05
 """A number printed with `~` may be off by this share."""
+
+
+ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+NUMBERS = {word: i for i, word in enumerate(ONES, 1)} | {"single": 1, "dual": 2, "sixteen": 16}
+_N = rf"(\d+|{'|'.join(NUMBERS)})"
+_GPU = r"(?:gpu|gcd|device|accelerator|chip|process|processe|rank|card|worker)s?"
+_TYPE = (
+    r"((?:nvidia |amd |tesla )?(?:[avhbplt]\d{1,3}[a-z]*|rtx ?\w+|gtx ?\w+|mi\d+\w*|titan\w*|tpu\w*|gh200|gb200)"
+    r"(?:[- ](?:sxm\d?|pcie|\d+ ?gi?b))*)"
+)
+_BY = r"\s*(?:[x×*,·/+(]|with|of|each with)?\s*"
+
+NODES = re.compile(rf"{_N}(?:[ -]?(?:node|host|server|machine|instance)s?\b|\s*[x×]\s*[a-z]+\d\w*\.\d*\w+)", re.IGNORECASE)
+GPUS = re.compile(
+    rf"{_N}\s*[x×-]?\s*(?:{_TYPE}\s*)?{_GPU}\b(\s*(?:/|per|on each)\s*(?:node|host|machine)|\s*each)?", re.IGNORECASE
+)
+TYPED = re.compile(rf"{_N}\s*[x×*]?\s*{_TYPE}s?(?![\w])|{_TYPE}s?\s*[x×*]\s*(\d+)", re.IGNORECASE)
+BY = re.compile(r"(\d+)\s*[x×*]\s*(\d+)")
+EACH = re.compile(r"node\w*\s*[x×*]\s*\d|\d\s*[x×*]\s*\d+[ -]?node|node\w*\s+(?:with|of)", re.IGNORECASE)
+REFERENCE = re.compile(r"\(\s*(?:baseline|reference|ref|base|serial)[^)]*\)|\bbaseline\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,8 @@ def number(text: str, scale: float = 1.0) -> Number:
     scale *= MANY[many.group(1)] if many else 1.0
     digits, _, power = plain.lower().partition("e")
     decimals = len(digits.partition(".")[2]) - int(power or 0)
+    if digits.isdigit():  # 172,000 was rounded to three digits
+        decimals -= max(0, min(len(digits) - len(digits.rstrip("0")), len(digits) - 3))
     value = float(plain) * scale
     if not 0 < value < math.inf or -decimals > 300:
         raise ValueError(f"`{text}` is not a number above zero; leave the cell empty where there is none")
@@ -127,17 +149,11 @@ def _plain_digits(text: str) -> str:
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
 
 
-def inverse(of: Number) -> Number:
-    """The time per item, from items per second."""
-    ends = of.interval
-    return replace(of, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
-
-
 def seconds(text: str, unit: str | None = None) -> Number:
     """A time: `8521`, `8521 s`, `75 min`, `1h23m`, `m:ss`, `h:mm:ss`, `1-02:03:04`; `unit` is the column's."""
     bare, about = _bare(re.sub(r"\s*(?:/|\bper\b)\s*(?:epoch|it|iter|iteration|step|batch)s?$", "", text.lower()))
     if matched := CLOCK.fullmatch(bare.removesuffix(" s")):
-        return _clock(matched, text, unit)
+        return _clock(matched, text)
     words = [(_plain_digits(amount.strip()), name) for amount, name in WORDS.findall(bare)] if not WORDS.sub("", bare) else []
     try:
         if not words or not all(name in SECONDS for _, name in words):
@@ -145,7 +161,7 @@ def seconds(text: str, unit: str | None = None) -> Number:
         value = sum(float(amount) * SECONDS[name] for amount, name in words)
     except ValueError:
         value = 0.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss, above zero")
     amount, name = words[-1]
     decimals, several = len(amount.partition(".")[2]), len(words) > 1
@@ -153,15 +169,14 @@ def seconds(text: str, unit: str | None = None) -> Number:
     return Number(interval, text.strip(), decimals, "" if several else name, SECONDS[name], clock=several)
 
 
-def _clock(matched: re.Match[str], text: str, unit: str | None) -> Number:
+def _clock(matched: re.Match[str], text: str) -> Number:
     days, first, second, third = matched.groups()
-    short = third is None and unit == "h:mm"
-    hours, minutes, rest = (0, int(first), second) if third is None and not short else (int(first), int(second), third or "0")
+    hours, minutes, rest = (0, int(first), second) if third is None else (int(first), int(second), third)
     value = 86400 * int(days or 0) + 3600 * hours + 60 * minutes + float(rest)
     if value <= 0 or float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
         raise ValueError(f"`{text}` is not a time of the clock above zero: minutes and seconds go up to 59")
     decimals = len(rest.partition(".")[2])
-    return Number(_around(value, 60.0 if short else 10.0**-decimals), text.strip(), decimals, clock=True)
+    return Number(_around(value, 10.0**-decimals), text.strip(), decimals, clock=True)
 
 
 def _around(value: float, step: float, about: bool = False) -> Interval:
@@ -176,3 +191,49 @@ def print_like(value: float, shown: Number, more: int = 0) -> str:
         return clock(value)
     value = (1 / value if shown.inverse else value) / shown.scale
     return " ".join(filter(None, (f"{value:.{shown.decimals + more}f}", shown.unit)))
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a cell tells; None where it does not."""
+
+    nodes: int | None = None
+    per_node: int | None = None
+    gpus: int | None = None
+    gpu_type: str = ""
+    rest: str = ""
+    """Words that are not of the size: they tell rows apart."""
+
+
+def size_of(text: str, column: str = "gpus") -> Size | None:
+    """The size that a cell of a column tells: gpus, nodes, or gpus_per_node. None where it tells none."""
+    found = _words(text, column)
+    if found and column == "gpus_per_node" and found.gpus and not found.nodes:
+        return replace(found, per_node=found.gpus, gpus=None)
+    return found
+
+
+def _words(text: str, column: str) -> Size | None:
+    text = REFERENCE.sub(" ", text.strip()).strip(" *†:~")
+    if re.fullmatch(_N, text.replace(",", ""), re.IGNORECASE):
+        one = _whole(text.replace(",", ""))
+        return Size(nodes=one) if column == "nodes" else Size(gpus=one)
+    if found := BY.fullmatch(text):
+        return Size(int(found.group(1)), int(found.group(2)))
+    nodes, gpus = NODES.search(text), GPUS.search(text)
+    typed = None if gpus else TYPED.search(text)
+    if not nodes and not gpus and not typed:
+        return None
+    rest = text
+    for found in (nodes, gpus, typed):
+        rest = rest.replace(found.group(), " ") if found else rest
+    rest = " ".join(re.sub(rf"(?:^|(?<=\s)){_BY}(?=\s|$)|[()=,]", " ", rest).split())
+    number = _whole(gpus.group(1)) if gpus else _whole(typed.group(1) or typed.group(4)) if typed else None
+    kind = (gpus.group(2) if gpus else (typed.group(2) or typed.group(3)) if typed else "") or ""
+    of_each = number and ((gpus and gpus.group(3)) or (nodes and EACH.search(text)))
+    per_node, of_all = (number, None) if of_each else (None, number)
+    return Size(_whole(nodes.group(1)) if nodes else None, per_node, of_all, kind, rest)
+
+
+def _whole(text: str) -> int:
+    return NUMBERS[text.lower()] if text.lower() in NUMBERS else int(text)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.claims import Claims
 from hpcddp.analysis.audit.columns import STEPS
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import BASELINES, Average, Groups, Runs, batches, same_batch
-from hpcddp.analysis.audit.table import AuditTable, Row
+from hpcddp.analysis.audit.groups import BASELINES, Average, Groups, Runs, batches, grouped, same_batch
+from hpcddp.analysis.audit.table import AuditTable, Row, lines_of
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.text import count
 
-DISAGREE = 1.2
-"""Slowest over fastest run of one configuration on one GPU type: more than noise."""
-
 RANK = re.compile(r"rank[ _-]?\d+", re.IGNORECASE)
-IN_STEP = 1.02
-"""Slowest over fastest rank of one run that exchanges gradients in every step: more than how they start and end."""
+DISAGREE, IN_STEP = 1.2, 1.02
+"""Slowest over fastest run of one configuration on one GPU type, and rank of one run that exchanges gradients in every step."""
 
 SAME_WORK = 0.05
 """Throughput and time of one run may count slightly different things: the last batch, evaluation."""
@@ -40,7 +37,11 @@ def check_rows(groups: Groups, rate_known: bool) -> Iterator[Finding]:
         yield from _average(average, table.metrics[0])
         yield from _pooled(average, groups)
     for row in table.measured:
-        yield from _mixed_types(row, groups)
+        if len(groups.gpu_types[row.line]) > 1:
+            types, where = " and ".join(groups.types_of([row])), row.node_list or row.gpu_type
+            yield Finding(
+                "gpu_types_mixed_in_row", (row.line,), row.gpu_type or "one type", types, f"{where} is {types} in one run"
+            )
         yield from _steps(row)
     for runs in groups.runs.values():
         yield from _disagree(runs, groups)
@@ -80,17 +81,8 @@ def _pooled(average: Average, groups: Groups) -> Iterator[Finding]:
 
 
 def _of_average(kind: str, average: Average, follows: str, sentence: str) -> Finding:
-    lines = (*_lines(average.of.rows), average.line)
+    lines = (*lines_of(average.of.rows), average.line)
     return Finding(kind, lines, str(average.claim), follows, sentence)
-
-
-def _mixed_types(row: Row, groups: Groups) -> Iterator[Finding]:
-    """One run on several GPU types."""
-    types = groups.types_of([row])
-    if len(types) > 1:
-        named = " and ".join(types)
-        sentence = f"{row.node_list or row.gpu_type} is {named} in one run"
-        yield Finding("gpu_types_mixed_in_row", (row.line,), row.gpu_type or "one type", named, sentence)
 
 
 def _steps(row: Row) -> Iterator[Finding]:
@@ -106,22 +98,23 @@ def _steps(row: Row) -> Iterator[Finding]:
 def _disagree(runs: Runs, groups: Groups) -> Iterator[Finding]:
     """Runs of one configuration on one GPU type; ranks of one run did not wait for each other."""
     metric = groups.table.metrics[0]
-    for known in groups.comparable(runs):
-        (low, first), (high, last) = known[0], known[-1]
-        ranks = all(RANK.fullmatch(row.run or "") for _, row in known)
+    known = [(row, found) for row in runs.rows if (found := row.value(metric)) and len(groups.gpu_types[row.line]) < 2]
+    for of in grouped(known, lambda pair: groups.gpu_types[pair[0].line]).values():
+        of.sort(key=lambda pair: pair[1].best)
+        (first, low), (last, high) = of[0], of[-1]
+        ranks = all(RANK.fullmatch(row.run or "") for row, _ in of)
         if high.low <= (IN_STEP if ranks else DISAGREE) * low.high:
             continue
-        places = [row.run if ranks else row.node_list for row in (first, last)]
-        ends = [f"{row.numbers[metric]}{f' on {on}' if on else ''}" for row, on in zip((first, last), places, strict=True)]
-        lines, ratio = tuple(row.line for _, row in known), high.best / low.best
+        lines, ratio = lines_of(row for row, _ in of), high.best / low.best
+        places = [(row, row.run if ranks else row.node_list) for row in (first, last)]
+        ends = " to ".join(f"{row.numbers[metric]}{f' on {place}' if place else ''}" for row, place in places)
         if ranks:
             apart = f"{100 * (ratio - 1):.0f} %"
-            take = f"ranks of {first.layout} take {' and '.join(ends)}, {apart} apart"
-            sentence = f"{take}: they did not wait for each other's gradients"
+            sentence = f"ranks of {first.layout} take {ends}, {apart} apart: they did not wait for each other's gradients"
             yield Finding("ranks_disagree", lines, f"ranks of one run, {apart} apart", "one time for all ranks", sentence)
         else:
             kind = "".join(f" on {each}" for each in groups.gpu_types[first.line])
-            sentence = f"{len(known)} runs of {first.layout}{kind} differ by up to {ratio:.2f} times: {' to '.join(ends)}"
+            sentence = f"{len(of)} runs of {first.layout}{kind} differ by up to {ratio:.2f} times: {ends}"
             yield Finding("runs_disagree", lines, "runs of one configuration", f"{ratio:.2f} times apart", sentence)
 
 
@@ -135,8 +128,8 @@ def _works(rows: Sequence[Row], table: AuditTable) -> list[tuple[Row, Interval]]
 def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[Finding]:
     """It is the samples that are told; else the same in all rows, or in proportion to GPUs or to the global batch."""
     by_gpus = [float(row.size) for row, _ in known]
-    told = [float(_samples_of(row, table)) for row, _ in known]
-    if known and all(told):
+    told = [float(row.count("samples") or 0) for row, _ in known]
+    if known and all(told) and not table.columns["time"].says(STEPS):
         wrong, of = _astray(known, told, 1.0), f"the {told[0]:,.0f} samples"
     elif len(known) < 3:
         return
@@ -149,17 +142,11 @@ def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[
             yield from _growing_epoch(known) if len(shares) == 1 and not _astray(known, by_gpus) else ()
             return
     if wrong:
-        (row, done, usual), lines = wrong[0], _lines(row for row, *_ in wrong)
+        (row, done, usual), lines = wrong[0], lines_of(row for row, *_ in wrong)
         time, rate = row.numbers["time"], row.numbers["throughput"]
         more = f" (and {count(len(wrong) - 1, 'more row')})" if len(wrong) > 1 else ""
         sentence = f"throughput {rate} times {time} at {row.layout} is {quantity(done / usual)} times {of}{more}"
         yield Finding("throughput_wrong", lines, str(rate), print_like(usual / time.value, rate), sentence)
-
-
-def _samples_of(row: Row, table: AuditTable) -> int:
-    """Those that the row's time is for, of a step or of an epoch; 0 where the table does not tell."""
-    samples, batch = row.count("samples") or 0, batches(row)  # without samples, tokens of a sample are not told
-    return samples and (batch[1] if batch else 0) if table.columns["time"].says(STEPS) else samples
 
 
 def _astray(known: Sequence[tuple[Row, Interval]], shares: Sequence[float], one: float = 0) -> list[tuple[Row, float, float]]:
@@ -173,26 +160,24 @@ def _astray(known: Sequence[tuple[Row, Interval]], shares: Sequence[float], one:
 def _growing_epoch(known: Sequence[tuple[Row, Interval]]) -> Iterator[Finding]:
     """An epoch whose samples grow with the GPUs."""
     (first, work), (last, work_there) = known[0], known[-1]
-    if first.size != last.size:
-        by_time = f"{first.numbers['time'].value / last.numbers['time'].value:.2f}"
-        by_rate = f"{last.numbers['throughput'].value / first.numbers['throughput'].value:.2f}"
-        fast = f"{last.layout} is {by_time} times as fast as {first.layout} by time and {by_rate} times by rate"
-        work_of_both = f"{quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
-        lines = _lines(row for row, _ in known)
-        yield Finding("throughput_wrong", lines, by_rate, by_time, f"{fast}: an epoch has {work_of_both}")
+    by_time = f"{first.numbers['time'].value / last.numbers['time'].value:.2f}"
+    by_rate = f"{last.numbers['throughput'].value / first.numbers['throughput'].value:.2f}"
+    fast = f"{last.layout} is {by_time} times as fast as {first.layout} by time and {by_rate} times by rate"
+    work_of_both = f"{quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
+    lines = lines_of(row for row, _ in known)
+    yield Finding("throughput_wrong", lines, by_rate, by_time, f"{fast}: an epoch has {work_of_both}")
 
 
 def _flat(rows: Sequence[Row]) -> Iterator[Finding]:
     """A rate that stays the same with many times the GPUs, and nothing that tells of how many it is."""
     known = sorted((row for row in rows if "throughput" in row.numbers), key=lambda row: row.size)
-    if not known or known[-1].size < MANY_GPUS * known[0].size:
-        return
-    first, last = known[0].numbers["throughput"], known[-1].numbers["throughput"]
-    if max(first.value, last.value) <= FLAT * min(first.value, last.value):
+    first, last = (known[at].numbers["throughput"] if known else None for at in (0, -1))
+    times = known[-1].size / known[0].size if known else 0
+    if first and last and times >= MANY_GPUS and max(first.value, last.value) <= FLAT * min(first.value, last.value):
         ends = f"throughput is {first} at {known[0].layout} and {last} at {known[-1].layout}"
-        sentence = f"{ends}: it is of one GPU, or {quantity(known[-1].size / known[0].size)} times the GPUs do no more work"
+        sentence = f"{ends}: it is of one GPU, or {quantity(times)} times the GPUs do no more work"
         follows = f"{print_like(last.value * known[-1].size, last)} on all GPUs"
-        yield Finding("rate_of_one_gpu", _lines(known), str(last), follows, sentence)
+        yield Finding("rate_of_one_gpu", lines_of(known), str(last), follows, sentence)
 
 
 def _batch_changed(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -205,21 +190,17 @@ def _batch_changed(rows: Sequence[Row]) -> Iterator[Finding]:
         in_all = f"(global batch {total:,} and {total_there:,})"
         sentence = f"the batch per GPU is {change} {in_all}, so that these rows differ by more than their GPUs"
         follows = f"{per_gpu:g} per GPU, or {total:,} in all"
-        yield Finding("batch_changed", _lines(row for row, _ in others), f"{per_gpu_there:g} per GPU", follows, sentence)
+        yield Finding("batch_changed", lines_of(row for row, _ in others), f"{per_gpu_there:g} per GPU", follows, sentence)
 
 
-def check_superlinear(groups: Groups, claims: Sequence[Claims]) -> Iterator[Finding]:
-    """More than the ratio of GPUs, beyond the digits shown, caches and noise: by what was measured, else as claimed."""
-    reported = set[int]()
+def check_superlinear(groups: Groups) -> Iterator[Finding]:
+    """Rows faster than the ratio of GPUs, beyond the digits shown, caches and noise."""
     for rows in groups.series.values():
         base = groups.baseline(rows[0], BASELINES[2])
-        for size in dict.fromkeys(groups.runs[row.config] for row in rows if row.config != base.rows[0].config):
-            for metric in groups.table.metrics:
-                found = [each for each in _too_fast(size, base, groups, metric) if each.lines[-1] not in reported]
-                yield from found
-                reported |= {each.lines[-1] for each in found}
-    for each in claims:
-        yield from (found for found in _claimed_too_fast(each) if found.lines[0] not in reported)
+        sizes = dict.fromkeys(groups.runs[row.config] for row in rows if row.config != base.rows[0].config)
+        ways = [(size, metric) for size in sizes for metric in reversed(groups.table.metrics)]
+        found = {each.lines[-1]: each for size, metric in ways for each in _too_fast(size, base, groups, metric)}
+        yield from found.values()
 
 
 def _too_fast(size: Runs, base: Runs, groups: Groups, metric: str) -> Iterator[Finding]:
@@ -236,7 +217,7 @@ def _too_fast(size: Runs, base: Runs, groups: Groups, metric: str) -> Iterator[F
         if found.low > ratio * _most(len(before.values(metric)), len(after.values(metric))):
             where = f" on {row.node_list}" if len(after.rows) == 1 and row.node_list else ""
             what = f"{row.layout}{where} is {found.best:.2f} times as fast as {first.layout} with {ratio:g} times the GPUs"
-            lines, sentence = _lines([*before.rows, *after.rows]), f"{what} ({100 * found.best / ratio:.0f} %)"
+            lines, sentence = lines_of([*before.rows, *after.rows]), f"{what} ({100 * found.best / ratio:.0f} %)"
             yield Finding("superlinear", lines, f"{found.best:.2f}", f"at most {ratio:g}", sentence)
             if after is size:
                 return
@@ -247,33 +228,17 @@ def _most(before: int, after: int) -> float:
     return 1 + CACHES + ERRORS * NOISE * math.sqrt(1 / before + 1 / after)
 
 
-def _claimed_too_fast(claims: Claims) -> Iterator[Finding]:
-    """Where times and rates do not show it; a number that does not follow is another finding."""
-    of_one = {row.line for row in claims.rows if claims.shown(row).value != 1}
+def above_linear(claims: Claims, reported: set[int]) -> Iterator[Finding | str]:
+    """Claims above linear that times and rates do not show: a finding, or a remark where caches and noise may explain it."""
+    efficiency = claims.column.meaning == "efficiency"
     for row in claims.rows:
-        measured = any(key.split()[0] in ("time", "throughput") for key in row.numbers)
-        if row in claims.missed or (measured and not claims.checked):
-            continue
-        base, shown = claims.groups.baseline(row, BASELINES[2]).rows, claims.shown(row)
-        ratio = row.size / base[0].size if base and base[0].line not in of_one else row.gpus
-        ratio = claims.groups.ratio(row, claims.column.baseline) if claims.column.baseline else ratio
-        efficiency = claims.column.meaning == "efficiency"
+        shown, ratio = claims.shown(row), claims.groups.ratio(row, claims.basis.baseline) or 1.0
         linear = 1.0 if efficiency else ratio
-        if linear and shown.interval.low > linear * _most(1, 1) and (efficiency or linear > 1):
-            why = "more than the GPUs can give" if efficiency else f"{linear:g} is linear"
-            sentence = f"{claims.column.meaning} {shown} is claimed at {row.layout}: {why}"
-            follows = "at most 1 (100 %)" if efficiency else f"at most {linear:g}"
-            yield Finding("superlinear", (row.line,), str(shown), follows, sentence)
-
-
-def above_linear(claims: Claims, reported: set[int]) -> Iterator[str]:
-    """Remarks on claims above linear that caches and noise may explain; not those of lines that a finding names."""
-    for row in claims.fitting:
-        word, shown = claims.column.meaning, claims.shown(row)
-        limit = 1.0 if word == "efficiency" else claims.groups.ratio(row, claims.basis.baseline)
-        if limit and shown.interval.low > limit and row.line not in reported:
-            yield f"line {row.line}: {word} {shown} at {row.layout} is above linear, within caches and noise"
-
-
-def _lines(rows: Iterable[Row]) -> tuple[int, ...]:
-    return tuple(row.line for row in rows)
+        measured = any(key.split()[0] in ("time", "throughput") for key in row.numbers)
+        if ratio <= 1 or row.line in reported or row in claims.missed or (measured and not claims.checked):
+            continue  # a number that does not follow is another finding
+        what = f"{claims.column.meaning} {shown} at {row.layout} is above linear"
+        if shown.interval.low > linear * _most(1, 1):
+            yield Finding("superlinear", (row.line,), str(shown), f"at most {linear:g}", f"{what}, {linear:g}")
+        elif shown.interval.low > linear:
+            yield f"line {row.line}: {what}, within caches and noise"

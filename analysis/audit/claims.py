@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,9 +12,11 @@ from hpcddp.analysis.audit.cells import Interval, Number, print_like
 from hpcddp.analysis.audit.columns import CONFIGURATION, Column
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import BASELINES, Groups, Runs
-from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.audit.table import Row, lines_of
 from hpcddp.core.text import count
 
+DEGREE = re.compile(r"((?:fsdp|hsdp|ddp|dp)[\s_=:×x-]*)\d+")
+"""`fsdp16` is `fsdp`: how many ranks share the data follows from the GPUs."""
 NO_DDP = re.compile(r"[-\u2013\u2014]?|seq(uential)?|none|no|single([ -]gpu)?|serial|baseline|n/a|1|off|no ddp|1 gpu")
 
 
@@ -23,7 +26,6 @@ class Basis:
 
     baseline: str
     metric: str
-    """Key of a column of times or rates."""
     grows: bool
     """Times are of work that grows with the GPUs; rates are of one GPU."""
     own: bool
@@ -83,14 +85,8 @@ class Claims:
         # a size whose rows alone are printed as 1 is a baseline, too
         marked = {count(row.size, "GPU") for row in self.rows if row.gpus and self.shown(row).value == 1} - {"1 GPU"}
         names = [self.column.baseline] if self.column.baseline else [*BASELINES, *(marked if len(marked) == 1 else ())]
-        ways = [
-            Basis(name, metric, grows, own)
-            for grows in (False, True)
-            for metric in table.metrics
-            if not (grows and table.is_each(metric))
-            for own in (False, True)
-            for name in names
-        ]
+        grid = itertools.product((False, True), table.metrics, (False, True), names)
+        ways = [Basis(name, metric, grows, own) for grows, metric, own, name in grid if not (grows and table.is_each(metric))]
         return max(ways, key=lambda way: [sum(bool(test(row, way)) for row in self.rows) for test in (self.fits, self.follows)])
 
     @cached_property
@@ -104,14 +100,11 @@ class Claims:
     @cached_property
     def missed(self) -> list[Row]:
         """Those whose baseline is sure to be the one that is meant: of their own words, or that of others with these words."""
-        foreign = {self.groups.series_of(row) for row in self.astray if self._is_baseline(row)}  # such as of another precision
+        bases = [row for row in self.astray if [base.config for base in self.base(row).rows[:1]] == [row.config]]
+        foreign = {self.groups.series_of(row) for row in bases}  # such as of another precision
         others = {row.words for row in self.fitting if not self.base(row).own}
         known = [row for row in self.astray if self.groups.series_of(row) not in foreign]
         return [row for row in known if self.base(row).own or (self.base(row).sure and row.words in others)]
-
-    def _is_baseline(self, row: Row) -> bool:
-        base = self.base(row).rows
-        return bool(base) and base[0].config == row.config
 
     @cached_property
     def checked(self) -> list[Row]:
@@ -150,7 +143,7 @@ def _other_baseline(claims: Claims, elsewhere: dict[Row, Basis]) -> Iterator[Fin
         rest = f"not {usual.baseline}, as the header says" if named else f"the others against {usual.baseline}"
         what, right = _both(claims, row, other, usual)
         kind = "baseline_misnamed" if named else "baselines_mixed"
-        yield Finding(kind, _lines(elsewhere), str(claims.shown(row)), right, f"{some}, {rest}: {what}")
+        yield Finding(kind, lines_of(elsewhere), str(claims.shown(row)), right, f"{some}, {rest}: {what}")
 
 
 def _unnamed(claims: Claims) -> Iterator[Finding]:
@@ -158,15 +151,15 @@ def _unnamed(claims: Claims) -> Iterator[Finding]:
     if any(row.gpus == 1 and claims.shown(row).value == 1 for row in claims.rows):
         return
     ways = [replace(claims.basis, baseline=name) for name in BASELINES[:2] if name != claims.basis.baseline]
-    pairs = [(row, way) for way in ways for row in claims.fitting if claims.groups.baseline(row, way.baseline).rows]
-    pairs = [(row, way) for row, way in pairs if claims.groups.baseline(row, way.baseline).own]
-    found = [(row, way) for row, way in pairs if claims.follows(row, way) and not claims.fits(row, way)]
+    bases = [(row, way, claims.groups.baseline(row, way.baseline)) for way in ways for row in claims.fitting]
+    own = [(row, way) for row, way, base in bases if base.rows and base.own]
+    found = [(row, way) for row, way in own if claims.follows(row, way) and not claims.fits(row, way)]
     if found:
         row, way = found[-1]
         what, right = _both(claims, row, claims.basis, way)
         follows = f"{claims.shown(row)} against {claims.basis.baseline}, {right} against {way.baseline}"
         sentence = f"`{claims.column.header}` names no baseline: {what}"
-        yield Finding("baseline_unnamed", _lines(dict(found)), str(claims.shown(row)), follows, sentence)
+        yield Finding("baseline_unnamed", lines_of(dict(found)), str(claims.shown(row)), follows, sentence)
 
 
 def _both(claims: Claims, row: Row, fits: Basis, other: Basis) -> tuple[str, str]:
@@ -176,16 +169,10 @@ def _both(claims: Claims, row: Row, fits: Basis, other: Basis) -> tuple[str, str
 
 def _wrong(claims: Claims, row: Row) -> Finding:
     basis, shown, right, word = claims.basis, claims.shown(row), claims.right(row, claims.basis), claims.column.meaning
-    measured, mine = row.numbers.get(basis.metric), claims.after(row, basis)
     given = "times beside it give" if basis.of_time else "throughput beside it gives"
-    sentence = f"{word} {shown} at {row.layout} does not follow: the {given if mine else 'speedup beside it gives'} {right}"
-    if not claims.base(row).own:
-        sentence += f" against {claims.base(row).rows[0].layout}"
-    if measured and mine and word == "speedup":
-        factor = claims.follows(row, basis)[0].best / shown.value
-        needed = print_like(mine.best * (factor if basis.of_time else 1 / factor), measured)
-        of_runs = "" if mine == measured.interval else "the average "
-        sentence += f" ({shown} would need {needed} instead of {of_runs}{print_like(mine.best, measured)})"
+    given = given if claims.after(row, basis) else "speedup beside it gives"
+    against = "" if claims.base(row).own else f" against {claims.base(row).rows[0].layout}"
+    sentence = f"{word} {shown} at {row.layout} does not follow: the {given} {right}{against}"
     return Finding(f"{word}_wrong", (row.line,), str(shown), right, sentence)
 
 
@@ -200,7 +187,7 @@ def _other_configuration(claims: Claims) -> Iterator[Finding]:
         shown = ", ".join(f"{claims.shown(row)} at {row.layout}" for row in of)
         are = f"{'is' if len(of) == 1 else 'are'} of {mine} against {claims.base(of[0]).rows[0].layout} with {theirs}"
         sentence = f"`{claims.column.header}` {shown} {are}"
-        yield Finding("configuration_changed", _lines(of), str(claims.shown(of[0])), "a baseline of the same kind", sentence)
+        yield Finding("configuration_changed", lines_of(of), str(claims.shown(of[0])), "a baseline of the same kind", sentence)
 
 
 def _differ(claims: Claims, row: Row, base: Row) -> tuple[str, str] | None:
@@ -209,16 +196,7 @@ def _differ(claims: Claims, row: Row, base: Row) -> tuple[str, str] | None:
         (mine, theirs or "none")
         for each, mine, theirs in zip(claims.groups.table.apart, row.words, base.words, strict=True)
         if CONFIGURATION.search(each.name)
-        and _no_degree(mine) != _no_degree(theirs)
+        and DEGREE.sub(r"\1", mine.lower()) != DEGREE.sub(r"\1", theirs.lower())
         and not (base.gpus == 1 and NO_DDP.fullmatch(theirs.lower()))
     ]
     return (", ".join(mine for mine, _ in pairs), ", ".join(theirs for _, theirs in pairs)) if pairs else None
-
-
-def _no_degree(words: str) -> str:
-    """`fsdp16` as `fsdp`: how many ranks share the data follows from the GPUs."""
-    return re.sub(r"((?:fsdp|hsdp|ddp|dp)[\s_=:×x-]*)\d+", r"\1", words.lower())
-
-
-def _lines(rows: Iterable[Row]) -> tuple[int, ...]:
-    return tuple(row.line for row in rows)

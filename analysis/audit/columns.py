@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcddp.analysis.audit.cells import SECONDS, Number, is_blank, number
-from hpcddp.analysis.audit.sizes import size_of
+from hpcddp.analysis.audit.cells import SECONDS, is_blank, size_of
 from hpcddp.core.errors import UsageError
 
 MEANINGS = (
@@ -53,23 +52,7 @@ WORDS_OF = (
 CONFIGURATION = re.compile("parallel|strategy|precision|dtype|techniq|optimi|activ|compile|workers|framework|mode$|wrapper|zero")
 """Columns that say how a row was trained: a baseline that differs in them is another configuration."""
 
-NOTES = {
-    "average",
-    "avg",
-    "mean",
-    "median",
-    "note",
-    "notes",
-    "comment",
-    "comments",
-    "remark",
-    "remarks",
-    "source",
-    "status",
-    "job_id",
-    "date",
-    "id",
-}
+NOTES = re.compile("(?:^|_)(?:avg|average|mean|median|notes?|comments?|remarks?|source|status|job|date|id)(?:_|$)")
 """Columns that tell no rows apart."""
 
 OTHER_SIZES = ("workers", "threads", "cores", "processors", "cpus")
@@ -162,30 +145,29 @@ def _all_sizes(cells: Sequence[str]) -> bool:
 
 
 def column(header: str, cells: Sequence[str] = ()) -> Column:
-    """By its words; and `node`, `gpu` are sizes where all their cells are, efficiencies percent by a mark or values above 4."""
+    """By its words; and `node`, `gpu` are sizes where all their cells are, claims percent by a mark."""
     found, cells = _by_words(header.strip()), [cell for cell in cells if not is_blank(cell)]
     named = {"node_list": "nodes", "gpu_type": "gpus"}.get(found.meaning or "")
     if named and cells and all(re.match(r"\d+(\s*[x×]|$)", cell) for cell in cells):
         return replace(found, meaning=named)
     if found.kind != "claim":
         return found
-    shown = [each for cell in cells if (each := _shown(cell))]
-    found = replace(found, decimals=max((each.decimals for each in shown), default=0))
-    percent = found.unit == "percent" or any("%" in each.unit or each.value > 4 for each in shown)
-    return replace(found, unit="percent", scale=0.01) if percent and found.meaning == "efficiency" else found
-
-
-def _shown(cell: str) -> Number | None:
-    try:
-        return number(cell)
-    except ValueError:
-        return None
+    shown = [each for cell in cells if (each := re.search(r"\d+(?:[.,](\d+))?", cell))]
+    most = max((float(each.group().replace(",", ".")) for each in shown), default=0)
+    decimals = max((len(each.group(1) or "") for each in shown), default=0)
+    percent = found.unit == "percent" or any("%" in cell for cell in cells) or (found.meaning == "efficiency" and most > 4)
+    if percent and most < 150 and not SPEEDUP.search(found.name):  # weak scaling of 97 %, not of 391 %
+        found = replace(found, meaning="efficiency")
+    return replace(found, decimals=decimals, unit="percent" if percent else None, scale=0.01 if percent else 1.0)
 
 
 def _by_words(header: str) -> Column:
     """`Epoch time (min)`, `efficiency vs 1 node`, `img/s/GPU`, `speedup_1gpu`, `#GPUs`."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", header).lower().replace("_", " ").replace("#", " n ").replace("\u2191", " ")
-    claim = _claim(name_of(text))
+    name = name_of(text)
+    claim = "speedup" if SPEEDUP.search(name) and not NOT_OF_SIZES.search(name) else None
+    if EFFICIENCY.search(name) and not SPEEDUP.search(name) and not OTHER_EFFICIENCY.search(name):
+        claim = "efficiency"
     named = BASELINE.search(text) if claim else None
     if named:
         text = text[: named.start()] + text[named.end() :]
@@ -205,13 +187,6 @@ def _by_words(header: str) -> Column:
     if name not in NAMES and last in SECONDS and stem:
         name, unit = stem, unit or last
     return Column(header, _meaning(name), name, unit)
-
-
-def _claim(name: str) -> str | None:
-    """Whether a header names a speedup or an efficiency, of scaling."""
-    if SPEEDUP.search(name):
-        return None if NOT_OF_SIZES.search(name) else "speedup"
-    return "efficiency" if EFFICIENCY.search(name) and not OTHER_EFFICIENCY.search(name) else None
 
 
 def _meaning(name: str) -> str | None:
@@ -242,6 +217,5 @@ def _rate(header: str, name: str, unit: str) -> Column | None:
 
 def name_of(text: str) -> str:
     """In small letters, `_` for everything else and `_per_` for `/`."""
-    words = re.sub(r"[^a-zµ0-9]+", "_", re.sub(r"\s*/\s*", "_per_", text.lower())).strip("_")
-    words = re.sub(r"_+", "_", words)
+    words = re.sub(r"[^a-zµ0-9]+", "_", text.lower().replace("/", " per ")).strip("_")
     return re.sub(r"^(the|n)_(?=gpus|nodes)", "", words) or words

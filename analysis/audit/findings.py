@@ -63,8 +63,7 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
     for found in findings:
         lines.setdefault(replace(found, lines=()), []).extend(found.lines)
     merged = [replace(found, lines=tuple(sorted(set(of)))) for found, of in lines.items()]
-    order = list(KINDS)
-    return sorted(merged, key=lambda found: (order.index(found.kind), found.lines))
+    return sorted(merged, key=lambda found: (list(KINDS).index(found.kind), found.lines))
 
 
 def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int) -> str:
@@ -77,13 +76,14 @@ def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], un
     kinds = dict.fromkeys(finding.kind for finding in findings)
     blocks = [first, *(_class([finding for finding in findings if finding.kind == kind]) for kind in kinds)]
     said = {"checked and holds": holds, "not checked, as nothing in the table gives them": unchecked}
-    numbers = {
-        what: [count(number, kind.removesuffix("s")) for kind, number in of.items() if number] for what, of in said.items()
-    }
-    last = [f"{what}: {', '.join(of)}" for what, of in numbers.items() if of]
+    last = [f"{what}: {_numbers(of)}" for what, of in said.items() if of]
     if not last and not findings:
         last = ["nothing in it claims more than it shows: no average, speedup or efficiency"]
     return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
+
+
+def _numbers(of: Mapping[str, int]) -> str:
+    return ", ".join(count(number, kind.removesuffix("s")) for kind, number in of.items())
 
 
 def _class(findings: Sequence[Finding]) -> str:

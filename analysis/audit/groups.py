@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.table import AuditTable, Config, Row
 from hpcddp.core.node_list import expand
 from hpcddp.core.text import count
 
+T = TypeVar("T")
+K = TypeVar("K")
 Series = tuple[int | None, tuple[str, ...]]
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
 
+TOLD = ("words", "nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
+"""In which a row agrees with the average that it is part of."""
+
 ROUNDED_BATCH = 1.05
 """A global batch of 256 is 3 times 85 on three GPUs."""
+
+
+def grouped(each_of: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    found: dict[K, list[T]] = {}
+    for each in each_of:
+        found.setdefault(key(each), []).append(each)
+    return found
 
 
 @dataclass(eq=False)
@@ -62,18 +76,12 @@ class Groups:
 
     @cached_property
     def runs(self) -> dict[Config, Runs]:
-        found: dict[Config, Runs] = {}
-        for row in self.table.measured:
-            found.setdefault(row.config, Runs([])).rows.append(row)
-        return found
+        return {config: Runs(rows) for config, rows in grouped(self.table.measured, lambda row: row.config).items()}
 
     @cached_property
     def series(self) -> dict[Series, list[Row]]:
         """Measured rows of one kind, of all sizes."""
-        found: dict[Series, list[Row]] = {}
-        for row in self.table.measured:
-            found.setdefault(self.series_of(row), []).append(row)
-        return found
+        return grouped(self.table.measured, self.series_of)
 
     def series_of(self, row: Row) -> Series:
         return (row.batch if self._batch_apart else None, row.words)
@@ -95,12 +103,9 @@ class Groups:
 
     def _nearest(self, row: Row, name: str) -> Runs:
         """One GPU without DDP is the usual baseline of DDP: rows of fewer GPUs that share most words, the first of such."""
-        found: dict[int, dict[Series, list[Row]]] = {}
-        for other in _of_name(self.table.measured, name):
-            if other.size < row.size:
-                shared = sum(mine == theirs for mine, theirs in zip(row.words, other.words, strict=True))
-                found.setdefault(shared, {}).setdefault(self.series_of(other), []).append(other)
-        best = list(found[max(found)].values()) if found else []
+        others = [other for other in _of_name(self.table.measured, name) if other.size < row.size]
+        shared = grouped(others, lambda other: sum(map(operator.eq, row.words, other.words)))
+        best = list(grouped(shared[max(shared)], self.series_of).values()) if shared else []
         return Runs(best[0] if best else [], own=not best, sure=len(best) < 2)
 
     def ratio(self, row: Row, name: str) -> float | None:
@@ -112,15 +117,11 @@ class Groups:
     @cached_property
     def averages(self) -> list[Average]:
         """Rows `Avg`: of the measured rows that agree with them in all they say."""
-        names, metric, found = (
-            ("words", "nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list"),
-            self.table.metrics[0],
-            [],
-        )
+        found, metric = [], self.table.metrics[0]
         for row in self.table.rows:
-            said = [(name, told) for name in names if (told := getattr(row, name)) is not None]
+            told = [(name, value) for name in TOLD if (value := getattr(row, name)) is not None]
             if row.summary and metric in row.numbers:
-                of = Runs([other for other in self.table.measured if all(getattr(other, name) == told for name, told in said)])
+                of = Runs([other for other in self.table.measured if all(getattr(other, name) == value for name, value in told)])
                 found += [Average(row.numbers[metric], row.line, of)] if of.mean(metric) else []
         return found
 
@@ -135,16 +136,6 @@ class Groups:
         printed = self._average_of.get(base.rows[0].line) if base.rows and metric == self.table.metrics[0] else None
         of_all = [printed.claim.interval] if printed and len(base.rows) <= len(printed.of.rows) else []
         return [*of_all, *filter(None, [base.mean(metric)])]
-
-    def comparable(self, runs: Runs) -> Iterator[list[tuple[Interval, Row]]]:
-        """Of the runs of one configuration: what those on one GPU type measured, where there are several; fastest first."""
-        of_types: dict[frozenset[str], list[tuple[Interval, Row]]] = {}
-        for row in runs.rows:
-            if found := row.value(self.table.metrics[0]):
-                of_types.setdefault(self.gpu_types[row.line], []).append((found, row))
-        for types, known in of_types.items():
-            if len(known) > 1 and len(types) < 2:
-                yield sorted(known, key=lambda pair: pair[0].best)
 
     @cached_property
     def gpu_types(self) -> dict[int, frozenset[str]]:

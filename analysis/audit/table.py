@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hpcddp.analysis.audit.cells import Interval, Number, inverse, is_blank, number, seconds
+from hpcddp.analysis.audit.cells import Interval, Number, Size, is_blank, number, seconds, size_of
 from hpcddp.analysis.audit.columns import CONFIGURATION, NOTES, Column, column, typed
 from hpcddp.analysis.audit.published import Lines, tables_of
-from hpcddp.analysis.audit.sizes import Size, size_of
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count
 
@@ -20,14 +19,10 @@ MOST_ROWS = 1_000
 
 AVERAGES = ("avg", "avg.", "average", "mean", "ø")
 OTHER_SUMMARIES = {"median", "std", "min", "max"}
-SUBJECT = re.compile("model|network|dataset|architecture")
-"""Columns that say what was trained tell rows apart, whatever their cells are."""
 OF_RESULTS = re.compile(
     "mem|util|acc|loss|power|watt|temp|cost|price|mfu|flop|error|score|map|perplexity|latency|time|bandwidth|overhead|comput|comm"
 )
 """Names of results that audit does not know: they tell no rows apart."""
-FEW = 3
-"""Digits that count, and rows that show as much."""
 
 Config = tuple[int | None, int | None, int | None, int | None, tuple[str, ...]]
 
@@ -139,18 +134,15 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     apart = [i for i, each in enumerate(words) if _separates(each, i, rows)]
     rows = [replace(row, words=tuple(row.words[i] for i in apart)) for row in rows]
     sized = {row.line for row in rows}
-    remarks = [
-        f"line {line} is not read: it tells no number of GPUs or nodes, or sums up others"
-        for line, _ in body
-        if line not in sized
-    ]
+    lost = [line for line, _ in body if line not in sized]
+    remarks = [f"line {line} is not read: it tells no number of GPUs or nodes, or sums up others" for line in lost]
     remarks += [f"line {line}: {what}" for line, what in unread.values() if line in sized]
     keyed = {each.key: each for each in columns if each.key}
-    return AuditTable(file, name, _to_their_digits(rows, keyed), tuple(words[i] for i in apart), keyed, tuple(remarks))
+    return AuditTable(file, name, tuple(rows), tuple(words[i] for i in apart), keyed, tuple(remarks))
 
 
 def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, str]]) -> Iterator[Row]:
-    """Those that tell their size; words left of it stand for the empty cells below. `unread`: header -> line and what is wrong."""
+    """Those that tell their size; words left of it stand for the empty cells below. `unread`: header -> line, what is wrong."""
     sized = min((i for i, each in enumerate(columns) if each.kind == "size"), default=0)
     above = [""] * len(columns)
     for line, cells in body:
@@ -179,11 +171,14 @@ def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, s
         yield Row(line, size.nodes, size.per_node, size.gpus, (*apart, size.rest), numbers, summary, **words)
 
 
+def lines_of(rows: Iterable[Row]) -> tuple[int, ...]:
+    return tuple(row.line for row in rows)
+
+
 def _size(cell: str, meaning: str) -> Size:
     found = size_of(cell, meaning)
     if found is None or 0 in (found.nodes, found.per_node, found.gpus):
-        digits = re.fullmatch(r"[\d.]+", cell)
-        raise ValueError(f"`{cell}` is not a whole number from 1 on" if digits else f"`{cell}` is not a number of GPUs or nodes")
+        raise ValueError(f"`{cell}` is not a whole number of GPUs or nodes")
     return found
 
 
@@ -211,7 +206,8 @@ def _number(cell: str, each: Column) -> Number:
         raise ValueError(f"`{cell}` is not a whole number from 1 on")
     if each.decimals and found.value == each.scale == 1 and not found.decimals:
         return found.known_to(10.0**-each.decimals)
-    return inverse(found) if said.inverse else found
+    ends = found.interval
+    return replace(found, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True) if said.inverse else found
 
 
 def _separates(each: Column, i: int, rows: Sequence[Row]) -> bool:
@@ -219,23 +215,12 @@ def _separates(each: Column, i: int, rows: Sequence[Row]) -> bool:
     cells = [(row.size, row.words[i].lower()) for row in rows if not row.summary]
     filled = {cell for _, cell in cells if not is_blank(cell)}
     sizes, kinds = ({pair[at] for pair in cells} for at in (0, 1))
-    if each.name in NOTES or len(kinds) < 2:
+    if NOTES.search(each.name) or len(kinds) < 2:
         return False
-    if CONFIGURATION.search(each.name) or SUBJECT.search(each.name):
+    if CONFIGURATION.search(each.name) or re.search("model|network|dataset|architecture", each.name):
         return True
     if any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled):
         result = each.unit or OF_RESULTS.search(each.name) or not all(re.fullmatch(r"[\d.]{1,7}[bkm]?", cell) for cell in filled)
         if result or (len(filled) == len(cells) and len(set(cells)) == len(sizes)):
             return False
     return not len(set(cells)) == len(sizes) == len(kinds)
-
-
-def _to_their_digits(rows: Sequence[Row], columns: Mapping[str, Column]) -> tuple[Row, ...]:
-    """Rates such as 12,300 and 172,000, of which none has more than three digits that count, were rounded to as many."""
-    for key in (key for key, each in columns.items() if each.meaning == "throughput"):
-        shown = [row.numbers[key] for row in rows if key in row.numbers]
-        digits = [re.sub(r"\D", "", each.text) for each in shown]
-        if len(shown) >= FEW and all(len(each) > FEW >= len(each.rstrip("0")) for each in digits) and not shown[0].decimals:
-            rounded = {each: each.known_to(each.scale * 10.0 ** (len(of) - FEW)) for each, of in zip(shown, digits, strict=True)}
-            rows = [replace(row, numbers={name: rounded.get(each, each) for name, each in row.numbers.items()}) for row in rows]
-    return tuple(rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import Audit, audits
-from hpcddp.analysis.audit.sizes import Size, size_of
+from hpcddp.analysis.audit.cells import Size, size_of
 
 
 def of_text(folder: Path, text: str, name: str = "table.csv") -> Audit:

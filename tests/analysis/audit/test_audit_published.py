@@ -75,7 +75,6 @@ def test_nyu_speedup_on_four_gpus() -> None:
     result = audits(PUBLISHED / "nyu-q2-q3.csv")[0]
     (wrong,) = (each for each in result.findings if each.kind == "speedup_wrong")
     assert (wrong.lines, wrong.claimed, wrong.follows) == ((4,), "0.35", "0.91")
-    assert "45.3871" in wrong.sentence
 
 
 def test_nyu_two_tables_of_one_gpu_disagree() -> None:

@@ -166,7 +166,6 @@ def test_steps_per_second_are_audited_as_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("gpus,it/s,speedup\n1,10.00,1.00\n2,9.50,1.90\n4,9.00,3.20\n8,8.80,7.04\n", encoding="utf-8")
     (wrong,) = audits(tmp_path / "t.csv")[0].findings
     assert (wrong.kind, wrong.follows) == ("speedup_wrong", "3.60")
-    assert "(3.20 would need 8.00 instead of 9.00)" in wrong.sentence
 
 
 def test_node_lists() -> None:
