@@ -26,7 +26,7 @@ MEANINGS = (
     ("samples", "count", "dataset_size samples_per_epoch images images_per_epoch"),
     ("steps", "count", "iterations steps_per_epoch iterations_per_epoch it_per_epoch"),
     ("accumulation", "count", "grad_accum gradaccum grad_accum_steps gradient_accumulation gradient_accumulation_steps"),
-    ("time", "measured", "wall walltime wallclock runtime elapsed duration time_to_train job_wall epoch"),
+    ("time", "measured", "wall walltime wallclock runtime elapsed duration time_to_train job_wall epoch wct"),
     ("throughput", "measured", "rate speed performance bandwidth_of_samples"),
     ("speedup", "claim", ""),
     ("efficiency", "claim", "eff"),
@@ -65,17 +65,14 @@ NOT_OF_SIZES = re.compile(
 """A speedup of another precision, or one that was not measured."""
 EFFICIENCY = re.compile("(?:^|_)(?:efficiency|eff)(?:_|$)|scaling_(?:factor_)?(?:pct|percent)")
 OTHER_EFFICIENCY = re.compile("energy|cost|memory|power|parameter|flop|mem_|bandwidth|compute|network|gpu_eff|utili[sz]ation")
-BASELINE = re.compile(
-    r"\b(?:(?:vs|versus|against|over|relative to|rel to|to|from)\b[. ]*)?(?:the )?"
-    r"(1|one|single|[2-9]|[1-9]\d+)[ -]?(gpu|node)s?\b"
-)
+BASELINE = re.compile(r"\b(1|one|single|[2-9]|[1-9]\d+)[ -]?(gpu|node)s?\b")
 
 STEPS = r"steps?|iterations?|iters?|its?|batch(?:es)?"
 PER_GPU = re.compile(r"_per_(?:gpus?|device|rank|accelerator|chip|card|worker)(?=_|$)|_(?:gpu|device)$|^_per_gpu_")
 _TIME = "|".join(SECONDS)
 RATE = re.compile(rf"(?:([kmg]|thousand|million)_?)?([a-z]\w*?)_(?:per|p)_({_TIME})(?:ond)?")
 MANY = {"k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "g": 1e9}
-DURATION = re.compile(rf"({_TIME})_per_[a-z]+|({_TIME})_step|step_({_TIME})")
+DURATION = re.compile(rf"({_TIME})_per_(?:[a-z]+|(?:epoch|{STEPS})_\w+)|({_TIME})_step|step_({_TIME})")
 NO_RATE = re.compile(
     "[tgmpe]?flops?$|[tgmk]?i?bs?$|bytes?$|bits?$|steps_per|tokens_per_\\w+$|cost|dollars?|gpu_h|m$|g$|t$|e$|[tgmpe]flop|joules?|j$|w$"
 )
@@ -89,7 +86,7 @@ class Column:
     header: str
     meaning: str | None
     name: str
-    """The header in small letters with `_`, unit and baseline taken off."""
+    """The header in small letters with `_`, the unit taken off."""
     unit: str | None = None
     """`percent`, or a unit of time."""
     baseline: str | None = None
@@ -169,8 +166,6 @@ def _by_words(header: str) -> Column:
     if EFFICIENCY.search(name) and not SPEEDUP.search(name) and not OTHER_EFFICIENCY.search(name):
         claim = "efficiency"
     named = BASELINE.search(text) if claim else None
-    if named:
-        text = text[: named.start()] + text[named.end() :]
     inside = [found for part in re.findall(r"[(\[]([^)\]]*)[)\]]", text) if (found := part.strip(" .,"))]
     name = name_of(re.sub(r"[(\[][^)\]]*[)\]]|%", " ", text))
     unit = next((each for each in inside if each in SECONDS), None)

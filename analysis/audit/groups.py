@@ -8,15 +8,13 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any
 
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.table import AuditTable, Config, Row
 from hpcddp.core.node_list import expand
 from hpcddp.core.text import count
 
-T = TypeVar("T")
-K = TypeVar("K")
 Series = tuple[int | None, tuple[str, ...]]
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
@@ -28,8 +26,8 @@ ROUNDED_BATCH = 1.05
 """A global batch of 256 is 3 times 85 on three GPUs."""
 
 
-def grouped(each_of: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    found: dict[K, list[T]] = {}
+def grouped(each_of: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
     for each in each_of:
         found.setdefault(key(each), []).append(each)
     return found
