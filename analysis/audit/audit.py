@@ -24,7 +24,6 @@ class Audit:
 
     table: AuditTable
     findings: tuple[Finding, ...]
-    """Heaviest first."""
     holds: Mapping[str, int]
     """Kind of number -> how many were checked and add up."""
     unchecked: Mapping[str, int]

@@ -100,10 +100,6 @@ class Number:
         """As printed, of `factor` times the value: a rate of one GPU as that of all."""
         return replace(self, interval=self.interval.scaled(factor), scale=self.scale * factor)
 
-    def known_to(self, step: float) -> Number:
-        """As printed, of a column that was rounded, or cut off, to steps of its own."""
-        return replace(self, interval=_around(self.value, step))
-
 
 def is_blank(text: str) -> bool:
     """Whether a cell says that there is no value: a dash, n/a, OOM."""
@@ -127,7 +123,7 @@ def number(text: str, scale: float = 1.0) -> Number:
     value = float(plain) * scale
     if not 0 < value < math.inf or -decimals > 300:
         raise ValueError(f"`{text}` is not a number above zero; leave the cell empty where there is none")
-    return Number(_around(value, scale * 10.0**-decimals, about), text.strip(), max(0, decimals), unit, scale)
+    return Number(around(value, scale * 10.0**-decimals, about), text.strip(), max(0, decimals), unit, scale)
 
 
 def _bare(text: str) -> tuple[str, bool]:
@@ -165,7 +161,7 @@ def seconds(text: str, unit: str | None = None) -> Number:
         raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss, above zero")
     amount, name = words[-1]
     decimals, several = len(amount.partition(".")[2]), len(words) > 1
-    interval = _around(value, SECONDS[name] * 10.0**-decimals, about)
+    interval = around(value, SECONDS[name] * 10.0**-decimals, about)
     return Number(interval, text.strip(), decimals, "" if several else name, SECONDS[name], clock=several)
 
 
@@ -176,10 +172,10 @@ def _clock(matched: re.Match[str], text: str) -> Number:
     if value <= 0 or float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
         raise ValueError(f"`{text}` is not a time of the clock above zero: minutes and seconds go up to 59")
     decimals = len(rest.partition(".")[2])
-    return Number(_around(value, 10.0**-decimals), text.strip(), decimals, clock=True)
+    return Number(around(value, 10.0**-decimals), text.strip(), decimals, clock=True)
 
 
-def _around(value: float, step: float, about: bool = False) -> Interval:
+def around(value: float, step: float, about: bool = False) -> Interval:
     """From half a step of the last digit below (it was rounded up) to one step above (it was cut off)."""
     found = Interval(max(value - step / 2, value * 1e-3), value + step, value)
     return Interval(found.low * (1 - ABOUT), found.high * (1 + ABOUT), value) if about else found

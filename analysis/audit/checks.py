@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 import statistics
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,8 @@ RANK = re.compile(r"rank[ _-]?\d+", re.IGNORECASE)
 DISAGREE, IN_STEP = 1.2, 1.02
 """Slowest over fastest run of one configuration on one GPU type, and rank of one run that exchanges gradients in every step."""
 
-SAME_WORK = 0.05
-"""Throughput and time of one run may count slightly different things: the last batch, evaluation."""
+SAME_WORK, SAME_RUN = 0.05, 0.01
+"""Throughput and time of one run may count slightly different things (the last batch, evaluation); rates of it other steps."""
 
 FLAT, MANY_GPUS = 1.25, 4.0
 """A rate that changes by less while the GPUs grow so many times is that of one GPU, or the GPUs do no more work."""
@@ -43,6 +44,7 @@ def check_rows(groups: Groups, rate_known: bool) -> Iterator[Finding]:
                 "gpu_types_mixed_in_row", (row.line,), row.gpu_type or "one type", types, f"{where} is {types} in one run"
             )
         yield from _steps(row)
+        yield from _total(row, table)
     for runs in groups.runs.values():
         yield from _disagree(runs, groups)
     for rows in groups.series.values():
@@ -93,6 +95,18 @@ def _steps(row: Row) -> Iterator[Finding]:
         of = f"{row.batch} on {row.layout}" if row.batch else f"{batch[1]:,}"
         sentence = f"{samples:,} samples in batches of {of} are {right} steps, not {steps:,}"
         yield Finding("steps_wrong", (row.line,), f"{steps:,}", right, sentence)
+
+
+def _total(row: Row, table: AuditTable) -> Iterator[Finding]:
+    """The rate of all GPUs beside that of one; rates of different work are further apart than any mistake."""
+    rates = [(table.is_each(key), shown) for key, shown in row.numbers.items() if key.startswith("throughput")]
+    if sorted(each for each, _ in rates) == [False, True]:
+        total, of_one = (shown for _, shown in sorted(rates, key=operator.itemgetter(0)))
+        off = total.interval.over(of_one.interval)
+        if not off.overlaps(Interval(1 - SAME_RUN, 1 + SAME_RUN, 1)) and 1 / (2 * row.size) < off.best < 2 * row.size:
+            right = print_like(of_one.value, total)
+            sentence = f"{total} at {row.layout} is not {of_one} of one GPU times {count(row.size, 'GPU')}, which is {right}"
+            yield Finding("total_wrong", (row.line,), str(total), right, sentence)
 
 
 def _disagree(runs: Runs, groups: Groups) -> Iterator[Finding]:

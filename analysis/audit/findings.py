@@ -12,7 +12,6 @@ from hpcddp.core.run_key import spans
 from hpcddp.core.text import count
 
 KINDS = {
-    # The conclusion itself is in doubt.
     "gpu_types_pooled": (3, "average each GPU type by itself; different hardware is not a repetition"),
     "average_outside_rows": (3, "take the average again from the rows; publish the rows beside it"),
     "baselines_mixed": (3, "give every row against one GPU and against one node, in two named columns"),
@@ -22,14 +21,13 @@ KINDS = {
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
     "ranks_disagree": (3, "call the model that DDP wraps in the loop: ranks that exchange gradients wait for each other"),
     "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
-    # A printed number is not what it is said to be.
     "average_wrong": (2, "take the average again from the rows; publish the rows beside it"),
     "speedup_wrong": (2, "take the speedup again from the times; say which baseline and which average it uses"),
     "efficiency_wrong": (2, "efficiency is speedup over the ratio of GPUs; say which baseline"),
     "baseline_misnamed": (2, "name the baseline that was used, or take the column again from the named one"),
     "throughput_wrong": (2, "throughput is samples over time: check which samples and which time were counted"),
+    "total_wrong": (2, "the rate of all GPUs is that of one times the GPUs: say which of both was measured"),
     "steps_wrong": (2, "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)"),
-    # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
     "rate_of_one_gpu": (1, "say in the header whether a rate is of one GPU or of all: `tokens/s/GPU`"),
 }
@@ -46,7 +44,6 @@ class Finding:
 
     kind: str
     lines: tuple[int, ...]
-    """Of the file."""
     claimed: str
     follows: str
     sentence: str
@@ -76,14 +73,10 @@ def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], un
     kinds = dict.fromkeys(finding.kind for finding in findings)
     blocks = [first, *(_class([finding for finding in findings if finding.kind == kind]) for kind in kinds)]
     said = {"checked and holds": holds, "not checked, as nothing in the table gives them": unchecked}
-    last = [f"{what}: {_numbers(of)}" for what, of in said.items() if of]
+    last = [f"{what}: {', '.join(count(n, kind[:-1]) for kind, n in of.items())}" for what, of in said.items() if of]
     if not last and not findings:
         last = ["nothing in it claims more than it shows: no average, speedup or efficiency"]
     return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
-
-
-def _numbers(of: Mapping[str, int]) -> str:
-    return ", ".join(count(number, kind.removesuffix("s")) for kind, number in of.items())
 
 
 def _class(findings: Sequence[Finding]) -> str:

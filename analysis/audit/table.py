@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hpcddp.analysis.audit.cells import Interval, Number, Size, is_blank, number, seconds, size_of
+from hpcddp.analysis.audit.cells import Interval, Number, Size, around, is_blank, number, seconds, size_of
 from hpcddp.analysis.audit.columns import CONFIGURATION, NOTES, Column, column, typed
 from hpcddp.analysis.audit.published import Lines, tables_of
 from hpcddp.core.errors import UsageError
@@ -177,7 +177,7 @@ def lines_of(rows: Iterable[Row]) -> tuple[int, ...]:
 
 def _size(cell: str, meaning: str) -> Size:
     found = size_of(cell, meaning)
-    if found is None or 0 in (found.nodes, found.per_node, found.gpus):
+    if found is None or not all(each is None or 0 < each < 10**7 for each in (found.nodes, found.per_node, found.gpus)):
         raise ValueError(f"`{cell}` is not a whole number of GPUs or nodes")
     return found
 
@@ -205,7 +205,7 @@ def _number(cell: str, each: Column) -> Number:
     if each.kind == "count" and found.value != int(found.value):
         raise ValueError(f"`{cell}` is not a whole number from 1 on")
     if each.decimals and found.value == each.scale == 1 and not found.decimals:
-        return found.known_to(10.0**-each.decimals)
+        return replace(found, interval=around(1.0, 10.0**-each.decimals))
     ends = found.interval
     return replace(found, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True) if said.inverse else found
 

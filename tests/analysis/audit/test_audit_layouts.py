@@ -140,6 +140,11 @@ WRONG = {
         "GPUs,epoch time (s),img/s\n1,100,500\n2,50,2000\n4,25,8000\n",
         [("superlinear", (2, 3), "at most 2"), ("superlinear", (2, 4), "at most 4"), ("throughput_wrong", (2, 3, 4), "4.00")],
     ),
+    "a rate of one GPU beside that of all": (
+        "r.csv",
+        "GPUs,img/s,img/s/GPU\n1,100,100\n4,380,95\n8,760,85\n",
+        [("total_wrong", (4,), "680")],
+    ),
     "a rate of nobody knows how many": (
         "r.csv",
         "GPUs,tok/s\n8,14796\n64,14100\n128,13856\n",
