@@ -55,7 +55,7 @@ def audits(file: Path) -> list[Audit]:
 def _audit(table: AuditTable) -> Audit:
     groups = Groups(table)
     claims = [found for each in table.columns.values() if each.kind == "claim" and (found := Claims(groups, each)).rows]
-    rate_known = any(len(each.fitting) > 1 and not each.basis.of_time for each in claims)
+    rate_known = any(len(each.fitting) > 1 and each.basis.metric.startswith("throughput") for each in claims)
     fast = list(check_superlinear(groups))
     reported = {line for each in fast for line in each.lines}
     above = [said for each in claims for said in above_linear(each, reported)]

@@ -23,7 +23,7 @@ SECONDS |= dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0)
 SECONDS |= dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0)
 SECONDS |= dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0) | dict.fromkeys(("d", "day", "days"), 86400.0)
 CLOCK = re.compile(r"(?:(\d+)\s*(?:-|d|days?,?)\s*)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-WORDS = re.compile(rf"(\d[\d.,{SPACES}]*)([a-zµ]+)\s*,?\s*")
+WORDS = re.compile(rf"(\d[\d.,{SPACES}]*)([a-zµ]+)\s*(?:,|and\b|&)?\s*")
 
 ABOUT = 0.05
 """A number printed with `~` may be off by this share."""
@@ -153,7 +153,8 @@ def seconds(text: str, unit: str | None = None) -> Number:
     words = [(_plain_digits(amount.strip()), name) for amount, name in WORDS.findall(bare)] if not WORDS.sub("", bare) else []
     try:
         if not words or not all(name in SECONDS for _, name in words):
-            return number(text, SECONDS.get(unit or "s", 1.0))
+            own = re.split("[^a-zµ]", number(text).unit.lower())[0]  # `3 hours total`
+            return number(text, SECONDS.get(own, SECONDS.get(unit or "s", 1.0)))
         value = sum(float(amount) * SECONDS[name] for amount, name in words)
     except ValueError:
         value = 0.0

@@ -31,10 +31,6 @@ class Basis:
     own: bool
     """Of the row's value itself, not of the average of its runs."""
 
-    @property
-    def of_time(self) -> bool:
-        return self.metric.startswith("time")
-
 
 @dataclass
 class Claims:
@@ -59,7 +55,7 @@ class Claims:
         if ratio is None:
             return []
         before, mine = self.groups.before(row, basis.baseline, basis.metric), self.after(row, basis)
-        speedups = [base.over(mine) if basis.of_time else mine.over(base) for base in before] if mine else []
+        speedups = [base.over(mine) if basis.metric.startswith("time") else mine.over(base) for base in before] if mine else []
         speedups = [each.scaled(ratio) for each in speedups] if basis.grows else speedups
         if self.column.meaning == "speedup":
             return speedups
@@ -169,7 +165,7 @@ def _both(claims: Claims, row: Row, fits: Basis, other: Basis) -> tuple[str, str
 
 def _wrong(claims: Claims, row: Row) -> Finding:
     basis, shown, right, word = claims.basis, claims.shown(row), claims.right(row, claims.basis), claims.column.meaning
-    given = "times beside it give" if basis.of_time else "throughput beside it gives"
+    given = "times beside it give" if basis.metric.startswith("time") else "throughput beside it gives"
     given = given if claims.after(row, basis) else "speedup beside it gives"
     against = "" if claims.base(row).own else f" against {claims.base(row).rows[0].layout}"
     sentence = f"{word} {shown} at {row.layout} does not follow: the {given} {right}{against}"

@@ -40,7 +40,7 @@ OTHER_TIME = (
     "checkpoint|sav|restor|start|compil|launch|queue|eval|infer|valid|first|date|stamp|to_acc|ttft|init|ideal|expect|linear|reduc"
 )
 WORDS_OF = (
-    ("speedup", "(?:weak|strong)_scaling", "^$"),
+    ("speedup", "(?:weak|strong)_scaling|^scaling$", "^$"),
     ("global_batch", r"(?:global|total|effective|overall)_?(?:\w+_)?batch", "micro|time|per_s|latency"),
     ("batch_per_gpu", r"local_batch|batch\w*_per_(?:gpu|device|rank|worker)|batch\w*_gpu$|per_gpu_batch", "micro|time|latency"),
     ("throughput", "(?:^|_)(?:throughput|img_s|images_s|samples_s)(?:_|$)", "^$"),
@@ -150,6 +150,8 @@ def column(header: str, cells: Sequence[str] = ()) -> Column:
     if found.kind != "claim":
         return found
     shown = [each for cell in cells if (each := re.search(r"\d+(?:[.,](\d+))?", cell))]
+    if not shown and found.name == "scaling":
+        return replace(found, meaning=None)  # a column that says weak or strong
     most = max((float(each.group().replace(",", ".")) for each in shown), default=0)
     decimals = max((len(each.group(1) or "") for each in shown), default=0)
     percent = found.unit == "percent" or any("%" in cell for cell in cells) or (found.meaning == "efficiency" and most > 4)

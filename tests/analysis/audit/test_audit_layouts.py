@@ -119,6 +119,16 @@ WRONG = {
         "Configuration\timg/s\tRelative to 1 GPU\n1 × A100\t2,470\t1.0\n8 × A100 (1 node)\t19,300\t7.1\n",
         [("speedup_wrong", (3,), "7.81")],
     ),
+    "scaling in percent": (
+        "r.md",
+        "| GPUs | img/s | Scaling |\n|---|---|---|\n| 1 | 1,210 | 100% |\n| 4 | 4,640 | 81% |\n| 8 | 8,830 | 91% |\n",
+        [("efficiency_wrong", (4,), "96 %")],
+    ),
+    "scaling in times": (
+        "r.tsv",
+        "nodes\tranks\twall time\tscaling\n1\t4\t1:02:10\t1.00x\n2\t8\t32:05\t1.94x\n4\t16\t16:40\t3.40x\n",
+        [("speedup_wrong", (4,), "3.73 x")],
+    ),
     "two baselines": (
         "r.csv",
         "GPUs,Strategy,Throughput (img/s),Efficiency\n1,DDP,1150.0,100.0%\n16,DDP,16240.0,88.3%\n"

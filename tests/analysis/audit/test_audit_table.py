@@ -36,6 +36,8 @@ from hpcddp.core.node_list import expand
         ("1,200 s", None, 1200),
         ("1 200 s", None, 1200),
         ("1 h 200 s", None, 3800),
+        ("1 h and 30 min", None, 5400),
+        ("3 hours total", None, 10800),
     ],
 )
 def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
