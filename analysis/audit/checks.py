@@ -253,6 +253,6 @@ def above_linear(claims: Claims, reported: set[int]) -> Iterator[Finding | str]:
             continue  # a number that does not follow is another finding
         what = f"{claims.column.meaning} {shown} at {row.layout} is above linear"
         if shown.interval.low > linear * _most(1, 1):
-            yield Finding("superlinear", (row.line,), str(shown), f"at most {linear:g}", f"{what}, {linear:g}")
+            yield Finding("superlinear", (row.line,), str(shown), f"at most {linear:g}", f"{what}, which is {linear:g}")
         elif shown.interval.low > linear:
             yield f"line {row.line}: {what}, within caches and noise"
