@@ -144,7 +144,7 @@ def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[
     by_gpus = [float(row.size) for row, _ in known]
     told = [float(row.count("samples") or 0) for row, _ in known]
     if known and all(told) and not table.columns["time"].says(STEPS):
-        wrong, of = _astray(known, told, 1.0), f"the {told[0]:,.0f} samples"
+        wrong, of = _astray(known, told, 1.0), ""
     elif len(known) < 3:
         return
     else:
@@ -159,6 +159,7 @@ def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[
         (row, done, usual), lines = wrong[0], lines_of(row for row, *_ in wrong)
         time, rate = row.numbers["time"], row.numbers["throughput"]
         more = f" (and {count(len(wrong) - 1, 'more row')})" if len(wrong) > 1 else ""
+        of = of or f"the {usual:,.0f} samples"
         sentence = f"throughput {rate} times {time} at {row.layout} is {quantity(done / usual)} times {of}{more}"
         yield Finding("throughput_wrong", lines, str(rate), print_like(usual / time.value, rate), sentence)
 
@@ -177,9 +178,8 @@ def _growing_epoch(known: Sequence[tuple[Row, Interval]]) -> Iterator[Finding]:
     by_time = f"{first.numbers['time'].value / last.numbers['time'].value:.2f}"
     by_rate = f"{last.numbers['throughput'].value / first.numbers['throughput'].value:.2f}"
     fast = f"{last.layout} is {by_time} times as fast as {first.layout} by time and {by_rate} times by rate"
-    work_of_both = f"{quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
-    lines = lines_of(row for row, _ in known)
-    yield Finding("throughput_wrong", lines, by_rate, by_time, f"{fast}: an epoch has {work_of_both}")
+    both = f"{quantity(work.best)} samples at {first.layout} and {quantity(work_there.best)} at {last.layout}"
+    yield Finding("throughput_wrong", lines_of(row for row, _ in known), by_rate, by_time, f"{fast}: an epoch has {both}")
 
 
 def _flat(rows: Sequence[Row]) -> Iterator[Finding]:
