@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpcddp.analysis.audit.cells import Interval, Number, print_like
-from hpcddp.analysis.audit.columns import CONFIGURATION, Column
+from hpcddp.analysis.audit.columns import SETTINGS, Column
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import BASELINES, Groups, Runs
 from hpcddp.analysis.audit.table import Row, lines_of
@@ -191,7 +191,7 @@ def _differ(claims: Claims, row: Row, base: Row) -> tuple[str, str] | None:
     pairs = [
         (mine, theirs or "none")
         for each, mine, theirs in zip(claims.groups.table.apart, row.words, base.words, strict=True)
-        if CONFIGURATION.search(each.name)
+        if SETTINGS.fullmatch(each.name)
         and DEGREE.sub(r"\1", mine.lower()) != DEGREE.sub(r"\1", theirs.lower())
         and not (base.gpus == 1 and NO_DDP.fullmatch(theirs.lower()))
     ]

@@ -49,7 +49,7 @@ WORDS_OF = (
 )
 """(meaning, words in a name that say so, words that say otherwise); the first that fits."""
 
-CONFIGURATION = re.compile("parallel|strategy|precision|dtype|techniq|optimi|activ|compile|workers|framework|mode$|wrapper|zero")
+SETTINGS = re.compile(r"\w*strategy|parallelism|precision|dtype|optimi\w+|compile|\w*workers|framework|mode|zero_stage")
 """Columns that say how a row was trained: a baseline that differs in them is another configuration."""
 
 NOTES = re.compile("(?:^|_)(?:avg|average|mean|median|notes?|comments?|remarks?|source|status|job|date|id)(?:_|$)")
@@ -150,13 +150,14 @@ def column(header: str, cells: Sequence[str] = ()) -> Column:
     if found.kind != "claim":
         return found
     shown = [each for cell in cells if (each := re.search(r"\d+(?:[.,](\d+))?", cell))]
-    if not shown and found.name == "scaling":
-        return replace(found, meaning=None)  # a column that says weak or strong
-    most = max((float(each.group().replace(",", ".")) for each in shown), default=0)
+    values = [float(each.group().replace(",", ".")) for each in shown]
     decimals = max((len(each.group(1) or "") for each in shown), default=0)
-    percent = found.unit == "percent" or any("%" in cell for cell in cells) or (found.meaning == "efficiency" and most > 4)
+    most, marked = max(values, default=0), found.unit == "percent" or any("%" in cell for cell in cells)
+    percent = marked or (found.meaning == "efficiency" and most > 4)
     if percent and most < 150 and not SPEEDUP.search(found.name):  # weak scaling of 97 %, not of 391 %
         found = replace(found, meaning="efficiency")
+    if found.meaning == "speedup" and (not shown if found.name == "scaling" else percent and 100 not in values):
+        return replace(found, meaning=None)  # a column that says weak or strong, or by how much faster
     return replace(found, decimals=decimals, unit="percent" if percent else None, scale=0.01 if percent else 1.0)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hpcddp.analysis.audit.cells import Interval, Number, Size, around, is_blank, number, seconds, size_of
-from hpcddp.analysis.audit.columns import CONFIGURATION, NOTES, Column, column, typed
+from hpcddp.analysis.audit.columns import NOTES, SETTINGS, Column, column, typed
 from hpcddp.analysis.audit.published import Lines, tables_of
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count
@@ -217,7 +217,7 @@ def _separates(each: Column, i: int, rows: Sequence[Row]) -> bool:
     sizes, kinds = ({pair[at] for pair in cells} for at in (0, 1))
     if NOTES.search(each.name) or len(kinds) < 2:
         return False
-    if CONFIGURATION.search(each.name) or re.search("model|network|dataset|architecture", each.name):
+    if SETTINGS.fullmatch(each.name) or re.search("model|network|dataset|architecture", each.name):
         return True
     if any(re.match(r"[~\u2248<>+-]?\s*[$€]?\s*\d", cell) for cell in filled):
         result = each.unit or OF_RESULTS.search(each.name) or not all(re.fullmatch(r"[\d.]{1,7}[bkm]?", cell) for cell in filled)

@@ -30,6 +30,8 @@ RIGHT = {
     "spread": "GPUs;time (s);speedup\n1;100,5 ± 0,3;1,00\n2;52,1 ± 0,2;1,93\n4;27,0;3,72\n",
     "unknown unit": "GPUs,Throughput,Speedup\n1,31.5 wibbles,1.0\n2,60.1 wibbles,1.91\n4,OOM,n/a\n8,219 wibbles,6.95\n",
     "million": "GPUs,tokens/s,efficiency\none,1.2M,100%\ntwo,2.3M,96%\neight,8.9M,93%\n",
+    "how much faster": "GPUs,Epoch (s),Speedup\n1,100,-\n2,55,82%\n4,30,233%\n",
+    "results in numbers": "GPUs,Average Precision,Time (h),Speedup\n1,38.1,40,1.0\n4,38.1,10.6,3.77\n8,37.8,5.4,7.4\n",
     "no result": "GPUs,epoch time,speedup\n1,2h 5m,1.0\n2,1h4m,1.95\n4,crashed,-\n8,TBD (queued),—\n",
     # Sizes in words.
     "configurations": "Configuration,Throughput (samples/s),Speedup\n1 GPU (baseline),200,1.0x\n1 node x 4 GPUs,700,3.5x\n"
@@ -123,6 +125,11 @@ WRONG = {
         "r.md",
         "| GPUs | img/s | Scaling |\n|---|---|---|\n| 1 | 1,210 | 100% |\n| 4 | 4,640 | 81% |\n| 8 | 8,830 | 91% |\n",
         [("efficiency_wrong", (4,), "96 %")],
+    ),
+    "speedup in percent": (
+        "r.md",
+        "| GPUs | img/s | Weak scaling |\n|---|---|---|\n| 1 | 100.0 | 100% |\n| 4 | 380.0 | 380% |\n| 8 | 700.0 | 770% |\n",
+        [("speedup_wrong", (5,), "700 %")],
     ),
     "scaling in times": (
         "r.tsv",
