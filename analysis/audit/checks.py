@@ -249,7 +249,7 @@ def above_linear(claims: Claims, reported: set[int]) -> Iterator[Finding | str]:
         shown, ratio = claims.shown(row), claims.groups.ratio(row, claims.basis.baseline) or 1.0
         linear = 1.0 if efficiency else ratio
         measured = any(key.split()[0] in ("time", "throughput") for key in row.numbers)
-        if ratio <= 1 or row.line in reported or row in claims.missed or (measured and not claims.checked):
+        if ratio <= 1 or row.line in reported or row in claims.astray or (measured and not claims.checked):
             continue  # a number that does not follow is another finding
         what = f"{claims.column.meaning} {shown} at {row.layout} is above linear"
         if shown.interval.low > linear * _most(1, 1):

@@ -76,9 +76,8 @@ class Claims:
 
     @cached_property
     def basis(self) -> Basis:
-        """One for one column: the first that most claims fit, or by which most can be checked, as far as the header allows."""
+        """One for a column: the first that most claims fit, or by which most can be checked; a size that alone has 1 may be."""
         table = self.groups.table
-        # a size whose rows alone are printed as 1 is a baseline, too
         marked = {count(row.size, "GPU") for row in self.rows if row.gpus and self.shown(row).value == 1} - {"1 GPU"}
         names = [self.column.baseline] if self.column.baseline else [*BASELINES, *(marked if len(marked) == 1 else ())]
         grid = itertools.product((False, True), table.metrics, (False, True), names)

@@ -18,7 +18,6 @@ MOST_ROWS = 1_000
 """Of a table that somebody could print."""
 
 AVERAGES = ("avg", "avg.", "average", "mean", "ø")
-OTHER_SUMMARIES = {"median", "std", "min", "max"}
 OF_RESULTS = re.compile(
     "mem|util|acc|loss|power|watt|temp|cost|price|mfu|flop|error|score|map|perplexity|latency|time|bandwidth|overhead|comput|comm"
 )
@@ -130,7 +129,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     if not any(row.numbers for row in rows):
         line, what = next(iter(unread.values()), (body[0][0], "neither nodes nor gpus is filled in; fill in the row's size"))
         raise UsageError(f"{file}:{line}: {what}")
-    words = [*(each for each in columns if each.meaning is None), Column("size", None, "size")]
+    words = [*(each for each in columns if each.meaning is None), *(Column(name, None, name) for name in ("size", "gpu_type"))]
     apart = [i for i, each in enumerate(words) if _separates(each, i, rows)]
     rows = [replace(row, words=tuple(row.words[i] for i in apart)) for row in rows]
     sized = {row.line for row in rows}
@@ -144,7 +143,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
 def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, str]]) -> Iterator[Row]:
     """Those that tell their size; words left of it stand for the empty cells below. `unread`: header -> line, what is wrong."""
     sized = min((i for i, each in enumerate(columns) if each.kind == "size"), default=0)
-    above = [""] * len(columns)
+    above, averaged = [""] * len(columns), any(cell.lower() in AVERAGES for _, cells in body for cell in cells)
     for line, cells in body:
         above = [cell or above[i] * (i < sized) for i, cell in enumerate(cells)]
         apart = [above[i] for i, each in enumerate(columns) if each.meaning is None]
@@ -162,13 +161,14 @@ def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, s
             except ValueError as error:
                 unread.setdefault(each.header, (line, f"{each.header}: {error}"))
         size = _whole(sizes)
-        if (size.nodes is None and size.gpus is None) or OTHER_SUMMARIES & {cell.lower() for cell in cells}:
+        if (size.nodes is None and size.gpus is None) or {"median", "std", "min", "max"} & {cell.lower() for cell in cells}:
             continue
         each_of = {each.key: size.gpus or 1 for each in columns if each.each}
         numbers = {key: shown.times(each_of.get(key, 1)) for key, shown in numbers.items()}
         words = {"gpu_type": size.gpu_type} | words if size.gpu_type else words
         summary = any(cell.lower() in AVERAGES for cell in cells)
-        yield Row(line, size.nodes, size.per_node, size.gpus, (*apart, size.rest), numbers, summary, **words)
+        apart += [size.rest, "" if averaged else words.get("gpu_type", "")]  # averages may be over several types
+        yield Row(line, size.nodes, size.per_node, size.gpus, tuple(apart), numbers, summary, **words)
 
 
 def lines_of(rows: Iterable[Row]) -> tuple[int, ...]:

@@ -46,6 +46,8 @@ RIGHT = {
     "numbers": "crop,GPUs,img/s,speedup\n224,1,1000,1.0\n224,4,3900,3.9\n448,1,260,1.0\n448,4,1020,3.92\n",
     "storage": "Storage,GPUs,img/s\nLustre,8,5000\nNVMe,8,7700\nNFS,8,1200\nRAM,8,8100\n",
     "degrees": "TP,PP,GPUs,tok/s,MFU (%)\n1,1,8,1000,41.0\n2,1,8,700,30.2\n4,1,8,500,20.1\n2,2,16,1300,27.0\n",
+    "types": "GPU type,GPUs,img/s,Speedup\nV100,1,390,1.00\nV100,4,1480,3.79\nA100,1,800,1.00\nA100,4,3050,3.81\n",
+    "types of sizes": "Setup,img/s,Speedup\n1x V100,390,1.0\n4x V100,1480,3.8\n1x A100,800,2.05\n4x A100,3050,7.8\n",
     "single": "Strategy,GPUs,img/s,speedup\nnone,1,1000,1.0\nDDP,2,1900,1.9\nDDP,4,3700,3.7\n",
     "one GPU talks to nobody": "num_gpus,backend,img_s,scaling_efficiency\n"
     "1,nccl,402.1,1.0\n4,nccl,1560.9,0.97\n4,gloo,1011.2,0.629\n",
@@ -135,6 +137,11 @@ WRONG = {
         "r.tsv",
         "nodes\tranks\twall time\tscaling\n1\t4\t1:02:10\t1.00x\n2\t8\t32:05\t1.94x\n4\t16\t16:40\t3.40x\n",
         [("speedup_wrong", (4,), "3.73 x")],
+    ),
+    "of two types": (
+        "r.csv",
+        "GPU,GPUs,img/s,Speedup\nV100,1,390,1.00\nV100,4,1480,3.79\nA100,1,800,1.00\nA100,4,3050,3.41\n",
+        [("speedup_wrong", (5,), "3.81")],
     ),
     "two baselines": (
         "r.csv",
