@@ -61,7 +61,6 @@ def test_commands_and_their_values(tmp_path: Path) -> None:
         ("render", "--cluster"),
         ("submit", "x.yaml", "--cluster"),
         ("init", "--cluster"),
-        ("audit", "--cluster"),
     ],
 )
 def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 PART = re.compile(r"[^\[\],\s;+]*(?:\[[^\[\]]*\][^\[\],\s;+]*)?")
 MOST = 100_000
-
-
-@dataclass(frozen=True)
-class KnownNode:
-    """A node of a cluster profile."""
-
-    node_type: str
-    gpus: int | None
-    gpu: str | None
-
-
-KnownNodes = Mapping[str, KnownNode]
 
 
 def expand(text: str) -> list[str]:
