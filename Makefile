@@ -6,6 +6,7 @@
 #   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
+#   make mutants  plants 60 faults, one after the other, and says which ones the tests find
 #   make wheelhouse  what `pip install` needs where there is no internet, with checksums; see docs/clusters.md
 #   make gpu      what touches CUDA, on the GPUs of this machine, in ten minutes; says so where there is none
 
@@ -18,7 +19,7 @@ LOCKED := 3.13 3.12 3.11
 IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
 PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint docs bench soak gpu wheelhouse newest lock packages
+.PHONY: demo test lint docs bench soak gpu wheelhouse newest lock packages mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -35,7 +36,10 @@ test: $(VENV)/installed-test packages
 soak: $(VENV)/installed-test packages
 	$(BIN)/python -m pytest -m soak
 
-BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist
+mutants: $(VENV)/installed-test
+	$(BIN)/python -m tests.mutants
+
+BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe probe_epochs comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist
 
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \
@@ -88,7 +92,7 @@ $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 
 # What a new release breaks shows here in some five minutes: no Slurm, and not the tests that train most.
 QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster commands core detect probe script share study submit sweep) \
-	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_reproduce.py commands/test_study_commands.py) \
+	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_study_commands.py) \
 	-m "not slurm and not controllers and not timed and not soak and not gpu"
 
 newest: $(VENV)-newest/bin/python

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,12 +14,20 @@ import pytest
 import hpcddp.core.errors
 from hpcddp.cli import main
 from tests.analysis.synthetic import point, write_study
-from tests.docs.command_line import walk
 from tests.fresh_install import CHECKOUT
 
 USAGE, TROUBLESHOOTING = ((CHECKOUT / "docs" / name).read_text(encoding="utf-8") for name in ("usage.md", "troubleshooting.md"))
 HEAVY = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "sklearn")
 SWEEP = "jobs/rcc-bigmnist.yaml"
+
+
+def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """`hpcddp`, `hpcddp data`, `hpcddp data prepare`, ... with their commands."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for key in command.list_commands(context) if command is main else command.commands:
+            yield from walk(command.get_command(context, key) or command, f"{name} {key}")
 
 
 COMMANDS = dict(walk(main, "hpcddp"))

@@ -17,7 +17,7 @@ BANNED = frozenset(
     {"told", "seen", "settle", "knock", "mend", "turns", "alone", "lanes", "kept", "asked", "whole"}
     | {"tells", "settled", "knocks", "mended", "turn", "lane", "look", "looks", "together", "meeting", "learner", "keeper"}
 )
-"""docs/architecture.md has the words that stand for them."""
+"""They name nothing that a reader could search for."""
 
 
 KEYS_OF_FILES = frozenset({"data_seen", "seen_by"})

@@ -178,6 +178,9 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
     batches = [samples_of_steps(each, batch_of_steps(each.step, epochs, run.global_batch or 0)) for each in stretches]
     steady_batches = np.concatenate(batches)[steps.steady]
+    steady_samples = samples_of(steady_batches)
+    if steps.samples is not None and np.isfinite(steps.samples).all():
+        run = _per_passed(run, steady_samples)
     warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches, most=not epochs)
     if batch is not None:
         alike = [found == batch for found in batches]
@@ -194,7 +197,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         steady_steps=int(steps.steady.sum()),
         timed_ns=int(steps.sum_ns[steps.steady].sum()),
         step_ns=float(step_ns),
-        steady_samples=samples_of(steady_batches),
+        steady_samples=steady_samples,
         typical=typical_step(of_batch),
         step_ci_percent=mean_half_percent(even.sum_ns[even.steady] / len(steps.window_ns)),
         windows_apart=windows_apart(steps),
@@ -210,6 +213,17 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
     )
+
+
+def _per_passed(run: Run, samples: int | None) -> Run:
+    """Its energy is of the samples that passed; the attempt took the batch that its script declares."""
+    nodes, joules = run.readings.nodes, run.used.energy_j_per_1000_samples
+    taken = nodes[0].samples if nodes else None
+    if not samples or not taken:
+        return run
+    readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
+    per_passed = None if joules is None else joules * taken / samples
+    return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
 
 
 def _with_epochs(run: Run, epochs: tuple[Epoch, ...] | None) -> Run:

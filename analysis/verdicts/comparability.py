@@ -184,7 +184,7 @@ def _layouts(runs: Sequence[Run]) -> list[str]:
 
 def baseline_missing(case: Case) -> Iterator[Verdict]:
     """A series that has no point on one GPU, or none on one full node, to compare with; not where no size varies."""
-    for name, series in [] if case.is_of_keys else case.several:
+    for name, series in [] if case.is_of_one_size else case.several:
         row = series.iloc[0]
         node, gpu = int(row["full_node_gpus"]), unit(row["device"])
         wanted = {1: f"one {gpu}"} | ({node: f"one full node ({units(node, row['device'])})"} if node > 1 else {})

@@ -80,10 +80,15 @@ class Case:
         return [(self.names[str(key)], group) for key, group in self.points.groupby("series", sort=False)]
 
     @property
+    def is_of_one_size(self) -> bool:
+        """Whether no point has another layout: nothing is said of how it scales."""
+        sizes = {(point.layout.nodes, point.layout.gpus_per_node) for point in self.records.points if point.work != "comm"}
+        return len(sizes) == 1
+
+    @property
     def is_of_keys(self) -> bool:
         """Whether keys vary in the study, and its size does not."""
-        sizes = {(point.layout.nodes, point.layout.gpus_per_node) for point in self.records.points if point.work != "comm"}
-        return bool(self.effects) and len(sizes) == 1
+        return bool(self.effects) and self.is_of_one_size
 
     @property
     def several(self) -> list[tuple[str, pd.DataFrame]]:

@@ -78,7 +78,7 @@ def kind_schema(kind: Any, form: Form, definitions: dict[str, Schema]) -> Schema
     if origin is Annotated:
         return {**kind_schema(args[0], form, definitions), "minimum": args[1].minimum}
     if origin in (typing.Union, types.UnionType):
-        return _any_of([kind_schema(one, form, definitions) for one in args])
+        return {"anyOf": [kind_schema(one, form, definitions) for one in args]}
     if origin is typing.Literal:
         return {"enum": list(args)}
     if origin is tuple:
@@ -95,16 +95,6 @@ def _defined(cls: Any, form: Form, definitions: dict[str, Schema]) -> Schema:
         definitions[name] = {}
         definitions[name] = object_schema(cls, form, definitions)
     return {"$ref": f"#/$defs/{name}"}
-
-
-def _any_of(schemas: list[Schema]) -> Schema:
-    """One of the schemas, in short where that is a plain type or null, or a choice or null."""
-    one, *others = (schema for schema in schemas if schema != NULL)
-    if others or NULL not in schemas:
-        return {"anyOf": schemas}
-    if "type" in one and not {"properties", "additionalProperties", "items"} & set(one):
-        return {**one, "type": [one["type"], "null"]}
-    return {"enum": [*one["enum"], None]} if "enum" in one else {"anyOf": [one, NULL]}
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

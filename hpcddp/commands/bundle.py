@@ -15,12 +15,14 @@ from hpcddp.commands.runs_path import RunsPath
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY.tar.gz here.")
 @click.option("--pseudonymise", is_flag=True, help="Replace names of hosts, users, accounts, and their folders; leave logs out.")
 @click.option("--force", is_flag=True, help="Replace the file where it is there already.")
-def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) -> None:
+@click.option("-y", "--yes", is_flag=True, help="Write it though names are left that --pseudonymise cannot replace.")
+def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool, yes: bool) -> None:
     """Pack a study into one archive that analyzes the same elsewhere.
 
     Records, scripts and logs; never pickles. With
-    --pseudonymise the same name becomes the same word everywhere: node01,
-    user, account. Names of clusters, models and data sets stay.
+    --pseudonymise names become words: node01, user, account, /path. Names
+    of clusters, models and data sets stay. What else looks like a name is
+    listed, and nothing is written without --yes.
 
     \b
     hpcddp bundle jobs/rcc-bigmnist
@@ -28,11 +30,11 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) ->
     """
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import count, size
-    from hpcddp.share.bundle import STRANGE, pack
+    from hpcddp.share.bundle import STRANGE, pack, remaining_words
 
     found = single_study(study)
     out = output or Path(f"{found.folder.resolve().name}.tar.gz")
-    packed = pack(found, out, pseudonymise, force)
+    packed = pack(found, out, pseudonymise, force, yes)
     held = ", ".join(f"{number:,} {kind}" for kind, number in sorted(packed.files.items()))
     click.echo(f"{out}: {size(packed.size_bytes)}, {count(sum(packed.files.values()), 'file')} ({held})")
     expected = {reason: number for reason, number in packed.left_out.items() if reason != STRANGE}
@@ -42,6 +44,5 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) ->
     if STRANGE in packed.left_out:
         more = ", ..." if packed.left_out[STRANGE] > len(packed.strange) else ""
         remark(f"left out: {count(packed.left_out[STRANGE], 'file')}, {STRANGE}: {', '.join(packed.strange)}{more}")
-    for names, files in packed.remaining_files():
-        which = f"{files[0]} and {count(len(files) - 1, 'other file')} still have" if len(files) > 1 else f"{files[0]} still has"
-        remark(f"{which} {', '.join(names)}: hpcddp cannot replace that; see whether it may be given away")
+    for sentence in remaining_words(packed.remaining):
+        remark(sentence)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json, remark, style_option, threshold_option
+from hpcddp.commands.options import format_option, print_json, remark, style_option
 from hpcddp.commands.runs_path import RunsPath
 
 STUDY = RunsPath()
@@ -15,7 +15,14 @@ STUDY = RunsPath()
 @click.command()
 @click.argument("a", type=STUDY)
 @click.argument("b", type=STUDY)
-@threshold_option("How much slower B may be.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, max=100, max_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How much slower B may be.",
+)
 @click.option("-o", "output", type=click.Path(path_type=Path, file_okay=False), help="Folder for compare.json and the figure.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="File for JUnit XML: a test case per point.")
 @style_option

@@ -46,12 +46,12 @@ def init(name: str | None, cluster: str | None, output: Path | None) -> None:
 
 def _copy(name: str, output: Path | None) -> tuple[str, Path, Path | None]:
     """A shipped sweep, where it goes, and the script that goes with it."""
-    from hpcddp.sweep.shipped import for_editing, shipped_sweep
+    from hpcddp.sweep.shipped import shipped_sweep
 
     if "/" in name:
         raise click.UsageError(f"{name}: MODEL/DATA is for a cluster; give --cluster NAME, too")
     sweep = shipped_sweep(name)
-    return for_editing(sweep.text), output or Path(f"{name}.yaml"), sweep.script
+    return sweep.text, output or Path(f"{name}.yaml"), sweep.script
 
 
 def _for_cluster(cluster: str, workload: str | None, output: Path | None) -> tuple[str, Path]:

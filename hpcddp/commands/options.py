@@ -76,18 +76,6 @@ def command_of(ctx: click.Context) -> Sequence[str]:
     return found
 
 
-def threshold_option(help_: str) -> Callable[[Command], Command]:
-    """--threshold of whatever compares two studies, in per cent."""
-    return click.option(
-        "--threshold",
-        type=click.FloatRange(min=0, max=100, max_open=True),
-        default=5.0,
-        show_default=True,
-        metavar="PERCENT",
-        help=help_,
-    )
-
-
 style_option = click.option(
     "--style",
     type=click.Choice(["default", "paper", "slides"]),

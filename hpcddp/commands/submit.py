@@ -52,7 +52,7 @@ OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "
 def submit(
     ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions
 ) -> None:
-    """Submit what is missing or failed of a sweep, or a command of your own.
+    """Submit what is missing or failed of a sweep, a bundle's sweep, or a command of your own.
 
     Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5
     where Slurm refuses.
@@ -68,6 +68,9 @@ def submit(
     With --prepare, data that are missing (bigmnist, digits) are made by a job before, and the runs start only if it ended well;
     what is there, or being made, is not made again.
 
+    With a bundle, its sweep is written here for --cluster, as STUDY-CLUSTER.yaml, and submitted: without account, node type,
+    data's folder and Slurm's options, which are its own cluster's. `hpcddp compare` says later how far both agree.
+
     With a command behind `--` it submits what `render` prints for it: each rank runs it, here, with the variables that
     torch.distributed reads. Script and output go to jobs/commands/, a folder for each job.
 
@@ -77,14 +80,54 @@ def submit(
     hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --until-ci 2 --wait
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --one-allocation
+    hpcddp submit rcc-bigmnist.tar.gz --cluster marconi100 --set account=abc01
     hpcddp submit --cluster rcc --nodes 2 -- python train.py --lr 0.1
     """
     check_sources(sweep, points, layout)
+    if sweep is not None and _is_bundle(sweep):
+        ctx.exit(_submit_bundle(sweep, points, options))
     if command := command_of(ctx):
         ctx.exit(_submit_command(sweep, points, layout, options, command))
     if sweep is None:
         raise click.UsageError("give a sweep file, or a layout and a command: --nodes 2 -- python train.py")
     ctx.exit(submit_chosen(choose_and_remark(sweep, points), options))
+
+
+def _is_bundle(file: Path) -> bool:
+    """Whether it begins as gzip does (RFC 1952)."""
+    with file.open("rb") as source:
+        return source.read(2) == b"\x1f\x8b"
+
+
+def _submit_bundle(bundle: Path, points: PointOptions, options: SubmitOptions) -> int:
+    """Writes the bundle's sweep for that cluster here and submits it; nothing of the bundle is run. The exit code."""
+    if points.cluster is None:
+        raise click.UsageError(f"{bundle}: give --cluster, on which the sweep of this bundle is to run")
+    file = _written_sweep(bundle, points.cluster)
+    code = submit_chosen(choose_and_remark(file, points), options)
+    remark(f"when all its runs are over: hpcddp compare {bundle} {options.runs / file.stem if options.runs else file}")
+    return code
+
+
+def _written_sweep(bundle: Path, cluster: str) -> Path:
+    """STUDY-CLUSTER.yaml here; what of the sweep means something on its own cluster only is said."""
+    from hpcddp.cluster.profile_file import load_profile
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.records import write_file
+    from hpcddp.share.bundled_sweep import bundled_sweep
+
+    profile = load_profile(cluster)
+    sweep = bundled_sweep(bundle, cluster)
+    for each in sweep.dropped:
+        remark(f"left out, as it means something on its own cluster only: {each}")
+    file = Path(f"{sweep.study}-{profile.name}.yaml")
+    try:
+        write_file(file, sweep.text, "x")
+    except FileExistsError as error:
+        if file.read_text(encoding="utf-8", errors="replace") != sweep.text:
+            words = f"{file} is already there, and is not the sweep of {bundle}: submit it by its name, or move it away"
+            raise UsageError(words) from error
+    return file
 
 
 def _submit_command(

@@ -57,8 +57,8 @@ class Optimizer:
     label_smoothing: NonNegative = added_later(0.0)
     """Share of the target that all classes get alike while training; evaluation is without."""
     ema_decay: NonNegative = added_later(0.0)
-    """`work: train` only: an exponential moving average of the parameters is evaluated. A step moves it by 1 - ema_decay of the
-    way, the first ones by more: 9 / (10 + n) after n steps. 0: the parameters are evaluated."""
+    """`work: train` only: an exponential moving average of the parameters is evaluated, which a step moves by 1 - ema_decay of
+    the way, or by 9 / (10 + n) after n steps where that is more. 0: the parameters are evaluated."""
 
     @property
     def numbers_per_parameter(self) -> int:

@@ -53,18 +53,16 @@ class Data:
     """bigmnist only. shards: every copy lies on disk, with random draws of its own. virtual: one copy lies there, addressed
     `copies` times. augmented: the digits lie there, and each is augmented anew whenever it is read, by seed, epoch and sample."""
     decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
-    """imagenet only: what decodes the pictures. auto: simplejpeg where the compute environment has it, else Pillow. launch.json
-    says what did. Where it was not Pillow, that is part of the software environment (`env_id`): the two are never pooled."""
+    """imagenet only. auto: simplejpeg where the compute environment has it, else Pillow; runs of both are never pooled."""
     augment: Literal["none", "crop_flip"] = added_later("none")
     """cifar10 and digits only. crop_flip: a training image is padded by 4 pixels, cropped at random and mirrored half the time,
     anew in every epoch."""
     stage: Literal["none", "tmpdir"] = added_later("none")
-    """tmpdir: before the first step one rank of each node copies the data to the node's own disk, and checks the copy; it is read
-    there, and removed at the end. launch.json says what that took. Outside the id, as the samples are the same; it is part of the
-    software environment (`env_id`), so that times with and without it are never pooled."""
+    """tmpdir: before the first step one rank of each node copies the data to the node's own disk, where it is read, and removed
+    at the end. Outside the id, as the samples are the same; times with and without it are never pooled."""
     resident: bool = added_later(False)
-    """mnist, cifar10 and digits only: the training set lies on each rank's device and batches are gathered there, cropped there
-    too, without loader processes; `loader_workers_per_rank` is 0 then. launch.json says how much memory that takes."""
+    """mnist, cifar10 and digits only: the training set lies on each rank's device, where batches are gathered and cropped;
+    `loader_workers_per_rank` is 0 then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,17 +128,15 @@ class Workload:
     accumulate: Positive = 1
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
     loader_workers_per_rank: Literal["auto"] | Count = 2
-    """Processes that load data for one rank; 0: the rank loads its own. auto, in a sweep: the physical cores of a rank less one
-    for the rank itself, 1 at least, 1 on `device: cpu`, and 0 of data that are resident; a point has the number, also in its
-    id."""
+    """Processes that load data for one rank; 0: the rank loads its own. auto, in a sweep: the physical cores of a rank less one,
+    at least 1; 1 on `device: cpu`, and 0 of data that are resident."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
     parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce", "fsdp", "hsdp"] = "ddp"
     """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process.
-    all_reduce and gather_scatter: a rank per GPU, and gradients travel by hand when backward is over, one parameter after the
-    other: by an all-reduce each; or gathered at rank 0, averaged there and scattered.
-    fsdp and hsdp: torch's fully_shard, each block of the model and then the rest: every rank holds a part of parameters,
-    gradients and optimizer state. fsdp shards over all ranks; hsdp over those of a node, and each node has a copy."""
+    all_reduce and gather_scatter: gradients travel by hand when backward is over, one parameter after the other: by an all-reduce
+    each; or gathered at rank 0, averaged there and scattered. fsdp: torch's fully_shard over all ranks; hsdp: over those of a
+    node, and each node has a copy."""
     ddp: Ddp = Ddp()
     """How gradients are exchanged."""
     fsdp: Fsdp = added_later(Fsdp())
@@ -226,16 +222,15 @@ class Measure:
     profile_ranks: tuple[int, ...] = (0,)
     """Ranks that write a trace."""
     keep_memory: bool = added_later(True)
-    """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and where the heap
-    happens to end decides how many page faults a step takes, equal runs differing by 15 to 20 %. Attempts of before this key are
-    another software environment (`env_id`) than those that keep it, so that the two are never pooled."""
+    """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and equal runs differ
+    by 15 to 20 %. Runs with and without it are never pooled."""
     telemetry_hz: NonNegative = 1.0
     """Readings of GPUs, processors, memory and network per second and node; 0: none."""
     evaluate: bool = False
     """Accuracy on the whole evaluation set at the end, every sample once; outside all timings."""
     resume: bool = False
-    """A run outlives its job: before the time limit it writes a checkpoint and its job is requeued; a job that is requeued or
-    submitted again goes on from the newest one, its first `warmup_steps` again warm-up. False: every attempt begins at step 0."""
+    """A run outlives its job: before the time limit it writes a checkpoint and its job is requeued; the next attempt goes on from
+    the newest one. False: every attempt begins at step 0."""
     checkpoint_every_min: NonNegative = 15.0
     """`resume` only: how much may be lost to what comes without a warning, as a node that dies; 0: only before the time limit."""
     epochs: Positive | None = added_later(None)

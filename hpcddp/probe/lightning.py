@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted, samples_of_batch
 
 CHECKPOINT = "last.ckpt"
+
+BEGINS = {"run_training_epoch", "train_dataloader_next", "training_step", "on_validation_model_zero_grad", "save_checkpoint"}
+"""Of what Lightning tells its profiler. What came before was `other`, but waiting for data from an epoch's begin to its batch."""
 
 
 class ScalingCallback(Callback):
@@ -40,7 +43,6 @@ class ScalingCallback(Callback):
         self._checkpoints = FrameworkCheckpoints("give trainer.fit(..., ckpt_path=callback.checkpoint)")
         self._recorder: LoopRecorder | None = None
         self._optimizer_steps = 0
-        self._interrupted = self._saves = False
 
     @property
     def checkpoint(self) -> Path | None:
@@ -56,19 +58,12 @@ class ScalingCallback(Callback):
         recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted, checkpoints=checkpoints)
         recorder.loader = loader
         recorder.start(watches_calls=False)
-        trainer.profiler = _Marks(trainer.profiler, recorder, self._before_fetch)  # type: ignore[attr-defined]
+        trainer.profiler = _Marks(trainer.profiler, recorder)  # type: ignore[attr-defined]
         self._recorder, self._optimizer_steps = recorder, trainer.global_step
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The loader is begun behind it, which is of the first step; a validation or a checkpoint before it is of none."""
-        if self._recorder and self._interrupted:
-            self._before_fetch()
-
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._interrupted = True
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._interrupted |= not self._saves
+        if self._recorder:
+            self._recorder.pause()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
         if self._recorder:
@@ -100,19 +95,11 @@ class ScalingCallback(Callback):
             recorder.fail(exception)
 
     def _save(self, trainer: Trainer, folder: Path) -> None:
-        """Between two steps, in a pause already."""
-        self._saves = True
+        """Between two steps, in a pause already: nothing is marked."""
+        marks = trainer.profiler  # type: ignore[attr-defined]
+        trainer.profiler = marks.inner  # type: ignore[attr-defined]
         trainer.save_checkpoint(folder / CHECKPOINT)
-        self._saves = False
-
-    def _before_fetch(self) -> None:
-        """A validation or a checkpoint since the last step is of none."""
-        assert self._recorder
-        if self._interrupted:
-            self._recorder.pause()
-        else:
-            self._recorder.mark("other")
-        self._interrupted = False
+        trainer.profiler = marks  # type: ignore[attr-defined]
 
     def _finish(self, trainer: Trainer) -> None:
         if recorder := self._released(trainer):
@@ -128,20 +115,21 @@ class ScalingCallback(Callback):
 
 
 class _Marks(Profiler):
-    """Around the trainer's profiler, to which Lightning says when it fetches a batch, moves it and begins a training step."""
+    """Around the trainer's profiler, to which Lightning says what it begins and ends."""
 
-    def __init__(self, inner: Profiler, recorder: LoopRecorder, before_fetch: Callable[[], None]) -> None:
+    def __init__(self, inner: Profiler, recorder: LoopRecorder) -> None:
         super().__init__()
         self.inner = inner
-        self._recorder, self._before_fetch = recorder, before_fetch
+        self._recorder = recorder
+        self._begins_loader = False
         self._fetched = False
         """A batch to train on, and not moved yet; those of a validation are moved as well."""
 
     def start(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._before_fetch()
-        elif action_name.endswith(".training_step"):
-            self._recorder.mark("other")
+        if (name := action_name.rpartition(".")[2]) in BEGINS:
+            if not self._begins_loader:
+                self._recorder.mark("other")
+            self._begins_loader = name == "run_training_epoch"
         self.inner.start(action_name)
 
     def stop(self, action_name: str) -> None:
@@ -152,6 +140,8 @@ class _Marks(Profiler):
         elif self._fetched and action_name.endswith(".batch_to_device"):
             self._recorder.mark("h2d_exposed")
             self._fetched = False
+        elif action_name == "save_checkpoint":
+            self._recorder.pause()
 
     def __getattr__(self, name: str) -> Any:
         """What else that profiler can."""

@@ -138,7 +138,7 @@ class LoopRecorder:
             self._sequence.halt()
 
     def pause(self) -> None:
-        """What came since a step ended is of none, as an evaluation is not."""
+        """What passed since the last mark is of no step, as an evaluation is not."""
         self._sequence.pause()
 
     def loss(self, loss: torch.Tensor) -> None:

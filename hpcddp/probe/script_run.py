@@ -142,7 +142,10 @@ class ScriptRun:
         """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
         step, where its batches show them.
         """
-        warmup, made = self._spec.point.measure.warmup_steps, f"the loop ended after {count(self.steps, 'step')}"
+        measure = self._spec.point.measure
+        needed = max(self.window.steps, measure.warmup_steps + (measure.steps if measure.stop == "steps" else 1))
+        made = f"the loop ended after {count(self.steps + 1, 'step')}"
+        words = f"{made}; it takes {needed} behind the first, which counts nowhere, {measure.warmup_steps} of them warm-up"
         self._end_steps()
         self._exchange = self.profiled.exchange() if self.profiled else None
         self.log.pause()
@@ -150,15 +153,11 @@ class ScriptRun:
             pass
         if self._job and self.steps < self.window.steps:
             self._stop_reader()
-            raise HpcddpError(
-                f"{made}, and the sweep asks for {self.window.steps}, {warmup} of them warm-up: "
-                f"let the script train more epochs, each with steps(loader), or lower measure.steps"
-            )
+            raise HpcddpError(f"{words}: let the script train more epochs, each with steps(loader), or lower measure.steps")
         if self.steps < self.window.steps:
             self.window.end(self.steps, "the loop")
         if self.steps <= self.window.timed_from and not self.window.interrupted:
-            words = f"{made}, and the first {warmup} are warm-up: nothing was timed. {MORE}"
-            self._fail(self._fault(words))
+            self._fail(self._fault(f"{words}: nothing was timed. {MORE}"))
             return
         self._note_parameters("at the end")
         result = self._result(samples)

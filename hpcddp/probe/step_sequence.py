@@ -56,10 +56,7 @@ class StepSequence:
             yield from stretch
 
     def pause(self) -> None:
-        """What was done since a step was closed is of none: an evaluation, a checkpoint. Inside a step it is `other`."""
-        if self.run is None or self._profiled or self._timer.in_step:
-            self._timer.mark("other")
-            return
+        """What passed since the last mark is of no step: an evaluation, a checkpoint."""
         self.halt()
         self._timer.resume()
 

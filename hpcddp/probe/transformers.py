@@ -65,8 +65,13 @@ class ScalingCallback(TrainerCallback):
         if self._recorder:
             self._recorder.begin_batch()
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self._recorder and not (control.should_evaluate or control.should_save):
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of_trainer: Any) -> None:
+        if self._recorder and "loss" in of_trainer["logs"]:  # of the training
+            self._recorder.mark("other")
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """An evaluation and a checkpoint follow; what came before is the training's."""
+        if self._recorder:
             self._recorder.mark("other")
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -21,8 +21,9 @@ from hpcddp import __version__
 from hpcddp.core.errors import UsageError
 from hpcddp.core.records import naming
 from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
 from hpcddp.share.archive_paths import is_folder_of_runs, kind_of, why_left_out
-from hpcddp.share.pseudonyms import Pseudonyms, find_pseudonyms
+from hpcddp.share.pseudonyms import Pseudonyms, named_in
 
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""
@@ -54,13 +55,6 @@ class PackedBundle:
     """File -> names that are still in it: they are part of what was run, or nobody knows by what to replace them."""
     size_bytes: int
 
-    def remaining_files(self) -> list[tuple[tuple[str, ...], list[str]]]:
-        """(names, all files that still have these), by the first file."""
-        found: dict[tuple[str, ...], list[str]] = {}
-        for file, names in sorted(self.remaining.items()):
-            found.setdefault(names, []).append(file)
-        return list(found.items())
-
 
 @dataclass(frozen=True)
 class _Contents:
@@ -71,22 +65,40 @@ class _Contents:
     strange: list[str]
 
 
-def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False) -> PackedBundle:
-    """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given."""
+def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
+    """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given, or where names
+    are still in it and `yes` is not given.
+    """
     if out.exists() and not force:
         raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
     contents = _contents(study, FREE_TEXT if pseudonymise else ())
-    names = find_pseudonyms(_texts(study, contents), str(study.folder.resolve())) if pseudonymise else None
+    names = named_in(_texts(study, contents)) if pseudonymise else None
     remaining: dict[str, tuple[str, ...]] = {}
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         with naming(out), aside.open("wb") as raw:
             _write(raw, study, contents, names, remaining)
+        if remaining and not yes:
+            raise UsageError(_suspect(remaining))
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
     kinds = Counter(kind for _, kind in contents.files)
     return PackedBundle(kinds, contents.left_out, tuple(sorted(contents.strange)[:NAMED]), remaining, out.stat().st_size)
+
+
+def remaining_words(remaining: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """A sentence for all files that still have the same names, by the first file."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for file, names in sorted(remaining.items()):
+        found.setdefault(names, []).append(file)
+    more = {names: f" and {count(len(files) - 1, 'other file')} have" if files[1:] else " has" for names, files in found.items()}
+    return [f"{files[0]}{more[names]} {', '.join(names)}" for names, files in found.items()]
+
+
+def _suspect(remaining: Mapping[str, tuple[str, ...]]) -> str:
+    said = "\n".join(remaining_words(remaining))
+    return f"{said}\nhpcddp cannot replace that, and no bundle was written: see whether it may be given away, then --yes"
 
 
 def _contents(study: Study, without: tuple[str, ...]) -> _Contents:

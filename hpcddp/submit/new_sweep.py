@@ -16,7 +16,6 @@ from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.new_sweep_text import Start, sweep_text
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import make_sweep
-from hpcddp.sweep.shipped import for_editing
 
 NODES = (1, 2, 4, 8)
 """Sizes of a first study: some node hours, and enough to see where scaling bends."""
@@ -75,7 +74,7 @@ def _is_given(start: Start) -> bool:
 
 def _checked(start: Start) -> str:
     """The text, if that is a sweep whose points the cluster gives; UsageError with what it refuses."""
-    text = for_editing(sweep_text(start))
+    text = sweep_text(start)
     source = make_sweep(parse_yaml(text, str(start.file)), (), start.file)
     job_requests(ChosenPoints(source=source, profile=start.profile, points=expand(source, start.profile)), Settings())
     return text

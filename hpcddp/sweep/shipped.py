@@ -13,7 +13,7 @@ from hpcddp.core.text import table
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 SCHEMA = "sweep.schema.json"
-"""Beside the sweeps: what their editor lines name."""
+"""What the editor lines of sweeps name; `hpcddp schema` prints it."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,6 @@ def shipped_sweep(name: str) -> ShippedSweep:
     if name not in sweeps:
         raise UsageError(f"no sweep `{name}` comes with hpcddp{did_you_mean(name, sweeps)}")
     return sweeps[name]
-
-
-def for_editing(text: str) -> str:
-    """A sweep with its editor line (`# yaml-language-server: $schema=...`) leading to the schema of this installation."""
-    file = FOLDER.resolve() / SCHEMA
-    address = str(file) if re.fullmatch(r"[\w./+-]+", str(file)) else file.as_uri()  # the line is read up to a space
-    return text.replace(f"$schema={SCHEMA}", f"$schema={address}", 1)
 
 
 def studies_plain(sweeps: Sequence[ShippedSweep]) -> list[dict[str, object]]:

@@ -95,6 +95,8 @@ class Recorded:
     """The run's step with which the attempt began."""
     loss: Callable[[int, int], int | None] | None = None
     """A function of (rank, step): the step's mean loss x 10^9. None: rows without losses, as the first versions wrote them."""
+    samples: int | None = None
+    """Of a step on each rank, as rows of a script's own loop say."""
     epochs: Sequence[Sequence[int | None]] = ()
     """Rows of epochs.csv, of a point with `work: train`."""
     starts: bool = True
@@ -166,7 +168,7 @@ def _launch(point: Point, recorded: Recorded, run: int) -> dict[str, Any]:
         "gpus": [recorded.gpu] if recorded.gpu else [],
         "profile": {},
         "started_unix_ns": 1_700_000_000_000_000_000,
-        **({"step_rows": STEP_ROWS} if recorded.loss else {}),
+        **({"step_rows": STEP_ROWS} if recorded.loss or recorded.samples else {}),
         **recorded.launch,
     }
 
@@ -185,7 +187,8 @@ def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
             shares = shares(number) if callable(shares) else shares
             flags = (AFTER_PAUSE if number in recorded.pauses else 0) if step else WARMUP
             cells = _row(number, flags, start_ns if recorded.starts else None, total, shares)
-            rows.row((*cells[:-2], recorded.loss(rank, number), None) if recorded.loss else cells)
+            loss = recorded.loss(rank, number) if recorded.loss else None
+            rows.row((*cells[:-2], loss, recorded.samples))
             if travels and (recorded.bucket_steps is None or number in recorded.bucket_steps):
                 for index, bucket in enumerate(buckets):
                     travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))

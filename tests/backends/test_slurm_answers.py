@@ -66,12 +66,13 @@ def test_id_is_read_from_slurms_own_line(say: Say, tmp_path: Path, words: str) -
 
 
 def test_accepted_job_is_looked_for_when_sbatch_does_not_say_its_id(say: Say, tmp_path: Path) -> None:
-    """A wrapper that says nothing, with status 0: the job is found in the queue; if it cannot be, nothing is called refused."""
+    """A wrapper that says nothing, with status 0: the job is found in the queue. Another study's of the same name is not it, and
+    where there is none nothing is called refused."""
     request = submission(tmp_path)
     say("sbatch", "exit 0")
     say("squeue", row("8", "PENDING", folder_of(request)))
     assert SlurmBackend().submit(request) == "8"
-    say("squeue", "exit 0")
+    say("squeue", row("9", "PENDING", "/another/study/.jobs/of.another"))
     with pytest.raises(HpcddpError, match="will be looked up") as caught:
         SlurmBackend().submit(dataclasses.replace(request, token="other"))
     assert not isinstance(caught.value, RefusedError)

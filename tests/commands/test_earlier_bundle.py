@@ -34,9 +34,9 @@ def test_it_is_bundled_again_and_compares_the_same(run: Run, unpacked: Path) -> 
 
 def test_its_sweep_is_written_for_today(run: Run, unpacked: Path, tmp_path: Path) -> None:
     """And may be submitted, as a dry run shows: the points are those that were measured."""
-    result = run("reproduce", "old.tar.gz", "--cluster", "local", "--submit", "--dry-run", "-o", "new.yaml")
+    result = run("submit", "old.tar.gz", "--cluster", "local", "--dry-run")
     assert result.exit_code == 0, result.output
-    assert read_yaml(tmp_path / "new.yaml")["cluster"] == "local"
+    assert read_yaml(tmp_path / "earlier-local.yaml")["cluster"] == "local"
     for point in unpacked.glob("n0*"):
         assert point.name in result.stdout
     assert "6 runs to submit of 6 runs" in result.stdout

@@ -1,4 +1,4 @@
-"""`hpcddp schema`, and the schemas beside shipped profiles and sweeps."""
+"""`hpcddp schema`, by which editors check shipped profiles and sweeps."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from jsonschema import Draft202012Validator
 
 from hpcddp.cluster.facts import strip_facts
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_schema import profile_schema
 from hpcddp.cluster.yamlfile import parse_yaml, read_yaml
 from hpcddp.core.schema import SchemaError, decode
 from hpcddp.sweep.file import Sweep
 from hpcddp.sweep.groups import read_group
+from hpcddp.sweep.sweep_schema import sweep_schema
 from tests.commands.conftest import Run
-from tests.docs.schemas import SCHEMAS, text
+from tests.docs.pages import ROOT
 
-PROFILE, SWEEP = ((file, Draft202012Validator(json.loads(text(schema)))) for file, schema in SCHEMAS.items())
-PROFILES, SWEEPS = (sorted(file.parent.glob("*.yaml")) for file in SCHEMAS)
-DOCUMENTS = [*((file, PROFILE[1]) for file in PROFILES), *((file, SWEEP[1]) for file in SWEEPS)]
+PROFILE, SWEEP = Draft202012Validator(profile_schema()), Draft202012Validator(sweep_schema())
+PROFILES, SWEEPS = sorted((ROOT / "clusters").glob("*.yaml")), sorted((ROOT / "jobs").glob("*.yaml"))
+DOCUMENTS = [*((file, PROFILE) for file in PROFILES), *((file, SWEEP) for file in SWEEPS)]
 
 
-@pytest.mark.parametrize(("kind", "file"), list(zip(("profile", "sweep"), SCHEMAS, strict=True)))
-def test_what_is_printed_is_what_lies_beside_the_documents(run: Run, kind: str, file: Path) -> None:
-    """`make docs` writes it anew; it is valid as a schema."""
-    printed = run("schema", kind).stdout
-    assert printed == file.read_text(encoding="utf-8")
-    Draft202012Validator.check_schema(json.loads(printed))
+@pytest.mark.parametrize(("kind", "schema"), [("profile", PROFILE), ("sweep", SWEEP)])
+def test_what_is_printed_is_a_schema(run: Run, kind: str, schema: Draft202012Validator) -> None:
+    """Valid itself, and the one that the tests below ask."""
+    printed = json.loads(run("schema", kind).stdout)
+    assert printed == schema.schema
+    Draft202012Validator.check_schema(printed)
 
 
 @pytest.mark.parametrize("kind", ["profile", "sweep"])
@@ -48,19 +50,10 @@ def test_no_heavy_import(kind: str) -> None:
 
 @pytest.mark.parametrize(("file", "schema"), DOCUMENTS, ids=lambda one: getattr(one, "stem", ""))
 def test_shipped_documents_are_valid_and_name_their_schema(file: Path, schema: Draft202012Validator) -> None:
-    """The line that editors read leads to the file beside the document."""
+    """The line that editors read leads to the file that the user writes beside the document."""
     assert list(schema.iter_errors(read_yaml(file))) == []
     (named,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    assert (file.parent / named) in SCHEMAS
-
-
-def test_a_copied_sweep_names_the_schema_of_the_installation(run: Run, tmp_path: Path) -> None:
-    """Its line holds where the sweep is, as long as hpcddp is installed there."""
-    run("init", "rcc-bigmnist")
-    (named,) = re.findall(
-        r"^# yaml-language-server: \$schema=(/\S+)$", (tmp_path / "rcc-bigmnist.yaml").read_text(), re.MULTILINE
-    )
-    assert Path(named).read_text(encoding="utf-8") == SWEEP[0].read_text(encoding="utf-8")
+    assert named == {"clusters": "profile.schema.json", "jobs": "sweep.schema.json"}[file.parent.name]
 
 
 def mappings(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -132,7 +125,7 @@ def test_a_value_is_marked_where_hpcddp_refuses_it(choice: st.DataObject, file: 
     """Types, choices, limits and null, in plain values and in facts: schema and decoder are of one mind on a profile."""
     data = read_yaml(file)
     document = changed(data, choice.draw(st.sampled_from(list(leaves(data)))), value)
-    assert PROFILE[1].is_valid(document) == is_profile(document)
+    assert PROFILE.is_valid(document) == is_profile(document)
 
 
 @given(st.data(), st.sampled_from(SWEEPS), st.sampled_from(VALUES))
@@ -141,7 +134,7 @@ def test_a_sweeps_value_is_marked_where_hpcddp_refuses_it(choice: st.DataObject,
     data = read_yaml(file)
     paths = [path for path in leaves(data) if path[0] != "points" or not path[2:]]
     document = changed(data, choice.draw(st.sampled_from(paths)), value)
-    assert SWEEP[1].is_valid(document) == is_sweep(document)
+    assert SWEEP.is_valid(document) == is_sweep(document)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +156,7 @@ def test_a_sweeps_value_is_marked_where_hpcddp_refuses_it(choice: st.DataObject,
 def test_a_profile_that_extends(text: str, extending: bool, complete: bool) -> None:
     """It needs no more than a name, and null takes away; everything else is as in a profile of its own."""
     valid = [
-        PROFILE[1].is_valid(parse_yaml(f"schema: 1\nname: mine\n{line}\n{text}", "mine.yaml"))
+        PROFILE.is_valid(parse_yaml(f"schema: 1\nname: mine\n{line}\n{text}", "mine.yaml"))
         for line in ("extends: rcc", "title: Mine")
     ]
     assert valid == [extending, complete]
@@ -171,7 +164,7 @@ def test_a_profile_that_extends(text: str, extending: bool, complete: bool) -> N
 
 def test_a_field_has_its_description_and_default() -> None:
     """Of the docstring below it, in the words of YAML."""
-    schema = json.loads(PROFILE[0].read_text(encoding="utf-8"))
+    schema = profile_schema()
     field = schema["$defs"]["SlurmRules.facts"]["properties"]["submissions_per_s"]
     assert field["default"] == 50.0
     assert field["description"].endswith("; `null`: as fast as it answers.")

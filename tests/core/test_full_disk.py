@@ -31,6 +31,21 @@ def test_the_file_that_could_not_be_written_is_named(tmp_path: Path, way: str) -
             WRITERS[way](file)
 
 
+def test_a_record_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Who has it open reads the old one; where the new one does not fit the old one stays, and nothing beside it."""
+    with small_disk(tmp_path) as disk:
+        file = disk / "end.json"
+        write_aside(file, b"old")
+        with file.open("rb") as reader:
+            write_aside(file, b"new")
+            assert (reader.read(), file.read_bytes()) == (b"old", b"new")
+        fill(disk)
+        before = sorted(disk.iterdir())
+        with pytest.raises(OSError, match="No space left"):
+            write_aside(file, b"x" * 9000)
+        assert (file.read_bytes(), sorted(disk.iterdir())) == (b"new", before)
+
+
 @pytest.mark.parametrize(
     "command",
     [

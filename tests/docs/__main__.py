@@ -1,17 +1,13 @@
-"""`python -m tests.docs` writes the pages and schemas that are made from the code; `make docs` calls it."""
+"""`python -m tests.docs` writes the pages that are made from the code; `make docs` calls it."""
 
 from __future__ import annotations
 
 from tests.docs.pages import PAGES, ROOT
-from tests.docs.schemas import SCHEMAS, text
 from tests.docs.studies.figure import draw
 from tests.docs.studies.text import study_pages
 
 for name, page in PAGES.items():
     (ROOT / "docs" / name).write_text(page(), encoding="utf-8")
-
-for file, schema in SCHEMAS.items():
-    file.write_text(text(schema), encoding="utf-8")
 
 for study in study_pages():
     draw(study)

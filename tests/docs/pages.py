@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.docs import command_line, profile_keys, sweep_reference
+from tests.docs import profile_keys, sweep_reference
 from tests.docs.studies.page import page as study_page
 from tests.docs.studies.text import study_pages
 
 ROOT = Path(__file__).parents[2]
 PAGES: Mapping[str, Callable[[], str]] = {
     "clusters.md": profile_keys.page,
-    "command-line.md": command_line.page,
     "sweep-reference.md": sweep_reference.page,
     **{f"studies/{study}.md": partial(study_page, study) for study in study_pages()},
 }

@@ -1,4 +1,4 @@
-"""The end of docs/clusters.md, from the code and the profiles: every key of a profile, and the sources of variables.
+"""The end of docs/clusters.md, from the code and the profiles: every key of a profile.
 
 What stands above the mark is written by hand, and stays as it is.
 """
@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.environment import When
 from hpcddp.cluster.field_docs import as_yaml, field_docs
 from hpcddp.cluster.profile import ClusterProfile, Fact
-from hpcddp.cluster.profile_file import load_profile
-from hpcddp.cluster.profile_names import profile_names
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import AtLeast
+from tests.docs.sweep_reference import value_of
 
 FILE = Path(__file__).parents[2] / "docs" / "clusters.md"
 
@@ -30,8 +28,9 @@ NO_KEYS = ("facts", "file")
 KEYS = """
 ## Keys of a profile
 
-`NAME` stands for a name of yours, `[]` for each entry of a list. A key that is not required may be left out, and then has its
-default. Of `default_workload` the keys are those of a sweep's [workload](sweep-reference.md#workload).
+`NAME` stands for a name of yours, `[]` for each entry of a list. `value` is the default, and what else it may be; a key that
+shows a type only is null, or empty, unless it is given. Of `default_workload` the keys are those of a sweep's
+[workload](sweep-reference.md#workload).
 
 ### A fact
 
@@ -46,21 +45,12 @@ Any value may stand as `{value: 32, grade: A, source: wiki}`, with these keys:
 | `conflicts` | a list of facts: what other sources say instead |
 """
 
-VARIABLES = """
-## Where variables of the profiles come from
-
-Each entry of `env_rules` in the profiles that come with hpcddp, with the jobs that it is for and its source.
-
-| cluster | variable | jobs | source |
-|---|---|---|---|
-"""
-
 
 def page() -> str:
     """The whole page."""
     by_hand = FILE.read_text(encoding="utf-8").partition(MARK)[0].rstrip("\n")
     tables = "\n".join(line for path, cls in sections() for line in _table(path, cls))
-    return f"{by_hand}\n\n{MARK}\n{KEYS}\n{tables}\n{VARIABLES}{''.join(f'{row}{chr(10)}' for row in _variables())}"
+    return f"{by_hand}\n\n{MARK}\n{KEYS}\n{tables}"
 
 
 def sections(cls: type = ClusterProfile, prefix: str = "") -> Iterator[tuple[str, type]]:
@@ -100,10 +90,10 @@ def _table(path: str, cls: type) -> Iterator[str]:
     meaning, hints = field_docs(cls), typing.get_type_hints(cls, include_extras=True)
     yield f"### {f'`{path}`' if path else 'The profile'}\n"
     yield f"{as_yaml(inspect.getdoc(cls) or '')}\n"
-    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    yield "| key | value | meaning |\n|---|---|---|"
     for field in dataclasses.fields(cls):
         if path or field.name not in NO_KEYS:
-            cells = (f"`{field.name}`", _type(hints[field.name]), _default(field), meaning.get(field.name, ""))
+            cells = (f"`{field.name}`", value_of(_type(hints[field.name]), _default(field)), meaning.get(field.name, ""))
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
 
@@ -134,21 +124,3 @@ def _default(field: dataclasses.Field[Any]) -> str:
     if isinstance(field.default, tuple):
         return "one without limits"
     return f"`{ {'None': 'null', 'True': 'true', 'False': 'false'}.get(str(field.default), str(field.default)) }`"
-
-
-def _variables() -> Iterator[str]:
-    for name in profile_names():
-        profile = load_profile(name)
-        for rule in profile.env_rules:
-            value = "what a command finds" if rule.command is not None else f"`{rule.value}`"
-            source = " ".join(profile.sources[rule.source].split())
-            yield f"| {name} | `{rule.name}`: {value} | {_jobs(rule.when)} | {source} |"
-
-
-def _jobs(when: When) -> str:
-    words = [
-        f"{key} {', '.join(value) if isinstance(value, tuple) else value}"
-        for key, value in ((field.name.replace("_", " "), getattr(when, field.name)) for field in dataclasses.fields(when))
-        if value
-    ]
-    return "; ".join(words) or "all"

@@ -15,9 +15,9 @@ from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep
 
-Made by `make docs` from the code that reads a sweep. [sweeps.md](sweeps.md) explains how to write one, and what a group of
-`points` may hold. A key that is not required may be left out, and then has its default. Outside the id: the key is no part of a
-point, and changing it makes no other point.
+Every key with its default and meaning, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write a sweep.
+`value` is the default, and what else it may be; a key that shows a type only is null unless it is given. Outside the id: the key
+is no part of a point, and changing it makes no other point.
 """
 
 UNITS = {"min": "minutes", "mb": "MiB", "percent": "%", "hz": "per second", "seconds": "seconds", "hours": "hours"}
@@ -44,7 +44,7 @@ def _section(prefix: str, cls: type) -> Iterator[str]:
     for path, part in sections(cls, prefix):
         yield f"## {f'`{path}`' if path else 'The sweep'}\n"
         yield f"{as_yaml(inspect.getdoc(part) or '')}\n"
-        yield "| key | type | default | meaning |\n|---|---|---|---|"
+        yield "| key | value | meaning |\n|---|---|---|"
         yield from _rows(path, part)
         yield ""
 
@@ -53,8 +53,20 @@ def _rows(path: str, cls: type) -> Iterator[str]:
     meaning, hints = field_docs(cls), typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         key = f"{path}.{field.name}".lstrip(".")
-        cells = (f"`{key}`", _type(field, hints[field.name], key), _default(field), meaning.get(field.name, ""))
+        cells = (f"`{key}`", value_of(_type(field, hints[field.name], key), _default(field)), meaning.get(field.name, ""))
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def value_of(kind: str, default: str) -> str:
+    """Type and default in one cell: a default shows its own type, and null goes without saying."""
+    if default in ("", "``", "`null`"):
+        return kind
+    if default == "required":
+        return f"{kind}, required"
+    if kind.startswith("`"):
+        return f"{default}, or {', '.join(choice for choice in kind.split(' or ') if choice != default)}"
+    limits = kind.partition(", ")[2]
+    return f"{default}, {limits}" if limits else default
 
 
 def _type(field: dataclasses.Field[Any], kind: Any, key: str) -> str:

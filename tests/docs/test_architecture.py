@@ -30,30 +30,15 @@ def files(text: str) -> list[str]:
     return re.findall(r"`((?:hpcddp|analysis|templates|clusters|tests)/[\w./-]*)`", text)
 
 
+def test_it_is_short() -> None:
+    """The picture, the floors, the way of one run, where something new goes."""
+    assert len(PAGE.split()) <= 1500
+
+
 def test_every_file_that_it_names_exists() -> None:
     """Folders, too."""
-    assert len(files(PAGE)) > 60
+    assert len(files(PAGE)) > 50
     assert [file for file in files(PAGE) if not (ROOT / file).exists()] == []
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "what_its_file_has"),
-    [
-        ("the sbatch call", "sbatch"),
-        ("step timing", "class StepTimer"),
-        ("exposed communication", 'mark("comm_exposed")'),
-        ("a verdict's text", "Verdict("),
-        ("the id's hash", "hashlib.sha256"),
-        ("the 95 % interval", "def spread"),
-        ("the requeue", "scontrol requeue"),
-        ("the hang detector", "def judge"),
-    ],
-)
-def test_behaviours_are_found(behaviour: str, what_its_file_has: str) -> None:
-    """One of the files that the page names for it does it."""
-    (where,) = [row[1] for row in rows("Where behaviours are found") if row[0] == behaviour]
-    texts = [(ROOT / file).read_text(encoding="utf-8") for file in files(where) if (ROOT / file).is_file()]
-    assert any(what_its_file_has in text for text in texts)
 
 
 @pytest.mark.parametrize(("contract", "heading"), [("floors", "`hpcddp/`"), ("analysis", "`analysis/`")])
@@ -87,4 +72,3 @@ def test_words_have_one_meaning_each() -> None:
     words = [row[0] for row in rows("Words")[1:]]
     assert len(words) == len(set(words))
     assert not BANNED & set(words)
-    assert set(re.findall(r"\w+", section("Words").partition("refuses them:")[2])) == BANNED

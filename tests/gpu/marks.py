@@ -1,4 +1,4 @@
-"""What a GPU test says of itself; docs/gpu.md lists it."""
+"""What a GPU test says of itself."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 
 HEAD = """# On a GPU
 
+How hpcddp is tested on GPUs, and what the tests found.
+
     make gpu                               # on the GPUs of this machine, some minutes; without one it says so
     make gpu RESULTS=docs/gpu.jsonl        # and the lines of JSON that this page is made from go there
     python -m tests.gpu                    # the same with the torch, torchvision and pytest that are there already
@@ -24,7 +26,8 @@ HEAD = """# On a GPU
     python -m tests.gpu.page docs/gpu.jsonl > docs/gpu.md
 
 Ranks are as many as GPUs, of NVIDIA's or AMD's. A figure outside its bounds fails its test, one beyond its aim does not.
-What lacks something is skipped, and says what.
+What lacks something is skipped, and says what. The mark of each test in `tests/gpu/` names the files that it covers, and what a
+stand-in cannot show.
 """
 
 NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
@@ -32,7 +35,7 @@ NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
 
 def page(results: list[dict[str, Any]]) -> str:
     """All of it, in Markdown."""
-    return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER]), "## What is tested\n", *_tests(), ""])
+    return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER])])
 
 
 def _machines(results: list[dict[str, Any]]) -> list[str]:
@@ -64,15 +67,6 @@ def _figure(name: str, figure: dict[str, float]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _tests() -> Iterator[str]:
-    """By file, as their marks say."""
-    yield "| test | of `hpcddp/` | what a stand-in cannot show |\n|---|---|---|"
-    for file, test in gpu_tests():
-        mark = next(mark for mark in test.pytestmark if mark.name == "gpu")
-        of = ", ".join(name.removeprefix("hpcddp/") for name in mark.kwargs["files"])
-        yield f"| {file} {test.__name__} | {of} | {mark.kwargs['stand_in']} |"
 
 
 def gpu_tests() -> Iterator[tuple[str, Any]]:

@@ -47,7 +47,7 @@ def test_every_file_that_touches_cuda_has_a_test() -> None:
 
 
 def test_the_page_is_made_of_the_results() -> None:
-    """docs/gpu.md is what docs/gpu.jsonl and the tests' marks give."""
+    """docs/gpu.md is what docs/gpu.jsonl gives."""
     assert (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8") == page(read_results(ROOT / "docs" / "gpu.jsonl"))
 
 

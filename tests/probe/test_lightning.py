@@ -13,6 +13,7 @@ import lightning
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from hpcddp.probe.lightning import ScalingCallback
 from tests.probe.loops import BATCH, STEPS, WARMUP, loader, network
@@ -54,7 +55,15 @@ class Model(lightning.LightningModule):
             time.sleep(SLEEP_S)
 
 
-def fit(model: Model, validation: Any = None, **options: Any) -> None:
+class SlowToBegin(DataLoader[Any]):
+    """As with processes of its own."""
+
+    def __iter__(self) -> Any:
+        time.sleep(SLEEP_S)
+        return super().__iter__()
+
+
+def fit(model: Model, validation: Any = None, batches: Any = None, **options: Any) -> None:
     """On this process alone, until enough is measured."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     callback = ScalingCallback(warmup_steps=WARMUP, steps=STEPS, tokens_per_step=options.pop("tokens_per_step", None))
@@ -63,7 +72,7 @@ def fit(model: Model, validation: Any = None, **options: Any) -> None:
         warnings.simplefilter("ignore")  # Lightning's advice on loaders, and on srun
         trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=100, callbacks=[callback], **quiet, **options)
         try:
-            trainer.fit(model, loader(), validation)
+            trainer.fit(model, batches or loader(), validation)
         finally:
             assert type(trainer.profiler).__name__ == "PassThroughProfiler"  # type: ignore[attr-defined]  # given back
 
@@ -92,9 +101,19 @@ def test_a_sleep_is_in_its_part(tmp_path: Path, where: str) -> None:
 
 
 @pytest.mark.timed
-def test_validation_is_of_no_step(tmp_path: Path) -> None:
-    """Nor is what comes between two epochs: eight steps each, and the longest of what is timed is no validation."""
-    found = measured(tmp_path, 1, lambda: fit(Model(), validation=loader()))
+def test_beginning_a_loader_is_waiting_for_data(tmp_path: Path) -> None:
+    """Of an epoch's first step."""
+    measured(tmp_path, 1, lambda: fit(Model(), batches=SlowToBegin(loader().dataset, batch_size=BATCH)))
+    parts_s = timed_parts_s(tmp_path, longest=True)
+    assert parts_s.pop("data_wait") == pytest.approx(SLEEP_S, rel=0.1)
+    assert max(parts_s.values()) < SLEEP_S / 4
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2, "val_check_interval": 3}])
+def test_validation_is_of_no_step(tmp_path: Path, options: dict[str, int]) -> None:
+    """The longest of what is timed is no validation, behind an epoch or between two batches whose gradients add up."""
+    found = measured(tmp_path, 1, lambda: fit(Model(), validation=loader(), **options))
     assert only(found).state == "counts"
     assert max(timed_parts_s(tmp_path, longest=True).values()) < SLEEP_S
 

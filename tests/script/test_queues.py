@@ -138,6 +138,10 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
                 "slurm.partition=main",
             ],
         ),
+        (
+            {"slurm__partition": "small", "layout__nodes": 2, "slurm__mem_mb": 160001},
+            ["slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small"],
+        ),
     ],
     ids=str,
 )
@@ -219,6 +223,14 @@ def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> N
     both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
     said = refusal(site(tmp_path, both), layout__nodes=5)
     assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
+
+
+def test_gpus_of_all_nodes_count(tmp_path: Path) -> None:
+    """Eight on two nodes are within a limit of eight, twelve on three are not."""
+    profile = site(tmp_path, "  qos: [{name: prod, automatic: true, max_gpus: 8}]\n")
+    assert queue(request_on(profile, layout__nodes=2, layout__gpus_per_node=4)) == (None, "prod")
+    said = refusal(profile, layout__nodes=3, layout__gpus_per_node=4)
+    assert "12 GPUs asked for, at most 8 allowed on site QOS prod" in said
 
 
 def test_memory_that_no_partition_gives(tmp_path: Path) -> None:

@@ -232,6 +232,22 @@ def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_values_of_a_profile_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
+    """A module's name and a variable's value."""
+    profile, point, request = plain_profile(modules=(name,))
+    env = stand_ins(tmp_path)
+    for command, body in {
+        "module": f'printf "%s" "$2" > {tmp_path}/loaded',
+        "srun": f'printf "%s" "$VALUE" > {tmp_path}/seen',
+    }.items():
+        (tmp_path / "bin" / command).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin" / command).chmod(0o755)
+    text = render(dataclasses.replace(profile, env={"VALUE": name}), point, request, SUBMITTED)
+    assert run(text, env).returncode == 0
+    assert [(tmp_path / file).read_text() for file in ("loaded", "seen")] == [name, name]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
     """A script submitted by hand hands its run root and its point on unchanged, whatever is in them."""
     profile, point, request = plain_profile(python='printf "%s|%s" "$HPCDDP_RUNS" "$HPCDDP_SPEC" #')

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -138,13 +138,13 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
         "SLURM_JOB_USER": "user",
         "SLURM_JOB_ACCOUNT": "account",
         "SLURM_JOB_UID": "0",
-        "SLURM_JOB_NODELIST": "node01,node02",
+        "SLURM_JOB_NODELIST": "nodes",
         "MASTER_ADDR": "node01",
-        "VIRTUAL_ENV": "/path03",
+        "VIRTUAL_ENV": "/path",
         "LOADEDMODULES": "cuda/12.1:nccl/2.18",
     }
-    assert (launch["data"]["root"], launch["versions"], launch["point"]) == ("/path02", {"torch": "2.7.1"}, point(2, 1).id)
-    assert end["reason"] == "node02 could not reach 0.0.0.0: see /path01"
+    assert (launch["data"]["root"], launch["versions"], launch["point"]) == ("/path", {"torch": "2.7.1"}, point(2, 1).id)
+    assert end["reason"] == "node02 could not reach 0.0.0.0: see /path"
     assert [rank["host"] for rank in end["ranks"]] == ["node02", "node02"]
     assert {f"{attempt}/nodes/node02.json", f"{attempt}/nodes/node02.node.csv"} <= set(found)
     for name in (f"{attempt}/ranks/00000.steps.csv", f"{LABEL}/point.json"):
@@ -152,7 +152,7 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     (script,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
     assert "--account=account" in script
     assert "--exclude=nodes" in script
-    assert "module load /opt/modules/cuda" in script
+    assert "module load /path" in script
 
 
 def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
@@ -165,13 +165,13 @@ def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path: Path) -> None:
-    """A user called as the data set: the point would be another one."""
+    """A user called as the cluster: another point it would be, so the name stays, and is told."""
     study = write_given(tmp_path / "scaling")
     plain = json.loads(study.point_file(LABEL).read_text())
     plain["point"]["cluster"] = "alice"
     plain["id"] = point_from_dict(plain["point"]).id
     write_json(study.point_file(LABEL), plain)
-    with pytest.raises(HpcddpError, match="a name to be replaced is part of what was run"):
+    with pytest.raises(UsageError, match=rf"{LABEL}/point.json has alice\n.*no bundle was written: .* --yes"):
         pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
     assert list(tmp_path.iterdir()) == [tmp_path / "scaling"]
 
@@ -181,7 +181,7 @@ def test_names_that_stay_are_told(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     recorded = json.loads(study.study_file.read_text())
     write_json(study.study_file, {**recorded, "name": "alice-scaling"})
-    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
     assert packed.remaining == {"study.json": ("alice",)}
 
 
@@ -306,7 +306,7 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
     assert [secret for secret in (*people, *places) if secret in everything] == []
     assert packed.remaining == {}
     (script_text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
-    assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /opt/x", "--comment=comment"))
+    assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /path", "--comment=comment"))
 
 
 def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
@@ -316,8 +316,23 @@ def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
     plain = json.loads(end.read_text())
     plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
     write_json(end, plain)
-    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]", "wiki.hera.net")}
+    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
+    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
+
+
+def test_a_data_sets_folder_and_records_by_host_are_replaced(tmp_path: Path) -> None:
+    """A point's `root` is no part of its id; transport.json has the hosts as keys."""
+    study = write_given(tmp_path / "scaling")
+    plain = json.loads(study.point_file(LABEL).read_text())
+    plain["point"]["workload"]["data"]["root"] = "/scratch/g/phys042/imagenet"
+    write_json(study.point_file(LABEL), plain)
+    (attempt,) = (study.folder / LABEL / "r1").glob("*.0")
+    write_json(attempt / "transport.json", {"schema": 1, "library": "NCCL", "nodes": {"gpu-a07.example.edu": {"used": ["ib0"]}}})
+    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    found = members(tmp_path / "b.tar.gz")
+    point_file = json.loads(found[f"{LABEL}/point.json"])
+    assert (point_file["point"]["workload"]["data"]["root"], point_file["id"]) == ("/path", plain["id"])
+    assert list(json.loads(found[f"{LABEL}/r1/101.0/transport.json"])["nodes"]) == ["node01"]
 
 
 def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_hours_are_those_of_all_attempts(study: Study) -> None:
     assert hours(study, _8=WAITS).used == Hours(node=2 * (1 + 0 + 0.5), gpu=6 * (1 + 0 + 0.5))
 
 
+def test_an_end_before_the_beginning_gives_nothing_back(study: Study) -> None:
+    """Clocks of two nodes, or one that was set."""
+    log_event(study, POINT.label, job="8")
+    begun(study, "7.0", end_h=2)
+    begun(study, "8.0", end_h=0.5)
+    assert hours(study).used.node == 2 * 1
+
+
 def test_a_requeued_job_is_at_work_in_its_last_attempt_only(study: Study) -> None:
     """The one before ended when the job was requeued: at its last rows, not now."""
     log_event(study, POINT.label, job="8")

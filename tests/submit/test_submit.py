@@ -86,6 +86,19 @@ def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert intents == [3, 3, 3, 4]
 
 
+def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line would know its job."""
+    study, backend = study_of(tmp_path), FakeBackend()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("hpcddp.study.write_ahead.append", full)
+    with pytest.raises(OSError, match="No space left"):
+        submit_runs(study, submission_plan(tmp_path), backend)
+    assert backend.queued == {}
+
+
 def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
     """At the first refusal submission stops; what was submitted stays, what was refused has failed and is tried again."""
     study, backend = study_of(tmp_path), FakeBackend()

@@ -171,7 +171,8 @@ def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[fork
         ("in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import measure`"),
         (f"{PLAIN}{ANOTHER}", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
         (f"{PLAIN}with contextlib.suppress(Exception):\n    {ANOTHER}", "train.py calls measure() 2 times"),
-        ("one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 5 steps, and the sweep asks for 12, 4 of them"),
+        ("one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 6 steps; it takes 12 behind the first, which"),
+        ("one_loop(model, batches=iter([torch.randn(4, 8)] * 2))\n", "takes 12 behind the first, which counts nowhere, 4 of"),
         (
             "optimizer = torch.optim.SGD(model.parameters())\nwith measure(model, optimizer, samples_per_step=4):\n    pass\n",
             "its loop is `for",

@@ -103,6 +103,19 @@ def test_a_part_may_come_several_times() -> None:
     assert (cell(row, "forward_ns"), cell(row, "backward_ns")) == (4_000_000, 6_000_000)
 
 
+def test_a_pause_within_a_step_is_of_no_step() -> None:
+    """An evaluation among accumulated batches: neither the step's parts nor its total have it."""
+    stream = Stream()
+    timer = StepTimer(EventClock(stream.event))
+    stream.enqueue(1.0)
+    timer.mark("forward")
+    stream.enqueue(40.0)
+    timer.resume()
+    one_step(timer, stream, 1.0)
+    (row,) = rows(timer.drain())
+    assert (cell(row, "forward_ns"), cell(row, "other_ns"), cell(row, "total_ns")) == (2_000_000, 0, 4_500_000)
+
+
 def test_of_a_copy_beside_the_step_before_the_rest_is_hidden() -> None:
     """5 ms of copying of which the compute stream waited for 2 leave 3; a copy that was waited for from its begin leaves none."""
     for waited_ms, hidden_ns in ((2.0, 3_000_000), (0.0, 5_000_000), (6.0, 0)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP
@@ -21,8 +22,10 @@ from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import LoaderFeed, make_feed
+from hpcddp.worker.training.preemption import Action
 from hpcddp.worker.training.train import train
 from hpcddp.worker.training.trainer import make_trainer
+from hpcddp.worker.training.window import StepWindow
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
@@ -47,6 +50,25 @@ def attempt_of(study: Path, point: Point) -> tuple[Path, dict[str, Any]]:
 
 def flags(attempt: Path, rank: int) -> list[int]:
     return [int(row["flags"]) for row in rows(attempt, rank)]
+
+
+class Resumed:
+    """Of a run whose first 12 steps an earlier attempt made."""
+
+    first_step = 12
+
+    def poll(self, steps: int) -> Action:
+        return "continue"
+
+    def write(self, steps: int, *, last: bool) -> None:
+        """Nothing."""
+
+
+def test_an_attempt_that_resumes_warms_up_again() -> None:
+    """It times the steps that are left."""
+    group: Any = None
+    window = StepWindow(measured(), EpochPlan(samples=1000, batch=8), [], group, Resumed())
+    assert (window.first_step, window.timed_from) == (12, 17)
 
 
 def test_fixed_steps_have_one_pause(tmp_path: Path) -> None:

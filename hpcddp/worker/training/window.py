@@ -69,7 +69,8 @@ class StepWindow:
 
     def pause(self, steps: int) -> None:
         """The caller pauses after so many steps, within the stretch that was yielded last."""
-        self._pauses.append(steps)
+        if self._pauses[-1:] != [steps]:  # an evaluation, and then a checkpoint
+            self._pauses.append(steps)
 
     def interrupt(self, steps: int) -> None:
         """The attempt ends after so many steps, those of the stretch that was yielded last, with a checkpoint."""

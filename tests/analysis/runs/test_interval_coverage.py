@@ -27,7 +27,7 @@ Draw = np.random.Generator
 
 STUDIES = 1000
 MORE_STUDIES = 4000
-"""For the table in docs/method.md."""
+"""For docs/method.md."""
 
 RATIOS = 400
 """Fewer: each is drawn 2000 times."""

@@ -77,6 +77,16 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     assert (row["arithmetic"], row["peak_memory_bytes"], row["energy_j_per_1000_samples"]) == ("fp32", 7 * 2**30, 812.5)
 
 
+def test_energy_is_of_the_samples_that_passed(tmp_path: Path) -> None:
+    """Of 4 ranks x 32 samples that a script declares 24 passed: a third more for each, of the GPUs and of the nodes."""
+    what = point(1, 4)
+    node = {"host": "r000", "window_s": 0.5, "samples": 5 * 128, "readings": 5, "energy_j": 480, "energy_from": "pm_counters"}
+    end = {"telemetry": {"hz": 1.0, "energy_j_per_1000_samples": 750.0, "nodes": [node]}}
+    write_run(write_study(tmp_path / "study", [what]), what, Recorded(step_ns=100 * MS, samples=24, end=end))
+    row = runs(tmp_path)
+    assert (row["energy_j_per_1000_samples"], row["node_energy_j_per_1000_samples"]) == (1000.0, 1000.0)
+
+
 def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     """What a run did not tell stays empty, and nothing is rejected for it."""
     what = point(1, 4)

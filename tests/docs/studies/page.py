@@ -2,14 +2,14 @@
 
 published: NAME METRIC    the published points of that name and metric, with quality and line
 audit: NAME               what `hpcddp audit` finds in the audit table NAME.csv
-sweep                     the groups of jobs/STUDY.yaml, and the points they come to
+sweep                     the groups of jobs/STUDY.yaml, and how many points they come to
 measured                  the small result, docs/studies/STUDY.json
 lines                     where each number of the text can be looked up
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpcddp.analysis.audit.audit import audits
@@ -17,15 +17,14 @@ from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.core.point import Point, flat_keys
 from hpcddp.core.text import count
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
 from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 
-LONG_TABLE = 16
-"""Rows that a page shows at once."""
+LONG_TABLE = 8
+"""Rows of published points that a page shows; of more it says where they are."""
 
 MANY_LINES = 4
 """Lines of a finding that are named one by one; of more, the first and the last."""
@@ -60,13 +59,12 @@ def published_table(study: str, arguments: str) -> str:
         }
         for line, row in rows.items()
     ]
-    hollow = f"Hollow in figures: {next(iter(rows.values()))['caveat']}."
-    return f"{_folded(table(cells), len(cells))}\n\n{hollow}"
+    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else _where(list(rows))
+    return f"{shown_or_where}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
 
 
-def _folded(text: str, rows: int) -> str:
-    """A long table opens when it is asked for."""
-    return text if rows <= LONG_TABLE else f"<details><summary>{rows} rows</summary>\n\n{text}\n\n</details>"
+def _where(lines: list[int]) -> str:
+    return f"{len(lines)} rows from [line {lines[0]}](../../analysis/figures/reference_points.csv#L{lines[0]}) on."
 
 
 def audit_list(study: str, name: str) -> str:
@@ -87,39 +85,20 @@ def _lines(lines: tuple[int, ...], name: str) -> str:
     return f"[{'line' if len(lines) == 1 else 'lines'} {several}](../../tests/analysis/audits/{name}.csv#L{lines[0]})"
 
 
-def sweep_table(study: str, _: str) -> str:
-    """Group, its points, and what differs among them."""
+def sweep_groups(study: str, _: str) -> str:
+    """The groups by name, and how many points they come to; `hpcddp plan` lists these."""
     source = read_sweep(ROOT / "jobs" / f"{study}.yaml")
     planned = expand(source, load_profile(str(source.sweep.cluster)))
-    rows = [_group(name, [each.point for each in planned if name in each.groups]) for name in source.groups]
     runs = f"{count(len(planned), 'point')}, {count(source.sweep.repeat, 'run')} each"
-    return f"{table(rows)}\n\nTogether {runs}."
-
-
-def _group(name: str, points: list[Point]) -> dict[str, str]:
-    flat = [flat_keys(point) for point in points]
-    varied = {key: list(dict.fromkeys(_text(each[key]) for each in flat)) for key in flat[0]}
-    differing = (f"`{key}`: {', '.join(values)}" for key, values in varied.items() if len(values) > 1)
-    return {"group": f"`{name}`", "points": str(len(points)), "what differs": "; ".join(differing)}
-
-
-def _text(value: object) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    return f"Groups {', '.join(f'`{name}`' for name in source.groups)}: together {runs}."
 
 
 def measured_table(study: str, _: str) -> str:
-    """The rows, then the sentences and verdicts that hpcddp printed, with date and machine."""
+    """The rows, the verdicts, date and machine; the sentences are in the study's JSON, and in what the commands print."""
     found = small_result(study)
-    rows = [_measured(row) for row in found["rows"]]
-    quoted = "\n".join(f"> {line}".rstrip() for line in _said(found))
-    return f"{table(rows)}\n\nWhat `hpcddp analyze` says of it:\n\n{quoted}\n\nMeasured on {found['date']}: {found['hardware']}."
-
-
-def _said(found: Mapping[str, Any]) -> Iterator[str]:
-    yield " ".join(found["sentences"])
-    for verdict in found["verdicts"]:
-        yield ""
-        yield f"**{verdict['name']}** {verdict['where']}: {verdict['evidence']}"
+    named = dict.fromkeys(verdict["name"] for verdict in found["verdicts"])
+    verdicts = f"Verdicts: {', '.join(named)}. " if named else ""
+    return f"{table([_measured(row) for row in found['rows']])}\n\n{verdicts}Measured on {found['date']}: {found['hardware']}."
 
 
 def _measured(row: Mapping[str, Any]) -> dict[str, str]:
@@ -149,7 +128,7 @@ def line_links(study: str, _: str) -> str:
 MAKERS: Mapping[str, Callable[[str, str], str]] = {
     "published": published_table,
     "audit": audit_list,
-    "sweep": sweep_table,
+    "sweep": sweep_groups,
     "measured": measured_table,
     "lines": line_links,
 }

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
 
 import yaml
 
@@ -27,35 +26,30 @@ RETAINED_SLURM_KEYS = ("walltime_min",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransplantedSweep:
-    """A study's sweep, to be run on another cluster."""
+class BundledSweep:
+    """A bundle's sweep, to be run on another cluster."""
 
     study: str
     """The study's name."""
-    points: int
-    """How many the study has."""
-    head: str
-    """The first line of the file, by which it is known again."""
     text: str
-    """YAML, with the head."""
+    """YAML; its first line says where it is from."""
     dropped: Sequence[str]
     """What was left out, as it means something on its own cluster only."""
 
 
-def transplant(study: Path, cluster: str, settings: Sequence[str]) -> TransplantedSweep:
-    """The sweep of a study or bundle for that cluster (a profile's name or file), with `settings` as --set has them."""
-    with opened_study(study) as root:
+def bundled_sweep(bundle: Path, cluster: str) -> BundledSweep:
+    """The sweep in a bundle's study.json for that cluster, a profile's name or file; UsageError where it holds none."""
+    with opened_study(bundle) as root:
         found = single_study(root)
         recorded = read_study_file(found)
         name = found.folder.resolve().name
     if not recorded.sweep:
-        raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
+        raise UsageError(f"{bundle}: its study.json holds no sweep, so there is nothing to run again")
     document, dropped = for_cluster(recorded.sweep, os.path.abspath(cluster) if is_profile_file(cluster) else cluster)
     groups = [group for point in recorded.points for group in point.groups]
-    source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
-    head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
-    text = head + yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
-    return TransplantedSweep(study=name, points=len(recorded.points), head=head, text=text, dropped=dropped)
+    source = make_sweep(in_file_order(document, groups), (), Path(f"{bundle}: the sweep in study.json"))
+    text = yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
+    return BundledSweep(study=name, text=f"# The sweep of {name}, from a bundle.\n{text}", dropped=dropped)
 
 
 def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str, object], list[str]]:
@@ -69,21 +63,13 @@ def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str,
 
 
 def in_file_order(document: Mapping[str, object], groups: Iterable[str]) -> dict[str, object]:
-    """The sweep with its keys as README has them, and its groups as given: study.json sorts what it holds."""
-    ordered = _by_fields(document, Sweep)
+    """The sweep with its keys as the reference has them, and its groups as given: study.json sorts what it holds."""
+    names = [field.name for field in dataclasses.fields(Sweep) if field.name in document]
+    ordered = {name: document[name] for name in dict.fromkeys([*names, *document])}
     points = ordered.get("points")
     if isinstance(points, dict):
         ordered["points"] = {name: points[name] for name in dict.fromkeys([*groups, *points]) if name in points}
     return ordered
-
-
-def _by_fields(plain: Mapping[str, object], kind: type) -> dict[str, object]:
-    hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind) if field.name in plain]
-    return {
-        name: _by_fields(value, hints[name]) if dataclasses.is_dataclass(hints.get(name)) and isinstance(value, dict) else value
-        for name, value in ((name, plain[name]) for name in dict.fromkeys([*names, *plain]))
-    }
 
 
 def _take(document: dict[str, object], path: tuple[str, ...]) -> object:

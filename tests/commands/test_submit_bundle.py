@@ -1,0 +1,187 @@
+"""`hpcddp submit BUNDLE --cluster NAME`: a study's sweep runs on another cluster with what can be had there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.backends.base import Submission
+from hpcddp.cluster.yamlfile import read_yaml
+from hpcddp.core.point import Data, Layout, Measure, Point, Workload
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from tests.analysis.synthetic import MS, Recorded, write_run, write_runs, write_study
+from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
+
+SWEEP: dict[str, Any] = {
+    "schema": 1,
+    "cluster": "rcc",
+    "workload": {"model": "mnist-cnn", "data": {"name": "synthetic-mnist", "root": "/scratch/g/abc/x"}, "batch_per_gpu": 64},
+    "layout": {"node_type": "v100"},
+    "points": {"ranks": {"layout.gpus_per_node": [1, 2]}},
+    "measure": {"warmup_steps": 1, "steps": 5},
+    "repeat": 2,
+    "device": "cpu",
+    "account": "abc",
+    "slurm": {"walltime_min": 7, "partition": "gpu", "options": ["--constraint=x"]},
+}
+
+
+def measured(folder: Path, cluster: str = "rcc", step_ms: int = 100, **changes: Any) -> Study:
+    """Two points of that sweep with two runs each."""
+    workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), batch_per_gpu=64)
+    measure = Measure(warmup_steps=1, steps=5)
+    points = [
+        Point(cluster=cluster, workload=workload, layout=Layout(gpus_per_node=gpus), measure=measure, device="cpu")
+        for gpus in (1, 2)
+    ]
+    study = write_study(folder, points, repeat=2)
+    entries = [{"label": each.label, "id": each.id, "groups": ["ranks"]} for each in points]
+    write_json(
+        study.study_file, {"schema": 1, "name": folder.name, "sweep": {**SWEEP, **changes}, "repeat": 2, "points": entries}
+    )
+    for each in points:
+        write_runs(study, each, [step_ms * MS, step_ms * MS], gpu=None)
+    return study
+
+
+class Local(FakeBackend):
+    """Each job is over as soon as it is submitted, with steps of half the time that `old` has."""
+
+    name = "local"
+
+    def submit(self, request: Submission) -> str:
+        job = super().submit(request)
+        recorded = Recorded(step_ns=50 * MS, gpu=None, job=job)
+        write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
+        return job
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> Local:
+    """This machine."""
+    backend = Local()
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
+    return backend
+
+
+def bundled(run: Run, tmp_path: Path, **changes: Any) -> Study:
+    """old.tar.gz, and the study in it."""
+    study = measured(tmp_path / "old", **changes)
+    assert run("bundle", "old").exit_code == 0
+    return study
+
+
+SUBMIT = ("submit", "old.tar.gz", "--cluster", "local")
+
+
+def test_the_sweep_is_written_for_the_other_cluster(run: Run, tmp_path: Path) -> None:
+    """Workload, points and measurement stay; account, data's folder, node type and Slurm's options go, and are said."""
+    bundled(run, tmp_path)
+    result = run(*SUBMIT, "--dry-run")
+    assert (result.exit_code, "4 runs to submit of 4 runs" in result.stdout) == (0, True), result.output
+    document = read_yaml(tmp_path / "old-local.yaml")
+    assert document == {
+        "schema": 1,
+        "cluster": "local",
+        "workload": {"model": "mnist-cnn", "data": {"name": "synthetic-mnist"}, "batch_per_gpu": 64},
+        "layout": {},
+        "points": {"ranks": {"layout.gpus_per_node": [1, 2]}},
+        "measure": {"warmup_steps": 1, "steps": 5},
+        "repeat": 2,
+        "device": "cpu",
+        "slurm": {"walltime_min": 7},
+    }
+    left_out = [line.rpartition(": ")[2] for line in result.stderr.splitlines() if line.startswith("! left out")]
+    assert left_out == [
+        "account abc",
+        "layout.node_type v100",
+        "workload.data.root /scratch/g/abc/x",
+        "slurm.options ['--constraint=x']",
+        "slurm.partition gpu",
+    ]
+
+
+def test_keys_and_groups_keep_their_order(run: Run, tmp_path: Path) -> None:
+    """study.json sorts its keys; what is written begins with schema and cluster, and groups come as they came."""
+    groups = {"z": {"layout.gpus_per_node": [1]}, "a": {"layout.gpus_per_node": [2]}}
+    study = measured(tmp_path / "old", points=groups)
+    recorded = json.loads(study.study_file.read_bytes())
+    for entry, group in zip(recorded["points"], groups, strict=True):
+        entry["groups"] = [group]
+    write_json(study.study_file, recorded)
+    run("bundle", "old")
+    run(*SUBMIT, "--dry-run")
+    document = read_yaml(tmp_path / "old-local.yaml")
+    assert list(document) == ["schema", "cluster", "workload", "layout", "points", "measure", "repeat", "device", "slurm"]
+    assert list(document["points"]) == ["z", "a"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_last_remark_compares_both(run: Run, local: Local, tmp_path: Path, elsewhere: bool) -> None:
+    """The command that it prints does so once the runs are over, wherever they are; given again, submit submits nothing twice."""
+    bundled(run, tmp_path)
+    more = ("--runs", "there") if elsewhere else ()
+    result = run(*SUBMIT, *more, "-y")
+    assert (result.exit_code, len(local.queued)) == (0, 4), result.output
+    *_, last = result.stderr.splitlines()
+    shown = run(*last.partition("hpcddp ")[2].split())
+    assert (shown.exit_code, "B trains 2.000 times as fast as A at 2 matched points" in shown.stdout) == (0, True), shown.output
+    assert (run(*SUBMIT, *more, "-y").exit_code, len(local.queued)) == (0, 4)
+
+
+def test_values_are_set_as_for_any_sweep(run: Run, local: Local, tmp_path: Path) -> None:
+    """--set and --where; the file stays as the bundle has it."""
+    bundled(run, tmp_path)
+    assert run(*SUBMIT, "--set", "repeat=1", "--where", "layout.gpus_per_node == 2", "-y").exit_code == 0
+    assert (len(local.queued), read_yaml(tmp_path / "old-local.yaml")["repeat"]) == (1, 2)
+
+
+def test_a_file_that_is_there_is_not_replaced(run: Run, local: Local, tmp_path: Path) -> None:
+    """An edited sweep is submitted by its own name."""
+    bundled(run, tmp_path)
+    run(*SUBMIT, "--dry-run")
+    file = tmp_path / "old-local.yaml"
+    file.write_text(file.read_text().replace("repeat: 2", "repeat: 1"))
+    result = run(*SUBMIT, "-y")
+    assert (result.exit_code, local.queued) == (2, {})
+    assert "old-local.yaml is already there, and is not the sweep of old.tar.gz: submit it by its name" in result.stderr
+    assert (run("submit", file, "-y").exit_code, len(local.queued)) == (0, 2)
+
+
+def test_what_does_not_fit_is_named(run: Run, tmp_path: Path) -> None:
+    """Exit code 2 with the cluster's limit; the file is there to be edited."""
+    bundled(run, tmp_path, points={"nodes": {"layout.nodes": [1, 999]}}, device="cuda")
+    result = run("submit", "old.tar.gz", "--cluster", "rcc", "--dry-run")
+    assert (result.exit_code, "999 asked for" in result.stderr) == (2, True)
+    assert (tmp_path / "old-rcc.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "arguments", "says"),
+    [
+        ({}, ["--cluster", "nowhere"], "no cluster `nowhere`"),
+        ({}, [], "old.tar.gz: give --cluster"),
+        ({"surprise": 1}, ["--cluster", "local"], "surprise"),
+        ({"workload": {"script": "train.py"}}, ["--cluster", "local"], "no file `train.py`"),
+    ],
+)
+def test_mistakes_are_named(run: Run, tmp_path: Path, sweep: dict[str, Any], arguments: list[str], says: str) -> None:
+    """Exit code 2; a script is no part of a bundle."""
+    bundled(run, tmp_path, **sweep)
+    result = run("submit", "old.tar.gz", *arguments, "-y")
+    assert (result.exit_code, says in result.stderr) == (2, True), result.output
+
+
+def test_a_bundle_without_a_sweep_cannot_be_run_again(run: Run, tmp_path: Path) -> None:
+    """Jobs submitted by hand left none; what is no bundle at all is said to be none."""
+    measured(tmp_path / "old").study_file.unlink()
+    run("bundle", "old")
+    result = run(*SUBMIT)
+    assert (result.exit_code, "holds no sweep" in result.stderr) == (2, True)
+    (tmp_path / "old.tar.gz").write_bytes(b"\x1f\x8bnothing")
+    assert "old.tar.gz: not a bundle" in run(*SUBMIT).stderr
