@@ -146,21 +146,15 @@ def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_explained_without_a_sweep_file(run: Run) -> None:
-    """Values are of the command line, or of the profile that they follow from; the plain script is what it was."""
+    """With the line's place and fields; the plain script is what it was."""
     result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")
     lines = json.loads(result.stdout)
     assert [line["text"] for line in lines] == run(
         "render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7"
     ).stdout.splitlines()
-    of = {line["text"]: [(each["key"], each.get("place") or each.get("grade")) for each in line["values"]] for line in lines}
-    assert of["#SBATCH --time=7"] == [("slurm.walltime_min", "command line")]
-    assert of["#SBATCH --nodes=2"] == [("layout.nodes", "command line")]
-    assert of["#SBATCH --ntasks-per-node=4"] == [
-        ("node_types.v100.gpus", "A"),
-        ("default_node_type", None),
-        ("layout.launcher", "default"),
-    ]
-    assert ("default_workload.model", None) in of[next(text for text in of if text.startswith("#SBATCH --job-name"))]
+    of = {line["text"]: (line["templates"][0]["block"], line["fields"]) for line in lines}
+    assert of["#SBATCH --time=7"] == ("header", ["request.walltime_min"])
+    assert of["#SBATCH --ntasks-per-node=4"] == ("header", ["request.tasks_per_node"])
 
 
 @pytest.mark.parametrize(
