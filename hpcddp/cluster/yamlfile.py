@@ -50,15 +50,6 @@ def parse_yaml(text: str, name: str) -> Any:
         raise UsageError(f"{name}: {' '.join(str(error).split())}") from error
 
 
-def dump_yaml(value: object, *, on_one_line: bool = False) -> str:
-    """The value as YAML, keys in their order."""
-    import yaml
-
-    width = 10_000 if on_one_line else None
-    text: str = yaml.safe_dump(value, default_flow_style=on_one_line, sort_keys=False, allow_unicode=True, width=width)
-    return text.removesuffix("...\n").strip() if on_one_line else text
-
-
 def decode_file(cls: type[T], data: object, file: FilePath) -> T:
     """`data`, read from `file`, as a `cls`; a complaint names the line it is about."""
     try:
@@ -71,22 +62,6 @@ def located(error: SchemaError, file: FilePath) -> UsageError:
     """The same complaint with the line and column of the key it is about in front."""
     line, column = _position(file, error.path)
     return UsageError(f"{file}:{line}:{column}: {error.message}")
-
-
-def key_lines(file: FilePath) -> dict[str, int]:
-    """Dotted path of every key in the file -> its line, from 1."""
-    import yaml
-
-    lines: dict[str, int] = {}
-
-    def walk(node: Any, path: str) -> None:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            lines[f"{path}{key.value}"] = key.start_mark.line + 1
-            walk(value, f"{path}{key.value}.")
-
-    node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())  # it has been read before: it is not too deep
-    walk(node, "")
-    return lines
 
 
 @functools.cache

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from hpcddp.cluster.profile_names import is_profile_file
-from hpcddp.cluster.yamlfile import dump_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import single_study
 from hpcddp.share.unbundle import opened_study
@@ -47,7 +48,7 @@ def bundled_sweep(bundle: Path, cluster: str) -> BundledSweep:
     document, dropped = for_cluster(recorded.sweep, os.path.abspath(cluster) if is_profile_file(cluster) else cluster)
     groups = [group for point in recorded.points for group in point.groups]
     source = make_sweep(in_file_order(document, groups), (), Path(f"{bundle}: the sweep in study.json"))
-    text = dump_yaml(dict(source.document))
+    text = yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
     return BundledSweep(study=name, text=f"# The sweep of {name}, from a bundle.\n{text}", dropped=dropped)
 
 
