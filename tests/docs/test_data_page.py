@@ -16,7 +16,7 @@ from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
-from hpcddp.data.batches.prefetch import USUAL
+from hpcddp.data.batches.loading import USUAL
 from hpcddp.data.bigmnist.manifest import MANIFEST as BIGMNIST
 from hpcddp.data.digits import FILES
 from hpcddp.data.pictures.decoders import DECODERS, EIGHTHS, MOST_PIXELS
