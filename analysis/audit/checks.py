@@ -140,7 +140,7 @@ def _works(rows: Sequence[Row], table: AuditTable) -> list[tuple[Row, Interval]]
 
 
 def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[Finding]:
-    """It is that of the samples where the table says them; else the same in all rows, or in proportion to GPUs or to the global batch."""
+    """That of the samples where a column has them; else the same in all rows, or in proportion to GPUs or the global batch."""
     by_gpus = [float(row.size) for row, _ in known]
     samples = [float(row.count("samples") or 0) for row, _ in known]
     if known and all(samples) and not table.columns["time"].says(STEPS):
