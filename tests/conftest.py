@@ -20,7 +20,7 @@ from tests.closure import closure
 from tests.twin.controllers import Controllers
 from tests.twin.manager import Twins
 from tests.twin.requirements import missing
-from tests.twin.shipped_profiles import slurm_profiles
+from tests.twin.shipped_profiles import OF_OTHER_RULES
 from tests.twin.twin import Twin
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def controllers(twins: Twins) -> Controllers:
 
 @pytest.fixture(scope="module")
 def shipped(controllers: Controllers) -> Controllers:
-    """The same, with the controllers of all shipped profiles up: booting beside each other they take little longer than one."""
-    controllers.boot([load_profile(name) for name in slurm_profiles()])
+    """The same, with those that `make test` needs up: booting beside each other they take little longer than one."""
+    controllers.boot([load_profile(name) for name in OF_OTHER_RULES])
     return controllers
 
 

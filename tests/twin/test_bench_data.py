@@ -14,6 +14,8 @@ from tests import throttled
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
+pytestmark = pytest.mark.soak
+
 BYTES_PER_S = 5e5
 
 SWEEP = """

@@ -66,6 +66,7 @@ def test_submit_status_and_wait(user: User) -> None:
     assert len(list((Path(user.home) / "sweep").glob("*/r1/*/end.json"))) == 1
 
 
+@pytest.mark.soak
 def test_more_memory_than_it_asked_for(user: User) -> None:
     """What slurmstepd logs says it, and that more must be asked for."""
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
