@@ -28,8 +28,6 @@ from hpcddp.worker.watchdog.messages import Connection, Message
 from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat
 from tests.worker import forked, given
 
-pytestmark = pytest.mark.timed
-
 STEP = 4
 """In which it happens: the first steps may take what they take, so nobody hangs in them."""
 
@@ -154,6 +152,7 @@ def test_a_rank_that_is_killed_in_an_all_reduce_is_named(tmp_path: Path, model: 
     assert end["reason"].startswith(f"rank {rank} on node{rank} died without a word")
 
 
+@pytest.mark.timed
 def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
     """The others wait for it in their all-reduce and are not to blame; where it hangs is told, its stack is in its log."""
     end, outcomes = end_of(tmp_path, point("middle_hangs"))
@@ -172,6 +171,7 @@ def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
         assert numbers[:1] == ([] if rank == 1 else [int(found[1])])
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("model", "rank"), [("middle_stops", 1), ("first_stops", 0)])
 def test_a_rank_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, rank: int) -> None:
     """Its connections stand and it says nothing, as when its node is lost; rank 0 is watched by the last one."""

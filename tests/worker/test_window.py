@@ -26,8 +26,6 @@ from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
-pytestmark = pytest.mark.timed
-
 
 def measured(ranks: int = 1, **changes: Any) -> Point:
     """Five warm-up and 20 timed steps, unless said otherwise."""
