@@ -52,6 +52,7 @@ def test_the_script_and_its_commands(tmp_path: Path) -> None:
     assert [run.state for run in found.runs] == ["counts", "counts"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("framework", ["Lightning", "transformers", "Accelerate"])
 def test_frameworks(tmp_path: Path, framework: str, undrawn: None) -> None:
     """Their scripts, on two ranks by torchrun: every part of the step is known, and DDP's exchange; analyze reads it."""
