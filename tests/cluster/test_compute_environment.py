@@ -62,6 +62,7 @@ def versions(python: Path) -> str:
 VENV = (("tool: uv, ", ""),)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("edits", [VENV, ()], ids=["venv", "uv"])
 def test_it_is_made_and_made_again_from_its_lock_file(place: Path, edits: tuple[tuple[str, str], ...]) -> None:
     """By either tool, the modules of the node type loaded first; later packages change nothing."""

@@ -28,6 +28,7 @@ def test_a_terminal_acts_on_nothing_in_a_name(run: Run, tmp_path: Path) -> None:
     assert r"V\\x1b\[2J100" in stdout  # Markdown for V\x1b[2J100
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("format_", "file", "ending"), [("markdown", "proposal.md", "png"), ("latex", "proposal.tex", "pdf")])
 def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str, file: str, ending: str) -> None:
     """Every figure that the page names lies beside it; LaTeX gets one that stays sharp."""
@@ -40,6 +41,7 @@ def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str,
         assert (tmp_path / "out" / name).is_file()
 
 
+@pytest.mark.dear
 def test_a_bundle_makes_the_same_page(run: Run, tmp_path: Path) -> None:
     """All of it is in the records."""
     write_marconi100(tmp_path / "m100")

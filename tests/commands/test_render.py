@@ -169,6 +169,7 @@ def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert run("render", "--cluster", "rcc").exit_code == 0
 
 
+@pytest.mark.dear
 def test_explained_without_a_sweep_file(run: Run) -> None:
     """Values are of the command line, or of the profile that they follow from; the plain script is what it was."""
     result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")

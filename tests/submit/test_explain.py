@@ -172,6 +172,7 @@ def test_what_is_named_changes_the_line(folder: Path, unedited: list[ExplainedLi
     assert text not in script(folder)
 
 
+@pytest.mark.dear
 def test_the_command_line(folder: Path) -> None:
     """What `--set` and `-J` give is of the command line."""
     lines = {line.text: line.origins for line in explained(folder, "slurm.walltime_min=33")}
@@ -181,6 +182,7 @@ def test_the_command_line(folder: Path) -> None:
     assert (comment.key, comment.value, comment.place) == ("slurm.options", ["--comment=ours"], "command line")
 
 
+@pytest.mark.dear
 def test_a_variable_above_the_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SBATCH_ACCOUNT is the place of the account that it names."""
     assert account(folder).place == str(config_file())

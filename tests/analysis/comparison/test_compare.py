@@ -209,6 +209,7 @@ def test_a_hook_on_one_side_is_noted(tmp_path: Path) -> None:
     assert any("only one side has runs without the communication hook" in note for note in notes(found))
 
 
+@pytest.mark.dear
 def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
     """100 columns with intervals, batches and verdicts."""
     points = [point(nodes, 1, batch_per_gpu=batch) for nodes in (1, 16) for batch in (32, 256)]

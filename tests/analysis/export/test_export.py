@@ -168,6 +168,7 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
     return Written(request.param, place / "out", place / "elsewhere", done)
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
 def test_readings_go_with_the_means(written: Written) -> None:
     """Of GPUs and nodes, as runs.csv has them; what was not read is left out."""

@@ -65,6 +65,7 @@ def tip(page: Page) -> str | None:
     return None if text is None else " ".join(text.split())
 
 
+@pytest.mark.dear
 def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> None:
     """Nothing in the console or the browser's log; the page itself is all that was asked for, whatever is done with it."""
     page.point_at(".mark")
@@ -161,6 +162,7 @@ def test_marks_are_reached_by_keyboard(page: Page) -> None:
     assert tip(page) is None
 
 
+@pytest.mark.dear
 def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
     """A study full of scripts: none ran, none was asked for, and pointing at a mark shows them as text."""
     browser.shape(1200)
@@ -235,6 +237,7 @@ def test_prints_on_white_paper(page: Page) -> None:
     assert page.run("document.documentElement.scrollWidth") <= 688
 
 
+@pytest.mark.dear
 def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path) -> None:
     """The sixth reason to reject a run is on paper, and folded again afterwards; the list of all runs is for the screen."""
     where = point(1, 1)

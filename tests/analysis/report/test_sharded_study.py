@@ -52,6 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return found_of(tmp_path_factory.mktemp("sharded"))
 
 
+@pytest.mark.dear
 def test_what_ranks_wait_for(found: Findings) -> None:
     """A row for each point that was marked: the three waits in ms, and what they are of the step."""
     table = study_tables(found)["sharding"]

@@ -86,6 +86,7 @@ def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     assert row[["flops_per_s_per_gpu", "share_of_peak", "arithmetic", "peak_memory_bytes"]].isna().all()
 
 
+@pytest.mark.dear
 def test_loading_alone_takes_no_operations(tmp_path: Path) -> None:
     """`input: io` trains nothing: no operations are claimed for it."""
     what = point(1, 4, input="io")
