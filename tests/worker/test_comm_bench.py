@@ -150,6 +150,7 @@ def faulty(tmp_path: Path, fault: str) -> tuple[Any, Any]:
     return json.loads((attempt / "comm.json").read_text()), end
 
 
+@pytest.mark.dear
 def test_a_wrong_result_is_caught(tmp_path: Path) -> None:
     """One number off on one rank fails the gate, which names operation, size and rank."""
     found, end = faulty(tmp_path, "broadcast")
@@ -159,6 +160,7 @@ def test_a_wrong_result_is_caught(tmp_path: Path) -> None:
     assert agree["passed"]
 
 
+@pytest.mark.dear
 def test_what_the_backend_lacks_is_recorded(tmp_path: Path) -> None:
     """A torch whose gloo has no reduce-scatter is told in its words; the other operations are timed and the run is done."""
     found, end = faulty(tmp_path, REDUCE_SCATTER)

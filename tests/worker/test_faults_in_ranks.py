@@ -142,6 +142,7 @@ first_stops, middle_stops = at(0, stops), at(1, stops)
 last_fails, last_fills_memory = at(2, fails), at(2, fills_memory)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("model", "rank"), [("last_dies", 2), ("first_dies", 0)])
 def test_a_rank_that_is_killed_in_an_all_reduce_is_named(tmp_path: Path, model: str, rank: int) -> None:
     """gloo says that some connection broke; end.json says which rank died, on which host, in which step. All others end too."""
@@ -192,6 +193,7 @@ def test_a_rank_for_which_others_waited_until_their_time_was_over_is_named(tmp_p
     assert "time.sleep(1000)" in outcomes[0].output
 
 
+@pytest.mark.dear
 def test_an_error_is_the_reason_and_not_what_the_others_miss(tmp_path: Path) -> None:
     """Words and place without the class of the exception, which the log has; the ranks that end with it add no other story."""
     end, outcomes = end_of(tmp_path, point("last_fails"))
@@ -202,6 +204,7 @@ def test_an_error_is_the_reason_and_not_what_the_others_miss(tmp_path: Path) -> 
     assert end["fault"]["line"] in outcomes[2].output
 
 
+@pytest.mark.dear
 def test_memory_that_runs_out_is_told_with_the_batch(tmp_path: Path) -> None:
     """How much there was, what was asked for, which batch to take."""
     end, _ = end_of(tmp_path, point("last_fills_memory", batch_per_gpu=64))

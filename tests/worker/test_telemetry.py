@@ -108,6 +108,7 @@ def test_figures_are_the_nodes(tmp_path: Path, started: ReaderProcess) -> None:
     assert (last["ib_rx_bytes"] is None) == (not list(Path("/sys/class/infiniband").glob("*")))
 
 
+@pytest.mark.dear
 def test_work_of_the_job_is_seen(tmp_path: Path) -> None:
     """What a process below the rank spends is the job's and the node's, and stays so when the process has ended."""
     busy = subprocess.Popen([sys.executable, "-c", BUSY])

@@ -26,6 +26,8 @@ from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
+pytestmark = pytest.mark.dear
+
 
 def measured(ranks: int = 1, **changes: Any) -> Point:
     """Five warm-up and 20 timed steps, unless said otherwise."""

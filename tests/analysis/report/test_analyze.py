@@ -54,6 +54,7 @@ def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -
     assert (head, " ".join(lines), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
+@pytest.mark.dear
 def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
     """Speedups as the thesis derives them from the same epochs: 13.86 over one node; 3466 / 139 over one GPU."""
     last = pd.read_csv(marconi[0] / "scaling.csv").iloc[-1]
@@ -63,6 +64,7 @@ def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
     assert last["samples_per_s"] == pytest.approx(1_281_167 / 139, rel=1e-6)
 
 
+@pytest.mark.dear
 def test_the_table_fits_a_terminal(marconi: tuple[Path, StudyResult]) -> None:
     """100 columns, but for the line with the files' names; 80, with what there is no room for named."""
     result = marconi[1]
@@ -113,12 +115,14 @@ def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
     assert "node h\n" in texts["120"]
 
 
+@pytest.mark.dear
 def test_the_report_holds_what_it_says(marconi: tuple[Path, StudyResult]) -> None:
     """Every file named is there, and no other but report.json itself."""
     assert sorted(files(marconi[0])) == sorted([*marconi[1].plain["files"], "report.json"])
     assert "figures/scaling.svg" in marconi[1].plain["files"]
 
 
+@pytest.mark.dear
 def test_report_json_is_what_scripts_get(marconi: tuple[Path, StudyResult]) -> None:
     """The same dict, strictly JSON: no NaN."""
 

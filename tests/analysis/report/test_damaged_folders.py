@@ -167,6 +167,7 @@ def test_a_damaged_study_leaves_those_beside_it(place: Path, undamaged: Any) -> 
     assert all(f"s{i}/study.json is damaged: " in results[f"s{i}"].text for i in range(len(every)))
 
 
+@pytest.mark.dear
 def test_odd_files_beside_whole_records_change_nothing(place: Path, ran: Path, undamaged: Any) -> None:
     """Things that wait, loop or never end, in every folder and in place of all that is read for display only."""
     study = sound_study(place / "runs/s")

@@ -15,6 +15,8 @@ from tests.analysis.hostile import write_hostile
 from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Recorded, point, write_marconi100, write_run, write_study
 from tests.chromium import Page
 
+pytestmark = pytest.mark.dear
+
 COLUMN = """
 (column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))
 """
@@ -65,7 +67,6 @@ def tip(page: Page) -> str | None:
     return None if text is None else " ".join(text.split())
 
 
-@pytest.mark.dear
 def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> None:
     """Nothing in the console or the browser's log; the page itself is all that was asked for, whatever is done with it."""
     page.point_at(".mark")
@@ -162,7 +163,6 @@ def test_marks_are_reached_by_keyboard(page: Page) -> None:
     assert tip(page) is None
 
 
-@pytest.mark.dear
 def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
     """A study full of scripts: none ran, none was asked for, and pointing at a mark shows them as text."""
     browser.shape(1200)
@@ -237,7 +237,6 @@ def test_prints_on_white_paper(page: Page) -> None:
     assert page.run("document.documentElement.scrollWidth") <= 688
 
 
-@pytest.mark.dear
 def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path) -> None:
     """The sixth reason to reject a run is on paper, and folded again afterwards; the list of all runs is for the screen."""
     where = point(1, 1)

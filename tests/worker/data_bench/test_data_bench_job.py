@@ -40,6 +40,7 @@ def in_rank(spec: dict[str, Any]) -> dict[str, Any]:
     return job.run(spec)
 
 
+@pytest.mark.dear
 def test_pictures_in_a_folder(tmp_path: Path) -> None:
     """With the cache cold and warm, on two ranks: what training loads, what reading and decoding come to apart, none zero."""
     write_imagenet(tmp_path / "in", per_class=12)
@@ -56,6 +57,7 @@ def test_pictures_in_a_folder(tmp_path: Path) -> None:
         assert rate.samples % 4 == 0
 
 
+@pytest.mark.dear
 def test_rows_of_large_files(tmp_path: Path) -> None:
     """Cold and warm, with what the storage gives in large pieces; nothing is decoded, and one copy in memory has no cold cache.
 
@@ -81,6 +83,7 @@ def test_rows_of_large_files(tmp_path: Path) -> None:
     assert "data.copies is 9" in found.problems[0]
 
 
+@pytest.mark.dear
 def test_data_in_memory_have_no_cold_cache(tmp_path: Path) -> None:
     """MNIST is read once, when a run begins; so many loader processes as a rank has CPUs are tried where none are given."""
     write_mnist(tmp_path / "mnist")
@@ -89,6 +92,7 @@ def test_data_in_memory_have_no_cold_cache(tmp_path: Path) -> None:
     assert tuple(rate.loader_workers_per_rank for rate in found.rates) == job.usual_workers(found.cpus_of_ranks[0])
 
 
+@pytest.mark.dear
 def test_a_batch_that_the_data_do_not_fill_is_a_problem(tmp_path: Path) -> None:
     """The others are measured."""
     write_mnist(tmp_path / "mnist")
