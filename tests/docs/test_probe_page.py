@@ -41,6 +41,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_the_script_and_its_commands(tmp_path: Path) -> None:
     """One process, then two; both runs count, and analyze knows the efficiency."""
     text = PAGE.read_text(encoding="utf-8")
