@@ -19,6 +19,8 @@ from tests.twin.shape import Site
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
+pytestmark = pytest.mark.soak
+
 SWEEP = (
     SMALL
     + """
@@ -66,7 +68,6 @@ def test_submit_status_and_wait(user: User) -> None:
     assert len(list((Path(user.home) / "sweep").glob("*/r1/*/end.json"))) == 1
 
 
-@pytest.mark.soak
 def test_more_memory_than_it_asked_for(user: User) -> None:
     """What slurmstepd logs says it, and that more must be asked for."""
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
