@@ -79,6 +79,7 @@ def attempts(study: Study, scratch: Path) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("attempts")
 def test_torchrun_leaves_nothing_on_its_node(scratch: Path) -> None:
     """Its own folder for logs, of which hpcddp has better ones, goes with it."""

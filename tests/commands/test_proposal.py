@@ -10,6 +10,7 @@ from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, wr
 from tests.commands.conftest import Run, files
 
 
+@pytest.mark.dear
 def test_the_page_goes_to_stdout(run: Run, tmp_path: Path) -> None:
     """Without -o nothing is written."""
     write_marconi100(tmp_path / "m100")
@@ -49,6 +50,7 @@ def test_a_bundle_makes_the_same_page(run: Run, tmp_path: Path) -> None:
     assert run("proposal", "m100.tar.gz").stdout == run("proposal", "m100").stdout
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -67,6 +69,7 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], says
     assert (result.exit_code, says in result.stderr) == (2, True)
 
 
+@pytest.mark.dear
 def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is written without it, the other one is there; exit code 3."""
 

@@ -12,6 +12,7 @@ from tests.docs.studies.small_study import result_of, run_command, run_small
 from tests.docs.studies.text import commands, small_commands, study_pages
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("study", study_pages())
 def test_the_commands_run_as_they_are_written(study: str, tmp_path: Path) -> None:
     """As far as one comes without training: what submits does so with --dry-run."""

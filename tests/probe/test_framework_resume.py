@@ -120,6 +120,7 @@ def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str)
     assert f"made {4 + 12 + 2} steps" in second.output, "those that count, and one before them in each attempt"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_training_that_would_begin_again(tmp_path: Path, framework: str) -> None:
     """What to add, before a step is made."""

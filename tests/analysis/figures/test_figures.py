@@ -195,6 +195,7 @@ def test_figures_fit_a_column(marconi100: Findings) -> None:
         assert {text.get_fontsize() for text in texts(figure)} == {8.0}
 
 
+@pytest.mark.dear
 def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings) -> None:
     """3.4 inches wide, type of 7 points; what is measured is beside its axis."""
     made = every(marconi100, "paper")
@@ -213,6 +214,7 @@ def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
     assert all(title.startswith("workers") for title in titles(made["scaling"]()))
 
 
+@pytest.mark.dear
 def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
     """Lines grow with the type, which gets smaller only where much is shown."""
     made, plain = every(marconi100, "slides"), every(marconi100, "default")
@@ -380,6 +382,7 @@ def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     assert ideals == [[[1, rate[1]], [64, rate[1] * 64]], [[4, rate[4]], [64, rate[4] * 16]]]
 
 
+@pytest.mark.dear
 def test_one_layout_has_no_scaling_figure(tmp_path: Path) -> None:
     """A batch sweep on one node: where the step goes is all there is to draw."""
     points = [point(1, 4, batch_per_gpu=batch) for batch in (16, 32)]

@@ -46,6 +46,7 @@ def test_the_pages_policy_refuses_nothing_of_it(figures: dict[str, MarkedFigure]
     assert targets <= set(re.findall(r' id="([^"]+)"', markup))
 
 
+@pytest.mark.dear
 def test_panels_are_elements_of_their_own_and_so_are_entries_of_a_shared_legend(figures: dict[str, MarkedFigure]) -> None:
     """Two runs' steps, each with its title, and below them what the colours are."""
     panels = inline_svg(figures["timeline"], "One step")

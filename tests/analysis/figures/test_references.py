@@ -97,6 +97,7 @@ def test_caveats_are_hollow_and_the_rest_filled(tmp_path: Path) -> None:
     assert len(drawn["s#CC79A7"]) == 7
 
 
+@pytest.mark.dear
 def test_rejected_points_are_crosses(tmp_path: Path) -> None:
     drawn = marks(figure_of(tmp_path / "s", "rcc-bigmnist", rejected=True)[0])
     assert sum(len(points) for key, points in drawn.items() if key.startswith("x")) == 7

@@ -37,6 +37,7 @@ def markdown(found: Proposal) -> str:
     return to_markdown(page(found))
 
 
+@pytest.mark.dear
 def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     """16 nodes: 139 s per epoch, 90 of them 3:28:30 and 16 x 139 / 3600 x 90 = 55.6 node hours, four times as many GPU hours."""
     found = propose(write_marconi100(tmp_path / "m100"), epochs=90)

@@ -318,6 +318,7 @@ def test_links_inside_a_report_are_replaced(tmp_path: Path) -> None:
     assert not (study.folder / "report/figures").is_symlink()
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 def test_a_named_folder_in_which_a_link_leads_out_is_refused(tmp_path: Path) -> None:
     """-o OUT with OUT/STUDY linked elsewhere; OUT itself may be the user's own link."""

@@ -174,6 +174,7 @@ def test_the_page_asks_for_nothing(hostile: Path) -> None:
     assert "unsafe" not in policy
 
 
+@pytest.mark.dear
 def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
     """A study, host, GPU, version, gate, reason or setting that looks like HTML is text: it is there, escaped."""
     text = (hostile / "index.html").read_text()

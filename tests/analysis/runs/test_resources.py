@@ -64,6 +64,7 @@ def runs(root: Path) -> Any:
     return pd.read_csv(root / "study" / "report" / "runs.csv").iloc[0]
 
 
+@pytest.mark.dear
 def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     """4 GPUs x 32 samples in 100 ms at 10 GFLOP a sample: 3.2 TFLOP/s each, of 15.7; the fullest GPU's memory; energy as told."""
     what = point(1, 4)
@@ -77,6 +78,7 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     assert (row["arithmetic"], row["peak_memory_bytes"], row["energy_j_per_1000_samples"]) == ("fp32", 7 * 2**30, 812.5)
 
 
+@pytest.mark.dear
 def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     """What a run did not tell stays empty, and nothing is rejected for it."""
     what = point(1, 4)

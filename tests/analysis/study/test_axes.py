@@ -109,6 +109,7 @@ def test_as_few_runs_as_one_value_has(tmp_path: Path) -> None:
     assert ", with as few as 2 runs. Set `repeat: 6`" in effect_sentences(axis)[0]
 
 
+@pytest.mark.dear
 def test_two_keys_at_once_are_a_panel_each(tmp_path: Path) -> None:
     """Never an average: of each key a panel for each value of the other and each size, and the ratio within it."""
     points = {
@@ -142,6 +143,7 @@ def test_keys_that_change_together_are_one(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.dear
 def test_the_base_is_what_most_points_have(tmp_path: Path) -> None:
     """Where other keys vary; of a tie the key's default, whatever its place."""
     workers = {point(1, 4, loader_workers_per_rank=n): 100.0 for n in (1, 2, 16)}

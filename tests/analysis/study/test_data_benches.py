@@ -73,6 +73,7 @@ def test_the_newest_stands_beside_the_runs(tmp_path: Path) -> None:
     assert [row["samples_per_s"] for row in plain["data_benches"]] == [1280.0, 1300.0, 1600.0, 1650.0]
 
 
+@pytest.mark.dear
 def test_folders_stand_beside_each_other(tmp_path: Path) -> None:
     """The same pictures where two file systems have them; where there is one folder, none is named."""
     slow, fast = (dataclasses.replace(IMAGES, root=root) for root in ("/work/in", "/scratch/in"))
