@@ -43,15 +43,15 @@ BESIDE = {
 TIMED = ("-m", "timed and not slurm and not soak", *files_with(r": Link\b|mark\.timed"))
 
 QUICK = ("-m", "not slurm and not soak and not timed and not gpu and (not dear or quick)")
-QUICK_HALF = ("tests/analysis", "tests/worker")
+QUICK_HALF = "tests/analysis"
+"""By processor time."""
 
 
 def main() -> int:
     """0 where every session of pytest ended with 0."""
     with ending_signals_raise():
         if sys.argv[1:] == ["--quick"]:
-            others = (*QUICK, *(f"--ignore={path}" for path in QUICK_HALF))
-            codes = _concurrent(others, {"of analysis and worker": (*QUICK, *QUICK_HALF)})
+            codes = _concurrent((*QUICK, f"--ignore={QUICK_HALF}"), {"of analysis": (*QUICK, QUICK_HALF)})
         else:
             codes = _concurrent(REST, BESIDE)
             (codes["timed"],) = _ended(_begin(TIMED))
