@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.share.archive_paths import kind_of, why_left_out
-from hpcddp.share.bundle import STRANGE, pack
+from hpcddp.share.bundle import STRANGE, write_bundle
 from hpcddp.share.unbundle import opened_study
 from tests.analysis.study.test_scripts import measured, script
 from tests.analysis.synthetic import write_study
@@ -21,7 +21,7 @@ def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
     for gpus in (1, 2):
         measured(study, script(gpus), 8)
     before = analyze(study.folder, tmp_path / "here")[0].plain
-    assert pack(study, tmp_path / "b.tar.gz").strange == ()
+    assert write_bundle(study, tmp_path / "b.tar.gz").strange == ()
     with opened_study(tmp_path / "b.tar.gz") as folder:
         assert analyze(folder, tmp_path / "there")[0].plain == before
 

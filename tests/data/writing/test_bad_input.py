@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.data.writing.pack import pack_imagenet
-from hpcddp.data.writing.verify_imagenet import verify_imagenet
+from hpcddp.data.writing.verify import verify_imagenet
 from tests.data.files import write_imagenet
 
 PREPARE = "prepare bigmnist --copies 1 --variants plain --digits sklearn --root {root}"

@@ -1,4 +1,4 @@
-"""Copies of data are what was read of their source, or none."""
+"""Which files of a root are copied, and what stands for those that are none; the copy is what was read of its source, or none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,77 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.core.catalog import DATASETS, is_on_disk
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.staging import copy
-from hpcddp.data.staging.copy import copy_files
-from hpcddp.data.staging.files import RootFiles, find_files
+from hpcddp.core.point import Data
+from hpcddp.data import staging
+from hpcddp.data.staging import READ, RootFiles, copy_files, find_files
 from tests.data.files import noise
 from tests.small_disk import small_disk
+
+
+def write(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(path.encode())
+
+
+def test_every_known_set_can_be_copied() -> None:
+    """None is copied by the rule for a user's own, which takes all of a folder."""
+    assert set(READ) == {name for name in DATASETS if is_on_disk(Data(name=name))}
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "beside"),
+    [
+        ("imagenet", ["train/a/1.JPEG", "val/a/2.JPEG"], ["ILSVRC2012_img_train.tar", "notes.txt", ".train/a/3.JPEG"]),
+        (
+            "imagenet",
+            ["imagenet.json", "train-00000.tar", "train-00000.tar.json"],
+            ["train/a/1.JPEG", ".train-00001.tar.x.7.part"],
+        ),
+        ("bigmnist", ["bigmnist.json", "train-00000.u8", "train-00000.labels.u8"], ["train-images-idx3-ubyte", ".lock/1"]),
+        ("mnist", ["MNIST/raw/train-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"], ["other/x"]),
+        ("cifar10", ["cifar-10-batches-bin/data_batch_1.bin", "test_batch.bin"], ["cifar-10-batches-py/data_batch_1"]),
+        ("digits", ["digits-train.bin", "digits-eval.bin"], ["digits-train.unfinished"]),
+        ("my.data:open", ["a/b/c.bin", "d"], [".cache/e"]),
+    ],
+)
+def test_only_what_the_data_set_reads_is_copied(tmp_path: Path, name: str, read: list[str], beside: list[str]) -> None:
+    """A root may hold archives, other data sets, and what a killed preparation left."""
+    write(tmp_path, *read, *beside)
+    found = find_files(name, tmp_path)
+    assert sorted(path for path, _ in found.files) == sorted(read)
+    assert found.total_bytes == sum(map(len, read))
+    assert found.room_bytes == 4096 * (len(read) + len(found.folders))
+
+
+def test_links_lead_where_they_did(tmp_path: Path) -> None:
+    """The root's own entries are followed. Below, a link inside is a file; one that leads out, nowhere or back stays a link."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    write(elsewhere, "train/a/1.JPEG", "secret")
+    (elsewhere / "train/a/2.JPEG").symlink_to("1.JPEG")
+    (elsewhere / "train/a/3.JPEG").symlink_to("../../secret")
+    (elsewhere / "train/a/4.JPEG").symlink_to("nothing")
+    (elsewhere / "train/a/back").symlink_to("..")
+    root.mkdir()
+    (root / "train").symlink_to(elsewhere / "train")
+    found = find_files("imagenet", root)
+    assert [path for path, _ in found.files] == ["train/a/1.JPEG", "train/a/2.JPEG"]
+    targets = {"3.JPEG": "secret", "4.JPEG": "train/a/nothing", "back": "train"}
+    assert dict(found.links) == {f"train/a/{name}": str(elsewhere / target) for name, target in targets.items()}
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """Reading a pipe would wait for ever."""
+    write(tmp_path, "train/a/1.JPEG")
+    os.mkfifo(tmp_path / "train/a/2.JPEG")
+    assert find_files("imagenet", tmp_path).others == ["train/a/2.JPEG"]
+
+
+def test_a_root_that_is_not_there_has_nothing(tmp_path: Path) -> None:
+    """Opening it says so, with what to do."""
+    assert find_files("imagenet", tmp_path / "none").names == 0
 
 
 @pytest.fixture
@@ -59,7 +124,7 @@ def test_every_byte_is_copied(root: Path, tmp_path: Path) -> None:
 def test_a_disk_that_changes_a_byte_is_named(root: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One bit, in a small file or a large one, after all was written."""
     to = target(tmp_path)
-    in_threads = copy._in_threads
+    in_threads = staging._in_threads
 
     def damage(function: object, parts: object, threads: int) -> object:
         if "check" in str(function):
@@ -68,7 +133,7 @@ def test_a_disk_that_changes_a_byte_is_named(root: Path, tmp_path: Path, name: s
             (to / "train/a" / name).write_bytes(content)
         return in_threads(function, parts, threads)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copy, "_in_threads", damage)
+    monkeypatch.setattr(staging, "_in_threads", damage)
     with pytest.raises(HpcddpError, match=f"{name} does not hold what was read of"):
         copy_files(root, to, found_in(root))
 

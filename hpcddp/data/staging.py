@@ -1,4 +1,4 @@
-"""Copies a data root's files to another folder, and checks the copy.
+"""The files of a data root that training reads, copied to another folder, and the copy checked.
 
 What is written is read again and compared by CRC-32 with what was read from the source; of a file of a MiB or more from the disk,
 not from memory.
@@ -6,20 +6,114 @@ not from memory.
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import stat
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.pictures.image_folder import SUFFIXES
-from hpcddp.data.staging.files import RootFiles
+from hpcddp.data.pictures.image_folder import FOLDERS, SUFFIXES
+from hpcddp.data.pictures.tar_shards import TAR_MANIFEST
+
+READ: dict[str, tuple[str, ...]] = {
+    "imagenet": tuple(FOLDERS.values()),
+    "bigmnist": ("bigmnist.json", "*.u8"),
+    "mnist": ("*-ubyte", "*-ubyte.gz", "MNIST"),
+    "cifar10": ("cifar-10-binary.tar.gz", "cifar-10-batches-bin", "*_batch*.bin"),
+    "digits": ("digits-*.bin",),
+}
+"""Names in the root that are read, by data set; all but hidden ones of the user's own."""
+
+READ_OF_TARS = (TAR_MANIFEST, "*.tar", "*.tar.json")
+"""Of ImageNet where it is packed."""
+
+BLOCK_BYTES = 4096
+"""What the least file takes."""
+
+
+@dataclass
+class RootFiles:
+    """What a root has to copy; paths are relative to it."""
+
+    folders: list[str] = field(default_factory=list)
+    """Each after the one that it is in."""
+    files: list[tuple[str, int]] = field(default_factory=list)
+    """Path and bytes."""
+    links: list[tuple[str, str]] = field(default_factory=list)
+    """Path and absolute target: out of the root, or to nothing. They lead there from the copy, too, and are as wrong in it."""
+    others: list[str] = field(default_factory=list)
+    """What no program reads data from: pipes, sockets, devices. The copy has a pipe without a writer in its place."""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(size for _, size in self.files)
+
+    @property
+    def room_bytes(self) -> int:
+        """What the copy takes of a disk, in blocks."""
+        blocks = sum(-(-size // BLOCK_BYTES) for _, size in self.files)
+        return BLOCK_BYTES * (blocks + len(self.folders) + len(self.links))
+
+    @property
+    def names(self) -> int:
+        return len(self.files) + len(self.folders) + len(self.links) + len(self.others)
+
+
+def find_files(name: str, root: Path) -> RootFiles:
+    """What data set `name` reads of its root; nothing where it is not there. OSError for a folder that cannot be read."""
+    found = RootFiles()
+    if not root.is_dir():
+        return found
+    top = os.path.realpath(root)
+    for entry in sorted(_entries_read(name, root), key=lambda each: each.name):
+        target = os.path.realpath(entry.path)
+        # A link in the root itself may lead anywhere: data sets are read through it.
+        _add(found, entry.name, target, trees=(top, target), within=(top,))
+    return found
+
+
+def _entries_read(name: str, root: Path) -> Iterator[os.DirEntry[str]]:
+    packed = name == "imagenet" and (root / TAR_MANIFEST).is_file()
+    patterns = READ_OF_TARS if packed else READ.get(name, ("[!.]*",))
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns):
+                yield entry
+
+
+def _add(found: RootFiles, path: str, place: str, trees: Sequence[str], within: tuple[str, ...]) -> None:
+    """`place`: where the file or folder itself is; `within`: the folders that were entered to come there."""
+    try:
+        facts = os.lstat(place)
+    except OSError:
+        found.links.append((path, place))
+        return
+    if stat.S_ISLNK(facts.st_mode):
+        target = os.path.realpath(place)
+        inside = any(target == tree or target.startswith(f"{tree}{os.sep}") for tree in trees)
+        if not inside or not os.path.exists(target) or target in within:
+            found.links.append((path, target))
+        else:
+            _add(found, path, target, trees, within)
+    elif stat.S_ISDIR(facts.st_mode):
+        found.folders.append(path)
+        with os.scandir(place) as entries:
+            names = sorted(entry.name for entry in entries)
+        for name in names:
+            _add(found, os.path.join(path, name), os.path.join(place, name), trees, (*within, place))
+    elif stat.S_ISREG(facts.st_mode):
+        found.files.append((path, facts.st_size))
+    else:
+        found.others.append(path)
+
 
 T = TypeVar("T")
 
@@ -37,7 +131,7 @@ PART_FILES = 2000
 FilesPart = Sequence[tuple[str, int]]
 """Paths below the root, and bytes."""
 
-Progress = Callable[[int], None]
+Advance = Callable[[int], None]
 """Called with bytes that are new, by any thread."""
 
 
@@ -58,7 +152,7 @@ class _Buffers(threading.local):
         self.chunk = memoryview(bytearray(CHUNK_BYTES))
 
 
-def copy_files(root: Path, to: Path, found: RootFiles, progress: Progress = lambda _: None, threads: int = THREADS) -> Copied:
+def copy_files(root: Path, to: Path, found: RootFiles, progress: Advance = lambda _: None, threads: int = THREADS) -> Copied:
     """Into the folder `to`, which is empty; HpcddpError where it cannot be written, or differs when it is read again."""
     copier, parts = _Copier(root, to, progress), _parts(found.files)
     try:
@@ -113,7 +207,7 @@ def _in_threads(function: Callable[[T], list[int | None]], parts: Sequence[T], t
 
 
 class _Copier:
-    def __init__(self, root: Path, to: Path, progress: Progress) -> None:
+    def __init__(self, root: Path, to: Path, progress: Advance) -> None:
         self._root, self._to, self._progress = root, to, progress
         self._buffers = _Buffers()
 
@@ -148,7 +242,7 @@ class _Copier:
     def _transfer(self, source: FileIO, target: FileIO, path: Path) -> tuple[int, int]:
         """Checksum and bytes of what was read and written."""
         checksum = copied = 0
-        while count := _read(source, self._buffers.chunk, path):
+        while count := _read_into(source, self._buffers.chunk, path):
             chunk = self._buffers.chunk[:count]
             checksum, copied = zlib.crc32(chunk, checksum), copied + count
             while chunk:
@@ -161,12 +255,12 @@ class _Copier:
         with open(file, "rb", buffering=0) as source:
             if size >= FLUSHED_FROM_BYTES:
                 os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            while count := _read(source, self._buffers.chunk, file):
+            while count := _read_into(source, self._buffers.chunk, file):
                 checksum = zlib.crc32(self._buffers.chunk[:count], checksum)
         return checksum
 
 
-def _read(source: FileIO, into: memoryview, path: Path) -> int:
+def _read_into(source: FileIO, into: memoryview, path: Path) -> int:
     try:
         return source.readinto(into) or 0
     except OSError as error:

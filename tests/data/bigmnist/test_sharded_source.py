@@ -12,7 +12,7 @@ import torch
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.data import TrainLoader, sampling
-from hpcddp.data.bigmnist import shard_reads
+from hpcddp.data.bigmnist import sharded_source
 from hpcddp.data.bigmnist.manifest import Shard
 from hpcddp.data.bigmnist.sharded_source import ShardedSource
 from hpcddp.data.source import Batch
@@ -48,7 +48,7 @@ def test_an_epoch_has_each_sample_once_however_it_is_read(
 ) -> None:
     """In the order of its steps, from the page cache or by threads, in the rank or in processes, from the middle, too."""
     if not cached:
-        monkeypatch.setattr(shard_reads, "_NO_WAIT", 0)
+        monkeypatch.setattr(sharded_source, "_NO_WAIT", 0)
     assert source.samples_ahead > 0
     loader = TrainLoader(source, batch_size=100, rank=0, ranks=1, workers=workers, seed=1, pin_memory=False)
     order = sampling.EpochOrder(1200, 1, 3).samples_at(torch.arange(1200)).tolist()
@@ -90,8 +90,8 @@ def test_labels_cut_short_are_said(source: ShardedSource, tmp_path: Path) -> Non
 
 def test_what_was_read_from_is_closed_with_its_source(source: ShardedSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many threads open a file at once; and no thread holds on to the memory of a batch that it has read."""
-    monkeypatch.setattr(shard_reads, "_NO_WAIT", 0)
-    monkeypatch.setattr(shard_reads, "READS_AT_ONCE", 1)
+    monkeypatch.setattr(sharded_source, "_NO_WAIT", 0)
+    monkeypatch.setattr(sharded_source, "READS_AT_ONCE", 1)
     first = source.batch(torch.arange(20))  # threads are there, and labels are read
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
