@@ -54,8 +54,7 @@ def compare(
     """
     from hpcddp.analysis.comparison.compare import compare as compare_studies
     from hpcddp.analysis.comparison.compare import to_plain
-    from hpcddp.analysis.comparison.junit import to_junit
-    from hpcddp.analysis.comparison.text import to_text
+    from hpcddp.analysis.comparison.text import to_junit, to_text
     from hpcddp.analysis.util.failures import Failures
     from hpcddp.analysis.util.output_files import write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE

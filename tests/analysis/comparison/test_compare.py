@@ -14,8 +14,7 @@ import pytest
 
 from hpcddp.analysis.comparison.compare import Comparison, compare, judge, to_plain
 from hpcddp.analysis.comparison.figure import compare_figure
-from hpcddp.analysis.comparison.junit import to_junit
-from hpcddp.analysis.comparison.text import notes, sentence, to_text
+from hpcddp.analysis.comparison.text import notes, sentence, to_junit, to_text
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
