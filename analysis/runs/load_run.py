@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end, read_launch
-from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
