@@ -12,9 +12,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from hpcddp.analysis.figures.axis import LABEL_PAD, TICK_PT, rate_axis
 from hpcddp.analysis.figures.colours import BASELINES, INK
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.series_lines import whiskers
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, in_column, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.util.wording import percent, quantity, unit
 

@@ -12,11 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, short_hosts
 from hpcddp.analysis.figures.colours import FASTER, INK, SLOWER
-from hpcddp.analysis.figures.hosts import short_hosts
-from hpcddp.analysis.figures.labels import EndLabel, end_labels
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 
 ROW_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
 AROUND_MM = 30.0

@@ -11,11 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
+from hpcddp.analysis.figures.axis import short_hosts
 from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
-from hpcddp.analysis.figures.hosts import short_hosts
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, legend_of_parts, mark_box, new_figure
 from hpcddp.analysis.study.breakdown import NAMES
 from hpcddp.analysis.util.wording import percent, quantity
 

@@ -8,8 +8,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.efficiency import efficiency_figure
-from hpcddp.analysis.figures.scaling import scaling_figure
+from hpcddp.analysis.figures.scaling import efficiency_figure, scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, Style
 from hpcddp.analysis.proposal.proposal import Proposal
 from hpcddp.analysis.study.series import full_names

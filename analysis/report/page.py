@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
+from hpcddp.analysis.figures.figures import figure_kind
 from hpcddp.analysis.figures.inline_svg import InlineSvg
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.cells import number_cell, text_cell
@@ -29,19 +30,6 @@ from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
-
-TOPICS = {
-    **{"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"},
-    **{"accuracy": "accuracy", "to_accuracy": "to_accuracy"},
-}
-"""Figure -> the table below which it stands; the others are of single runs."""
-
-DETAIL = {
-    "steps": "All steps of each point",
-    "ranks": "Each rank's own time, without waiting for others",
-    "timeline": "One step, the nearest to the run's median",
-}
-"""Figure of single runs -> its caption."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +108,12 @@ def _hash(text: str) -> str:
 def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
     """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
     topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
-    table_of = (
-        {axis.stem: axis.stem for axis in found.effects}
-        | TOPICS
-        | {"comm": "collectives" if len(found.collectives) else "exchange"}
-    )
     for name, panels in figures.items():
-        caption = _left_out(found) if name == "breakdown" else DETAIL.get(name)
+        kind = figure_kind(name)
+        caption = _left_out(found) if name == "breakdown" else kind.caption
+        table = next((table for table in kind.below if table in topics), "detail")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
-        topics.get(table_of.get(name, "detail"), topics["detail"]).append(_Shown(caption, marked, shared))
+        topics[table].append(_Shown(caption, marked, shared))
     return topics
 
 
