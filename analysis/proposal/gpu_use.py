@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Text, text_table
-from hpcddp.analysis.proposal.proposal import MeasuredSize, Proposal, readings_of
-from hpcddp.analysis.report.cells import giga
+from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Text, rows_table
+from hpcddp.analysis.proposal.proposal import Proposal, readings_of
+from hpcddp.analysis.report.cells import giga, number_cell, number_of, text_cell, words_of
+from hpcddp.analysis.report.table import Cell
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import duration, percent, quantity
 from hpcddp.core.telemetry_record import GpuTelemetry
@@ -21,8 +22,6 @@ power or memory: a convention."""
 
 SHOWN_RANKS = 8
 """Of uneven ranks; the records have all."""
-
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ def gpu_use(found: Proposal) -> list[Block]:
     """The blocks of the page; none on CPUs."""
     if found.sizes[0].row["device"] == "cpu":
         return []
-    rows = [(size, readings_of(found.found, size)) for size in found.sizes]
-    remarks = [*_not_read(found, rows), *_misleading(found, rows)]
+    rows = [{**size.row, **readings_of(found.found, size), "runs": found.source(size)} for size in found.sizes]
+    remarks = [*_not_read(rows), *(f"At {row['runs']} {row['misleads']}." for row in rows if pd.notna(row["misleads"]))]
     return [
         Heading("Use of the GPUs"),
         Text(
@@ -45,48 +44,47 @@ def gpu_use(found: Proposal) -> list[Block]:
             "time in which any kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it "
             "has; energy is of GPUs alone, without hosts, network and cooling."
         ),
-        text_table(
-            [*COLUMNS, "runs"], [[*(text(size, row) for text in COLUMNS.values()), found.source(size)] for size, row in rows]
-        ),
+        rows_table(COLUMNS, rows),
         *([Items(remarks)] if remarks else []),
         *_by_rank(found),
     ]
 
 
-COLUMNS: dict[str, Callable[[MeasuredSize, Any], str]] = {
-    "nodes": lambda size, row: str(size.nodes),
-    "GPUs": lambda size, row: str(size.row["gpus"]),
-    "utilisation": lambda size, row: _known(row["gpu_util_percent"], lambda value: f"{value:.0f} %"),
-    "waiting for data": lambda size, row: _known(row["data_wait_share"], percent),
-    "GPU memory, GB": lambda size, row: _memory(row),
-    "mean power per GPU, W": lambda size, row: _known(row["gpu_power_w_mean"], quantity),
-    "kWh per GPU and epoch": lambda size, row: _known(row["gpu_kwh_per_epoch"], lambda value: quantity(value / size.row["gpus"])),
-}
-"""Head -> what stands below it, of a size and its row of readings."""
-
-
-def _memory(row: Mapping[str, Any]) -> str:
-    if pd.isna(row["gpu_mem_used_peak_bytes"]):
-        return UNKNOWN
+def _memory(row: Mapping[str, Any]) -> Cell:
     of = "" if pd.isna(row["gpu_mem_total_bytes"]) else f" of {giga(row['gpu_mem_total_bytes'])}"
-    return f"{giga(row['gpu_mem_used_peak_bytes'])}{of}"
+    return number_cell(row["gpu_mem_used_peak_bytes"], lambda peak: f"{giga(peak)}{of}")
 
 
-def _known(value: Any, text: Callable[[float], str]) -> str:
-    return UNKNOWN if pd.isna(value) else text(float(value))
+COLUMNS: dict[str, CellOf] = {
+    "nodes": number_of("nodes", str),
+    "GPUs": number_of("gpus", str),
+    "utilisation": number_of("gpu_util_percent", "{:.0f} %".format),
+    "waiting for data": number_of("data_wait_share", percent),
+    "GPU memory, GB": _memory,
+    "mean power per GPU, W": number_of("gpu_power_w_mean", quantity),
+    "kWh per GPU and epoch": lambda row: number_cell(row["gpu_kwh_per_epoch"], lambda kwh: quantity(kwh / row["gpus"])),
+    "runs": words_of("runs"),
+}
+"""Of a size: its rows of scaling_frame and of readings as one."""
+
+RANK_COLUMNS: dict[str, CellOf] = {
+    "rank": lambda of: text_cell(of.rank),
+    "host": lambda of: text_cell(of.host),
+    "utilisation": lambda of: number_cell(of.gpu.util_percent_mean, "{:.0f} %".format),
+    "GPU memory, GB": lambda of: number_cell(of.gpu.mem_used_peak_bytes, giga),
+    "mean power, W": lambda of: number_cell(of.gpu.power_w_mean, quantity),
+    "energy, Wh": lambda of: number_cell(of.gpu.energy_j, lambda joules: quantity(joules / 3600)),
+}
+"""Of a _RankGpu."""
 
 
-def _not_read(found: Proposal, rows: Sequence[tuple[MeasuredSize, Mapping[str, Any]]]) -> Iterator[str]:
+def _not_read(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Reasons, sizes with the same together."""
     why: dict[str, list[str]] = {}
-    for size, row in rows:
+    for row in rows:
         if pd.notna(row["gpus_not_read"]):
-            why.setdefault(str(row["gpus_not_read"]), []).append(found.source(size))
+            why.setdefault(str(row["gpus_not_read"]), []).append(row["runs"])
     yield from (f"Not read at {', '.join(sizes)}: {reason}." for reason, sizes in why.items())
-
-
-def _misleading(found: Proposal, rows: Sequence[tuple[MeasuredSize, Mapping[str, Any]]]) -> Iterator[str]:
-    yield from (f"At {found.source(size)} {row['misleads']}." for size, row in rows if pd.notna(row["misleads"]))
 
 
 def _by_rank(found: Proposal) -> list[Block]:
@@ -100,12 +98,10 @@ def _by_rank(found: Proposal) -> list[Block]:
     middle = pd.Series([each.gpu.util_percent_mean for each in gpus], dtype=float).median()
     furthest = sorted(gpus, key=lambda each: -abs((each.gpu.util_percent_mean or 0.0) - middle))[:SHOWN_RANKS]
     which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs that are furthest off"
-    heads = ["rank", "host", "utilisation", "GPU memory, GB", "mean power, W", "energy, Wh"]
-    rows = [_rank_row(each) for each in sorted(furthest, key=lambda each: each.rank)]
     window_s = run.readings.nodes[0].window_s
     time = "" if window_s is None else f", over {duration(window_s)} of timed steps"
     text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
-    return [Text(text), text_table(heads, rows)]
+    return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda each: each.rank))]
 
 
 def _of_ranks(run: Run) -> list[_RankGpu]:
@@ -123,18 +119,3 @@ def _spread(run: Run) -> float:
         known = [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
         found += [(1 - min(known) / max(known)) / UNEVEN_SHARE] if known and max(known) > 0 else []
     return max(found)
-
-
-def _rank_row(of: _RankGpu) -> list[str]:
-    gpu = of.gpu
-    known = (
-        _or_unknown(gpu.util_percent_mean, lambda value: f"{value:.0f} %"),
-        _or_unknown(gpu.mem_used_peak_bytes, giga),
-        _or_unknown(gpu.power_w_mean, quantity),
-        _or_unknown(gpu.energy_j, lambda joules: quantity(joules / 3600)),
-    )
-    return [str(of.rank), of.host, *known]
-
-
-def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
-    return UNKNOWN if value is None else text(value)

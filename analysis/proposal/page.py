@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.proposal.accuracy import accuracy, targets_of
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
-from hpcddp.analysis.proposal.effects import what_changes_it
+from hpcddp.analysis.proposal.accuracy import accuracy_blocks, targets_of
+from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
 from hpcddp.analysis.proposal.gpu_use import gpu_use
-from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
+from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span
+from hpcddp.analysis.report.cells import number_of, text_cell, words_of
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import range_words
+from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, trained
@@ -55,7 +57,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     blocks += [Picture(name, _caption(found, name)) for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
-    blocks += [*accuracy(found), *what_changes_it(found)]
+    blocks += [*accuracy_blocks(found), *what_changes_it(found)]
     unknown = list(unknown_lines(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]
@@ -138,38 +140,20 @@ def scaling_table(found: Proposal) -> Table:
     """A row for each size."""
     gpu = _unit(found)
     node = f"vs one node ({units(int(found.sizes[0].row['full_node_gpus']), _device(found))})"
-    heads = [
-        "nodes",
-        f"{gpu}s",
-        "n",
-        "samples/s",
-        f"efficiency vs one {gpu}",
-        f"efficiency {node}",
-        "epoch",
-        "node h per epoch",
-        *(["time to train", "node h to train"] if found.epochs is not None else []),
-        "runs",
-    ]
-    rows = [
-        [
-            str(size.nodes),
-            str(size.row["gpus"]),
-            str(size.row["n"]),
-            _rate(size),
-            _share(size.vs_gpu),
-            _share(size.vs_node) if size.row["gpus"] >= size.row["full_node_gpus"] else "-",
-            _or_unknown(size.row["epoch_s"], duration),
-            _or_unknown(size.row["node_h_per_epoch"], quantity),
-            *(
-                [_or_unknown(size.row["train_s"], duration), _or_unknown(size.row["node_h_to_train"], quantity)]
-                if found.epochs is not None
-                else []
-            ),
-            found.source(size),
-        ]
-        for size in found.sizes
-    ]
-    return text_table(heads, rows)
+    columns: dict[str, CellOf] = {
+        "nodes": number_of("nodes", str),
+        f"{gpu}s": number_of("gpus", str),
+        "n": number_of("n", str),
+        "samples/s": lambda row: text_cell(_rate(row)),
+        f"efficiency vs one {gpu}": lambda row: text_cell(_share(row["size"].vs_gpu)),
+        f"efficiency {node}": lambda row: text_cell(_share(row["size"].vs_node) if row["gpus"] >= row["full_node_gpus"] else "-"),
+        "epoch": number_of("epoch_s", duration),
+        "node h per epoch": number_of("node_h_per_epoch", quantity),
+    }
+    if found.epochs is not None:
+        columns |= {"time to train": number_of("train_s", duration), "node h to train": number_of("node_h_to_train", quantity)}
+    columns["runs"] = words_of("runs")
+    return rows_table(columns, ({**size.row, "size": size, "runs": found.source(size)} for size in found.sizes))
 
 
 def _caption(found: Proposal, name: str) -> str:
@@ -260,8 +244,16 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
         (f"energy of the nodes with their GPUs, kWh (by {amounts.node_energy_from})", amounts.node_kwh, quantity),
         *_co2(found, amounts),
     ]
-    rows = [[name, *(_spanned(times(span, many), text) for many in counts.values())] for name, span, text in kinds if span]
+    rows = [[name, *(_spanned(span.times(many), text) for many in counts.values())] for name, span, text in kinds if span]
     return text_table(["", *counts], rows)
+
+
+def what_changes_it(found: Proposal) -> list[Block]:
+    """A sentence for each key that was varied beside the size, at the largest size at which enough runs tell its effect from
+    chance; nothing without one."""
+    told = [(axis, [panel for panel in axis.panels if panel.p is not None]) for axis in found.found.effects]
+    sentences = [effect_sentence(axis, panels[-1]) for axis, panels in told if panels]
+    return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []
 
 
 def unknown_lines(found: Proposal) -> Iterator[str]:
@@ -300,8 +292,7 @@ def _source(found: Proposal, size: MeasuredSize) -> str:
     return f"{found.source(size)} {named}; {checks}{left}"
 
 
-def _rate(size: MeasuredSize) -> str:
-    row = size.row
+def _rate(row: Mapping[str, Any]) -> str:
     low, high = (None if pd.isna(row[f"samples_per_s_{end}"]) else float(row[f"samples_per_s_{end}"]) for end in ("low", "high"))
     return _spanned(Span(float(row["samples_per_s"]), low, high), quantity)
 
@@ -318,10 +309,6 @@ def _share(known: Ratio | None) -> str:
     if known.low is None or known.high is None:
         return percent(known.ratio)
     return f"{percent_within(known.ratio, known.low, known.high)} ({percents(known.low, known.high, ' to ')} %)"
-
-
-def _or_unknown(value: float, text: Callable[[float], str]) -> str:
-    return "unknown" if pd.isna(value) else text(float(value))
 
 
 def _nodes(number: int) -> str:

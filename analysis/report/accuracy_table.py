@@ -22,9 +22,9 @@ def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *size_columns(unit_of(frame)),
         *key_columns(apart),
         (Column("n"), number_of("eval_n", str)),
-        (Column("accuracy"), _accuracy),
-        (Column(_head(known, "accuracy_interval"), within=" ({})"), _spread),
-        (Column("samples trained", terminal="trained"), _trained),
+        (Column("accuracy"), accuracy_cell),
+        (Column(_head(known, "accuracy_interval"), within=" ({})"), accuracy_spread),
+        (Column("samples trained", terminal="trained"), trained_cell),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
         *_losses(),
     ]
@@ -55,7 +55,7 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *size_columns(unit_of(frame)),
         *key_columns(apart),
         (Column("accuracy"), number_of("target", lambda share: f"{points(share)} %")),
-        (Column("reached", numeric=False, always=True), _reached),
+        (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
         (Column("time"), number_of("train_s", duration)),
         (Column(_head(frame, "interval"), within=" ({})"), _times),
@@ -80,7 +80,8 @@ def without_speedups(table: Table) -> Table:
     return table.only([not column.group.startswith(AGAINST) for column in table.columns])
 
 
-def _reached(row: Any) -> Cell:
+def reached_cell(row: Any) -> Cell:
+    """`5 of 6` runs reached the accuracy."""
     return Cell(f"{row['reached']} of {row['n']}", float(row["reached"]))
 
 
@@ -107,19 +108,22 @@ def _loss_note(known: pd.DataFrame) -> str:
     return f"Loss at the start and at the end: mean over ranks and the first and last {over}."
 
 
-def _accuracy(row: Any) -> Cell:
+def accuracy_cell(row: Any) -> Cell:
+    """`97.22 % (9,722 of 10,000)`"""
     if pd.isna(row["accuracy"]):
         return Cell(UNKNOWN, None)
     text = accuracy_words(row["accuracy"], row["eval_correct"], int(row["eval_samples"]))
     return Cell(text, float(row["accuracy"]))
 
 
-def _spread(row: Any) -> Cell:
+def accuracy_spread(row: Any) -> Cell:
+    """`97.02–97.42`"""
     low, high = row["accuracy_low"], row["accuracy_high"]
     return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{points(low)}–{points(high)}", float(low))
 
 
-def _trained(row: Any) -> Cell:
+def trained_cell(row: Any) -> Cell:
+    """Samples, `640,000–650,000` where runs differ."""
     least, most = row["samples_trained"], row["samples_trained_most"]
     if pd.isna(least):
         return Cell(UNKNOWN, None)

@@ -16,10 +16,11 @@ Spec = tuple[Column, Callable[[Any], Cell]]
 """A column, and how its cell comes from a row."""
 
 
-def table_of(name: str, title: str, note: str, specs: Iterable[Spec], frame: pd.DataFrame) -> Table:
-    """A row per row of the frame."""
+def table_of(name: str, title: str, note: str, specs: Iterable[Spec], rows: pd.DataFrame | Iterable[Any]) -> Table:
+    """A row per row of a frame, or of what else the specs know to read."""
     columns, cells = zip(*specs, strict=True)
-    return Table(name, title, note, columns, [[cell(row) for cell in cells] for _, row in frame.iterrows()])
+    each = (row for _, row in rows.iterrows()) if isinstance(rows, pd.DataFrame) else rows
+    return Table(name, title, note, columns, [[cell(row) for cell in cells] for row in each])
 
 
 def number_of(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.analysis.proposal.accuracy import accuracy
+from hpcddp.analysis.proposal.accuracy import accuracy_blocks
 from hpcddp.analysis.proposal.blocks import Text
 from hpcddp.analysis.proposal.page import unknown_lines
 from hpcddp.analysis.proposal.proposal import propose
@@ -22,7 +22,7 @@ def test_accuracy_and_what_it_takes(tmp_path: Path) -> None:
     given = {1: ((50, 90), 10.0), 4: ((50, 80, 95), 4.0)}
     study = trainings(tmp_path / "s", {sized(gpus, target_accuracy=0.9): [each] * 2 for gpus, each in given.items()})
     found = propose(study)
-    blocks = accuracy(found)
+    blocks = accuracy_blocks(found)
     counts, times = (block for block in blocks if isinstance(block, Table))
     assert rows(counts)[1] == ["1 x 4", "2", "95.00 % (950 of 1,000)", "95.00–95.00", "768"]
     assert rows(times) == [
@@ -37,4 +37,4 @@ def test_without_an_evaluation_there_is_no_such_block(tmp_path: Path) -> None:
     """The page is as it was."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_run(study, point(1, 1), Recorded(step_ns=MS))
-    assert accuracy(propose(study)) == []
+    assert accuracy_blocks(propose(study)) == []
