@@ -83,7 +83,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudyComparison:
     """The result of comparing two studies; `threshold` is a share, such as 0.05."""
 
     a: Side
@@ -104,7 +104,7 @@ class Comparison:
         return [point for point in self.a.unmatched if point.unfinished]
 
 
-def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> Comparison:
+def compare_studies(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> StudyComparison:
     """B against A; `places` is how the user named them. UsageError where no point of one has a counterpart in the other."""
     records_a, records_b = load_study(a), load_study(b)
     runs_a, runs_b = runs_frame(records_a), runs_frame(records_b)
@@ -119,15 +119,15 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
     points = [_compared_point(mine, theirs, threshold) for mine, theirs in pairs]
     effects = compared_effects((records_a, runs_a), (records_b, runs_b))
-    return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
+    return StudyComparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
 
 
 def _compared_point(a: MeasuredPoint, b: MeasuredPoint, threshold: float) -> ComparedPoint:
     found = ratio(b.rates, a.rates)
-    return ComparedPoint(a, b, found, judge(found, threshold), compared_accuracy(a, b), compared_time(a, b))
+    return ComparedPoint(a, b, found, judgement_of(found, threshold), compared_accuracy(a, b), compared_time(a, b))
 
 
-def judge(found: Ratio, threshold: float) -> Judgement:
+def judgement_of(found: Ratio, threshold: float) -> Judgement:
     """`slower` where all of the 95 % interval lies below 1 - threshold; without an interval (fewer than six runs) the ratio of
     medians decides.
 
@@ -202,7 +202,7 @@ def _words(value: Any) -> str:
     return {True: "yes", False: "no", None: "unknown"}.get(value, str(value))
 
 
-def to_plain(found: Comparison) -> dict[str, Any]:
+def compared_plain(found: StudyComparison) -> dict[str, Any]:
     """The comparison as `--format json` and compare.json hold it; every float is finite, unknown is None."""
     return {
         "schema": 1,

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison
+from hpcddp.analysis.comparison.compare import ComparedPoint, StudyComparison
 from hpcddp.analysis.comparison.text import point_names, share
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
@@ -24,7 +24,7 @@ COLOURS = {
 """What differs has a colour; the band says whether it matters."""
 
 
-def compare_figure(found: Comparison, style: Style = DEFAULT) -> Figure:
+def compare_figure(found: StudyComparison, style: Style = DEFAULT) -> Figure:
     """Hollow where the verdict rests on the median alone; the band is the threshold on both sides of 1."""
     points = found.points[:MAX_POINTS]
     with new_figure(style, AROUND_MM + LINE_MM * len(points)) as (figure, (ax,)):

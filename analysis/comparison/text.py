@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from xml.etree import ElementTree as ET
 
-from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Difference, Side, median_rate
+from hpcddp.analysis.comparison.compare import ComparedPoint, Difference, Side, StudyComparison, median_rate
 from hpcddp.analysis.comparison.compared import differing_readings, ends_words
 from hpcddp.analysis.comparison.match import Unmatched
 from hpcddp.analysis.report.terminal_table import aligned
@@ -25,10 +25,10 @@ NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, even escaped."""
 
 
-def to_text(found: Comparison) -> str:
+def compared_text(found: StudyComparison) -> str:
     """The comparison as the terminal shows it."""
     blocks = [
-        [_side("A", found.a), _side("B", found.b), sentence(found)],
+        [_side("A", found.a), _side("B", found.b), comparison_sentence(found)],
         _differences(found.differences),
         _table(found),
         [
@@ -38,12 +38,12 @@ def to_text(found: Comparison) -> str:
         _listed("readings", found, lambda point: "; ".join(differing_readings(point.a.readings, point.b.readings))),
         _rows("effects", [each.text for each in found.effects if each.text]),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
-        [f"note: {note}" for note in notes(found)],
+        [f"note: {note}" for note in comparison_notes(found)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def sentence(found: Comparison) -> str:
+def comparison_sentence(found: StudyComparison) -> str:
     """`B trains 0.901 to 1.020 times as fast as A at 5 matched points; slower by more than 5 % at 1: 16 x 4 (0.901).`"""
     ratios = sorted(point.ratio.ratio for point in found.points)
     if len(found.points) == 1:
@@ -64,7 +64,7 @@ def sentence(found: Comparison) -> str:
     return f"{head}; {limit} at {len(slow)}: {named}{more}{less}."
 
 
-def notes(found: Comparison) -> Iterator[str]:
+def comparison_notes(found: StudyComparison) -> Iterator[str]:
     """What the numbers cannot say."""
     unsure = [point for point in found.points if not point.sure]
     if unsure:
@@ -91,7 +91,7 @@ def share(threshold: float) -> str:
     return f"{100 * threshold:g} %"
 
 
-def point_names(found: Comparison) -> list[str]:
+def point_names(found: StudyComparison) -> list[str]:
     """The name of each point: its size, with whatever else distinguishes it from the others."""
     others = [[f"{name} {text}" for name, text in more.items()] for more in _apart(found)]
     return [", ".join([point_size(point), *more]) for point, more in zip(found.points, others, strict=True)]
@@ -131,7 +131,7 @@ def _values(values: Sequence[str], room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
-def _table(found: Comparison) -> list[str]:
+def _table(found: StudyComparison) -> list[str]:
     apart = _apart(found)
     keys = list(apart[0])
     kinds = {point.ratio.kind for point in found.points} - {None}
@@ -153,7 +153,7 @@ def _table(found: Comparison) -> list[str]:
     return [line.rstrip() for line in aligned(heads, rows).splitlines()]
 
 
-def _listed(head: str, found: Comparison, text: Callable[[ComparedPoint], str]) -> list[str]:
+def _listed(head: str, found: StudyComparison, text: Callable[[ComparedPoint], str]) -> list[str]:
     """What there is to say of each point; points of which it is the same share it."""
     texts: dict[str, list[str]] = {}
     for point, name in zip(found.points, point_names(found), strict=True):
@@ -187,7 +187,7 @@ def _sizes(points: Sequence[ComparedPoint]) -> str:
     return ", ".join(dict.fromkeys(point_size(point) for point in points))
 
 
-def _apart(found: Comparison) -> list[dict[str, str]]:
+def _apart(found: StudyComparison) -> list[dict[str, str]]:
     """For each point in turn, what distinguishes it from others of its size, as study A has it."""
     outside = ("layout.nodes", "layout.gpus_per_node", *FOUND)
     texts = [key_text({name: value for name, value in point.a.key.items() if name not in outside}) for point in found.points]
@@ -195,7 +195,7 @@ def _apart(found: Comparison) -> list[dict[str, str]]:
     return [{name: value_text(value) for name, value in apart[text].items()} for text in texts]
 
 
-def to_junit(found: Comparison) -> str:
+def to_junit(found: StudyComparison) -> str:
     """Slower points fail; a point of A without a run that counts in B is an error, one that B does not have is skipped."""
     others = [each for each in found.a.unmatched if not each.unfinished]
     counts = {
@@ -218,7 +218,7 @@ def to_junit(found: Comparison) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
 
 
-def _case(suite: ET.Element, found: Comparison, label: str) -> ET.Element:
+def _case(suite: ET.Element, found: StudyComparison, label: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", classname=_clean(found.b.name), name=_clean(label))
 
 

@@ -7,14 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.proposal.accuracy import accuracy_blocks, targets_of
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
-from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span
+from hpcddp.analysis.proposal.sections import accuracy_blocks, gpu_use, targets_of, what_changes_it
 from hpcddp.analysis.report.cells import number_of, text_cell, words_of
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import range_words
-from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, trained
@@ -246,14 +244,6 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
     ]
     rows = [[name, *(_spanned(span.times(many), text) for many in counts.values())] for name, span, text in kinds if span]
     return text_table(["", *counts], rows)
-
-
-def what_changes_it(found: Proposal) -> list[Block]:
-    """A sentence for each key that was varied beside the size, at the largest size at which enough runs tell its effect from
-    chance; nothing without one."""
-    told = [(axis, [panel for panel in axis.panels if panel.p is not None]) for axis in found.found.effects]
-    sentences = [effect_sentence(axis, panels[-1]) for axis, panels in told if panels]
-    return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []
 
 
 def unknown_lines(found: Proposal) -> Iterator[str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import EndFile, read_end, read_launch
-from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
+from hpcddp.analysis.records.attempt_files import EndFile, read_end_file, read_launch
+from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined_buckets, read_buckets
 from hpcddp.analysis.records.exchange_windows import ExchangeWindows, with_shared_boundaries
 from hpcddp.analysis.records.impossible import check_end
 from hpcddp.analysis.records.merged import merged_nodes
@@ -112,7 +112,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     """
     run = f"{attempt.parent.name} of {attempt.parent.parent.name}"
     stretches = stretches_of(attempt, end)
-    files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
+    files = {each.attempt: read_end_file(each.attempt, warnings) for each in stretches if each.attempt != attempt}
     ends = {attempt: end, **{folder: _training_end(file) for folder, file in files.items()}}
     spans = complete_epochs(_spans(stretches, ends), epoch_ends)
     found = []
@@ -213,7 +213,7 @@ def _hooked(ranks: Sequence[RankEnd]) -> bool:
     return all(entry.bucket_rows for entry in ranks)
 
 
-def buckets_of(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
+def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
     """The all-reduces of all attempts that recorded them; None where none did.
 
     Rejected where those of the attempt `last` cannot be read; what is lost of others is added to `warnings`.
@@ -229,7 +229,7 @@ def buckets_of(attempts: Sequence[AttemptRecords], last: Path, warnings: list[st
             continue
         if buckets is not None:
             found.append(buckets)
-    return joined(found) if found else None
+    return joined_buckets(found) if found else None
 
 
 def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> TrainingEnd:

@@ -173,7 +173,7 @@ def _check_clock(whose: str, clock: RankClock) -> None:
         raise Rejected(f"{whose} ran backwards, from {clock.start.unix_ns} to {clock.end.unix_ns}")
 
 
-def check_comm(comm: CommRecord) -> None:
+def check_comm_times(comm: CommRecord) -> None:
     """Rejected where times of collectives cannot be true."""
     for op, found in comm.ops.items():
         for size in found.sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.analysis.records.decoding import decode_file
+from hpcddp.analysis.records.attempt_files import decode_record_file
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.data_bench_record import DataBenchRecord
@@ -18,7 +18,7 @@ def read_preflights(study: Study, warnings: list[str]) -> tuple[PreflightRecord,
     found = []
     for file in sorted(study.preflights.glob("*.json")) if study.preflights.is_dir() else []:
         try:
-            found.append(decode_file(PreflightRecord, read_object(file), file.name))
+            found.append(decode_record_file(PreflightRecord, read_object(file), file.name))
         except (Rejected, HpcddpError, FileNotFoundError) as error:
             warnings.append(f"preflight/{file.name} cannot be read: {error}")
     return tuple(sorted(found, key=lambda record: record.unix_ns))
@@ -36,7 +36,7 @@ def read_data_benches(study: Study, warnings: list[str]) -> tuple[DataBenchRecor
     for file in sorted(study.data_benches.glob("*/bench-data.json")) if study.data_benches.is_dir() else []:
         name = file.relative_to(study.folder)
         try:
-            found.append(decode_file(DataBenchRecord, read_object(file), str(name)))
+            found.append(decode_record_file(DataBenchRecord, read_object(file), str(name)))
         except (Rejected, HpcddpError, FileNotFoundError) as error:
             warnings.append(f"{name} cannot be read: {error}")
     return tuple(sorted(found, key=lambda record: record.unix_ns))

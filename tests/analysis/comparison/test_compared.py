@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain
-from hpcddp.analysis.comparison.text import to_text
+from hpcddp.analysis.comparison.compare import StudyComparison, compare_studies, compared_plain
+from hpcddp.analysis.comparison.text import compared_text
 from hpcddp.analysis.study.epochs import BY_ALL, GIVEN
 from hpcddp.core.run_root import Study
 from tests.analysis.study.test_accuracy import falling, sized, study
@@ -20,13 +20,13 @@ from tests.analysis.synthetic import MS, point, write_runs, write_study
 SIX = [9_700 + run for run in range(6)]
 
 
-def accuracies_against(tmp_path: Path, a: Sequence[int | None], b: Sequence[int | None]) -> Comparison:
+def accuracies_against(tmp_path: Path, a: Sequence[int | None], b: Sequence[int | None]) -> StudyComparison:
     mine = study(tmp_path / "a", {sized(1): a}, loss=falling)
-    return compare(mine, study(tmp_path / "b", {sized(1): b}, loss=falling), 0.05)
+    return compare_studies(mine, study(tmp_path / "b", {sized(1): b}, loss=falling), 0.05)
 
 
-def accuracy(found: Comparison) -> Any:
-    (row,) = to_plain(found)["points"]
+def accuracy(found: StudyComparison) -> Any:
+    (row,) = compared_plain(found)["points"]
     return row["accuracy"]
 
 
@@ -37,7 +37,7 @@ def test_at_equal_samples_with_its_interval(tmp_path: Path) -> None:
     assert (plain["difference"], plain["interval"], plain["why_not"]) == (pytest.approx(0.004), "95 %", None)
     assert plain["low"] <= 0.004 <= plain["high"]
     assert (plain["b"]["correct"], plain["b"]["samples"], plain["b"]["samples_trained"]) == (9_742.5, 10_000, [1_920])
-    text = " ".join(to_text(found).split())
+    text = " ".join(compared_text(found).split())
     assert "97.02 % (9,702.5 of 10,000) -> 97.42 % (9,742.5 of 10,000), 0.40 points higher (95 %" in text
     assert "each after 1,920 samples; training loss 9.55 to 7.55 -> 9.55 to 7.55 (first and last 10 steps)" in text
 
@@ -46,14 +46,14 @@ def test_one_side_alone_is_not_compared(tmp_path: Path) -> None:
     """Its own accuracy is there all the same."""
     found = accuracies_against(tmp_path, SIX, [None] * 6)
     assert (accuracy(found)["difference"], accuracy(found)["b"]) == (None, None)
-    assert "not compared: only A has runs that were evaluated" in to_text(found)
+    assert "not compared: only A has runs that were evaluated" in compared_text(found)
 
 
 def test_where_nothing_was_evaluated_nothing_is_said(tmp_path: Path) -> None:
     """Neither in words nor as a reason."""
     found = accuracies_against(tmp_path, [None], [None])
     assert accuracy(found) is None
-    assert "accuracy" not in to_text(found)
+    assert "accuracy" not in compared_text(found)
 
 
 def test_other_amounts_of_training_are_not_compared(tmp_path: Path) -> None:
@@ -61,21 +61,21 @@ def test_other_amounts_of_training_are_not_compared(tmp_path: Path) -> None:
     mine, theirs = {sized(1, steps=29): SIX}, {sized(1, steps=59): SIX}
     a = study(tmp_path / "a", mine)
     b = study(tmp_path / "b", theirs, steps=59)
-    found = compare(a, b, 0.05)
+    found = compare_studies(a, b, 0.05)
     assert accuracy(found)["difference"] is None
-    assert "A trained 1,920 samples, B 3,840 samples; only equal amounts are compared" in " ".join(to_text(found).split())
+    assert "A trained 1,920 samples, B 3,840 samples; only equal amounts are compared" in " ".join(compared_text(found).split())
 
 
 def test_trainings_that_end_apart_are_compared_where_both_were(tmp_path: Path) -> None:
     """A stops after two epochs at its target, B needs three: both were evaluated after the second, on 128 samples."""
     mine = trainings(tmp_path / "a", {trained(1, target_accuracy=0.9): [((50, 90), 10.0)] * 2})
     theirs = trainings(tmp_path / "b", {trained(1, target_accuracy=0.9): [((50, 80, 95), 10.0)] * 2})
-    found = compare(mine, theirs, 0.05)
+    found = compare_studies(mine, theirs, 0.05)
     plain = accuracy(found)
     assert (plain["difference"], plain["a"]["correct"], plain["b"]["correct"]) == (pytest.approx(-0.1), 900, 800)
     assert (plain["a"]["samples_trained"], plain["b"]["samples_trained"], plain["b"]["loss_end"]) == ([128], [128], None)
-    assert "10.00 points lower" in to_text(found)
-    assert "each after 128 samples, the last at which all were evaluated" in " ".join(to_text(found).split())
+    assert "10.00 points lower" in compared_text(found)
+    assert "each after 128 samples, the last at which all were evaluated" in " ".join(compared_text(found).split())
 
 
 Trained = tuple[tuple[int, ...], float]
@@ -84,11 +84,11 @@ Trained = tuple[tuple[int, ...], float]
 
 def times_against(tmp_path: Path, a: list[Trained], b: list[Trained], target: float | None = 0.9) -> tuple[Any, str]:
     changes = {} if target is None else {"target_accuracy": target}
-    found: Comparison = compare(
+    found: StudyComparison = compare_studies(
         trainings(tmp_path / "a", {trained(1, **changes): a}), trainings(tmp_path / "b", {trained(1, **changes): b}), 0.05
     )
-    (row,) = to_plain(found)["points"]
-    return row["to_accuracy"], " ".join(to_text(found).split())
+    (row,) = compared_plain(found)["points"]
+    return row["to_accuracy"], " ".join(compared_text(found).split())
 
 
 def test_the_ratio_of_times_has_the_interval_of_its_runs(tmp_path: Path) -> None:
@@ -132,31 +132,31 @@ def workers_study(folder: Path, step_ms: dict[int, float], runs: int = 6) -> Stu
     return study
 
 
-def compared(folder: Path, a: dict[int, float], b: dict[int, float], runs: int = 6) -> Comparison:
-    return compare(workers_study(folder / "a", a, runs), workers_study(folder / "b", b, runs), 0.05)
+def compared(folder: Path, a: dict[int, float], b: dict[int, float], runs: int = 6) -> StudyComparison:
+    return compare_studies(workers_study(folder / "a", a, runs), workers_study(folder / "b", b, runs), 0.05)
 
 
 def test_an_effect_that_differs_is_said(tmp_path: Path) -> None:
     """Eight workers are twice as fast as two in A, and no faster in B, whose base is read as A's."""
     found = compared(tmp_path, {2: 100, 8: 50}, {2: 100, 8: 100})
-    (effect,) = to_plain(found)["effects"]
+    (effect,) = compared_plain(found)["effects"]
     assert (effect["value"], effect["base"]) == ("8", "2")
     assert (effect["key"], effect["where"], effect["differs"]) == ("workload.loader_workers_per_rank", "1x4", True)
     assert (effect["a"]["ratio"], effect["b"]["ratio"]) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert "effects   at 1x4, workers 8 is 2.00 (95 % " in to_text(found)
+    assert "effects   at 1x4, workers 8 is 2.00 (95 % " in compared_text(found)
 
 
 def test_an_effect_that_is_the_same_is_in_the_json_alone(tmp_path: Path) -> None:
     """Also where one study is slower throughout."""
     found = compared(tmp_path, {2: 100, 8: 50}, {2: 120, 8: 60})
-    assert [effect["differs"] for effect in to_plain(found)["effects"]] == [False]
-    assert "effects" not in to_text(found)
+    assert [effect["differs"] for effect in compared_plain(found)["effects"]] == [False]
+    assert "effects" not in compared_text(found)
 
 
 def test_a_single_run_shows_no_difference(tmp_path: Path) -> None:
     """It has no range."""
     found = compared(tmp_path, {2: 100, 8: 50}, {2: 100, 8: 100}, runs=1)
-    assert [effect["differs"] for effect in to_plain(found)["effects"]] == [False]
+    assert [effect["differs"] for effect in compared_plain(found)["effects"]] == [False]
 
 
 def test_a_key_that_one_study_did_not_vary_has_no_effect_in_both(tmp_path: Path) -> None:

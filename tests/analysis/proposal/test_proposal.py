@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
 from hpcddp.analysis.proposal.figures import drawings
-from hpcddp.analysis.proposal.page import PARALLEL, page, what_changes_it
+from hpcddp.analysis.proposal.page import PARALLEL, page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
@@ -315,20 +315,3 @@ def test_every_way_to_spread_a_model_has_its_words(tmp_path: Path) -> None:
     write_runs(study, trained, [100 * MS])
     assert "gradient all-reduced by hand after backward" in markdown(propose(study))
     assert set(PARALLEL) == set(get_args(get_type_hints(Workload)["parallel"]))
-
-
-@pytest.mark.parametrize("runs", [1, 3])
-def test_keys_that_were_varied_have_a_sentence(tmp_path: Path, runs: int) -> None:
-    """Of three runs each; one run each says nothing that an application could rest on."""
-    points = {point(1, 4, precision=precision): ms for precision, ms in (("fp32", 100), ("bf16", 50))}
-    study = write_study(tmp_path / "s", list(points), runs)
-    for each, ms in points.items():
-        write_runs(study, each, [ms * MS + run * MS // 4 for run in range(runs)])
-    blocks = what_changes_it(propose(study))
-    if runs == 1:
-        assert blocks == []
-        return
-    heading, items = blocks
-    assert heading == Heading("Effect of each parameter")
-    assert isinstance(items, Items)
-    assert items.texts[0].startswith("At 1x4, precision bf16 is 2.00 times (95 % 1.98")

@@ -1,16 +1,18 @@
-"""A proposal's accuracies: exact counts by size, and what each size takes to the target."""
+"""Accuracies of a proposal: exact counts by size and what each takes to the target; and what the configuration does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.analysis.proposal.accuracy import accuracy_blocks
-from hpcddp.analysis.proposal.blocks import Text
+import pytest
+
+from hpcddp.analysis.proposal.blocks import Heading, Items, Text
 from hpcddp.analysis.proposal.page import unknown_lines
 from hpcddp.analysis.proposal.proposal import propose
+from hpcddp.analysis.proposal.sections import accuracy_blocks, what_changes_it
 from hpcddp.analysis.report.table import Table
 from tests.analysis.study.test_time_to_accuracy import sized, trainings
-from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -38,3 +40,20 @@ def test_without_an_evaluation_there_is_no_such_block(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_run(study, point(1, 1), Recorded(step_ns=MS))
     assert accuracy_blocks(propose(study)) == []
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_keys_that_were_varied_have_a_sentence(tmp_path: Path, runs: int) -> None:
+    """Of three runs each; one run each says nothing that an application could rest on."""
+    points = {point(1, 4, precision=precision): ms for precision, ms in (("fp32", 100), ("bf16", 50))}
+    study = write_study(tmp_path / "s", list(points), runs)
+    for each, ms in points.items():
+        write_runs(study, each, [ms * MS + run * MS // 4 for run in range(runs)])
+    blocks = what_changes_it(propose(study))
+    if runs == 1:
+        assert blocks == []
+        return
+    heading, items = blocks
+    assert heading == Heading("Effect of each parameter")
+    assert isinstance(items, Items)
+    assert items.texts[0].startswith("At 1x4, precision bf16 is 2.00 times (95 % 1.98")

@@ -1,4 +1,4 @@
-"""How GPUs were used, as centres ask for it: utilisation, memory, power and energy by size of job, and by rank where uneven."""
+"""Sections of a proposal: how GPUs were used, as centres ask for it; what the runs learned, and what each parameter does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Text, rows_table
 from hpcddp.analysis.proposal.proposal import Proposal, readings_of
+from hpcddp.analysis.report.accuracy_table import accuracy_cell, accuracy_spread, reached_cell, trained_cell
 from hpcddp.analysis.report.cells import giga, number_cell, number_of, text_cell, words_of
-from hpcddp.analysis.report.table import Cell
+from hpcddp.analysis.report.table import UNKNOWN, Cell
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import duration, percent, quantity
+from hpcddp.analysis.study.axis_words import effect_sentence
+from hpcddp.analysis.util.wording import duration, percent, quantity, times, unit
+from hpcddp.analysis.verdicts.accuracy import target_sentences
 from hpcddp.core.telemetry_record import GpuTelemetry
 
 UNEVEN_PERCENT, UNEVEN_SHARE = 10.0, 0.10
@@ -119,3 +122,57 @@ def _spread(run: Run) -> float:
         known = [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
         found += [(1 - min(known) / max(known)) / UNEVEN_SHARE] if known and max(known) > 0 else []
     return max(found)
+
+
+ABOUT = (
+    "Of the whole evaluation set, each sample once, as the median over runs; sizes that trained unlike numbers of samples "
+    "are not to be ranked by it."
+)
+
+
+def accuracy_blocks(found: Proposal) -> list[Block]:
+    """A heading and tables; nothing where no run of the series was evaluated."""
+    rows = [size.row for size in found.sizes if pd.notna(size.row["accuracy"])]
+    if not rows:
+        return []
+    gpu = unit(rows[0]["device"])
+    size: dict[str, CellOf] = {f"nodes x {gpu}s": lambda row: text_cell(f"{row['nodes']} x {row['gpus_per_node']}")}
+    counts = {
+        **size,
+        "n": number_of("eval_n", str),
+        "accuracy": accuracy_cell,
+        "between": accuracy_spread,
+        "samples trained": trained_cell,
+    }
+    blocks: list[Block] = [Heading("Accuracy"), Text(ABOUT), rows_table(counts, rows, UNKNOWN)]
+    targets = targets_of(found)
+    if targets.empty:
+        return blocks
+    base = next((base for base in ("1gpu", "1node") if targets[f"speedup_{base}"].notna().any()), "1gpu")
+    effort = {
+        **size,
+        "reached": reached_cell,
+        "epochs": number_of("epochs", "{:g}".format),
+        "time": number_of("train_s", duration),
+        "node hours": number_of("node_h", quantity),
+        f"over one {gpu if base == '1gpu' else 'node'}": number_of(f"speedup_{base}", times),
+        "throughput": number_of(f"throughput_{base}", times),
+    }
+    scaling = pd.DataFrame([dict(each.row) for each in found.sizes])
+    sentences = " ".join(target_sentences(targets, scaling, {}))
+    return [*blocks, Text(sentences), rows_table(effort, (row for _, row in targets.iterrows()), UNKNOWN)]
+
+
+def targets_of(found: Proposal) -> pd.DataFrame:
+    """What each size of the series takes to an accuracy: rows of targets_frame."""
+    every = found.found.targets
+    rows: pd.DataFrame = every[every["series"] == found.sizes[0].row["series"]]
+    return rows
+
+
+def what_changes_it(found: Proposal) -> list[Block]:
+    """A sentence for each key that was varied beside the size, at the largest size at which enough runs tell its effect from
+    chance; nothing without one."""
+    tested = [(axis, [panel for panel in axis.panels if panel.p is not None]) for axis in found.found.effects]
+    sentences = [effect_sentence(axis, panels[-1]) for axis, panels in tested if panels]
+    return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []
