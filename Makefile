@@ -1,6 +1,6 @@
 # Each target sets up what it needs: an environment in .venv and, for the tests, Debian packages where we are root.
 #
-#   make demo     data, training on 1, 2 and 4 local ranks, how fast data are read, and a report under demo/
+#   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
 #   make lint     ruff, mypy, import-linter, shellcheck
 #   make docs     writes the pages of docs/ that are made from the code
@@ -27,9 +27,6 @@ demo: $(VENV)/installed-demo
 	$(HPCDDP) data prepare bigmnist --root demo/data --copies 1
 	@echo "== training: 1, 2 and 4 ranks on this machine"
 	$(HPCDDP) submit jobs/local-mnist.yaml --runs demo/runs --set workload.data.root=$(CURDIR)/demo/data --wait --yes
-	@echo "== loaders: how fast two ranks read the data"
-	$(HPCDDP) bench data jobs/local-mnist.yaml --runs demo/runs --set workload.data.root=$(CURDIR)/demo/data \
-	  --where 'layout.gpus_per_node == 2' --workers 0,1 --seconds 1 --wait --yes
 	@echo "== analysis"
 	$(HPCDDP) analyze demo/runs
 
@@ -42,7 +39,7 @@ soak: $(VENV)/installed-test packages
 mutants: $(VENV)/installed-test
 	$(BIN)/python -m tests.mutants
 
-BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe probe_epochs comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist data_bench
+BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe probe_epochs comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist
 
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \

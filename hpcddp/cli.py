@@ -15,7 +15,7 @@ from hpcddp.core.text import escape_controls
 DAILY = ("init", "render", "plan", "submit", "status", "logs", "cancel", "analyze")
 OTHERS = (
     *("compare", "proposal", "bundle", "export", "audit", "bench", "lint", "clean"),
-    *("studies", "clusters", "env", "data", "schema", "completion"),
+    *("studies", "clusters", "data", "schema", "completion"),
 )
 """The other commands; each is in the file of its name in `hpcddp/commands/`."""
 

@@ -1,57 +1,41 @@
-"""What can be wrong with a table of results: a closed list, each with its weight and advice."""
+"""What can be wrong with a table of results: a closed list, each with its weight and advice; and how a reader sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hpcddp.analysis.util.wording import WIDE
+from hpcddp.core.run_key import spans
+from hpcddp.core.text import count
+
 KINDS = {
-    # The conclusion itself is in doubt.
     "gpu_types_pooled": (3, "average each GPU type by itself; different hardware is not a repetition"),
     "average_outside_rows": (3, "take the average again from the rows; publish the rows beside it"),
     "baselines_mixed": (3, "give every row against one GPU and against one node, in two named columns"),
-    "spread_exceeds_effect": (3, "repeat both sizes (six runs or more, exclusive nodes) and give the spread beside the claim"),
-    "parts_exceed_total": (3, "measure the parts and the total in the same run"),
-    "bandwidth_impossible": (3, "take bandwidth as 2(n-1)/n times the bytes of the gradients over the time of one exchange"),
     "gpu_types_mixed_in_row": (3, "ask for one GPU type by name; a mixed job runs at the speed of its slowest GPU"),
-    "gpu_types_compared": (3, "take the baseline on the same GPU type"),
     "superlinear": (3, "measure the baseline again, alone on its node; a slow baseline makes everything after it look fast"),
-    "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
     "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
-    "ranks_disagree": (
-        3,
-        "check that the loop calls the model that DDP wraps: ranks that exchange gradients wait for each other",
-    ),
+    "ranks_disagree": (3, "call the model that DDP wraps in the loop: ranks that exchange gradients wait for each other"),
     "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
-    "scaling_kind_wrong": (3, "weak scaling grows the work with the GPUs; say which quantity was held fixed"),
-    # A printed number is not what it is said to be.
     "average_wrong": (2, "take the average again from the rows; publish the rows beside it"),
-    "average_is_median": (2, "call a median a median"),
-    "speedup_inverted": (2, "speedup is the baseline's time over the row's"),
     "speedup_wrong": (2, "take the speedup again from the times; say which baseline and which average it uses"),
     "efficiency_wrong": (2, "efficiency is speedup over the ratio of GPUs; say which baseline"),
     "baseline_misnamed": (2, "name the baseline that was used, or take the column again from the named one"),
-    "total_wrong": (2, "the rate of all GPUs is that of one times their number"),
     "throughput_wrong": (2, "throughput is samples over time: check which samples and which time were counted"),
+    "total_wrong": (2, "the rate of all GPUs is that of one times the GPUs: say which of both was measured"),
     "steps_wrong": (2, "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)"),
-    "global_batch_wrong": (2, "the global batch is batch per GPU times GPUs"),
-    "gpus_wrong": (2, "GPUs are nodes times GPUs per node"),
-    "gpus_exceed_node": (2, "check the node type: its nodes have fewer GPUs"),
-    "node_count_wrong": (2, "copy the node list from `sacct -j JOB -o nodelist`"),
-    "node_list_malformed": (2, "copy the node list from `sacct -j JOB -o nodelist`"),
-    "node_repeated": (2, "copy the node list from `sacct -j JOB -o nodelist`; processes on one node share its GPUs"),
-    "node_unknown": (2, "check the names with `scontrol show nodes`, or the profile with `hpcddp clusters show`"),
-    "gpu_type_wrong": (2, "check with `nvidia-smi -L` on the node, and name the type in the request"),
-    # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
-    "baseline_missing": (1, "add the baseline's row"),
-    "utilization_contradicts": (1, "take utilisation as a mean over the whole run; a single reading says nothing of it"),
     "rate_of_one_gpu": (1, "say in the header whether a rate is of one GPU or of all: `tokens/s/GPU`"),
-    "values_rounded": (1, "give the numbers as measured; digits that are zero throughout look like estimates"),
 }
 """Class -> (weight: 3 the conclusion, 2 a number, 1 unclear; what to do)."""
+
+WEIGHTS = {3: "a conclusion is in doubt", 2: "a number is wrong", 1: "cannot be told"}
+MANY = 8
+"""Findings of one class shown in full; JSON has them all."""
 
 
 @dataclass(frozen=True)
@@ -60,30 +44,14 @@ class Finding:
 
     kind: str
     lines: tuple[int, ...]
-    """Of the file."""
     claimed: str
     follows: str
     sentence: str
 
     @property
     def plain(self) -> dict[str, Any]:
-        return {
-            "class": self.kind,
-            "weight": self.weight,
-            "lines": list(self.lines),
-            "claimed": self.claimed,
-            "follows": self.follows,
-            "sentence": self.sentence,
-            "advice": self.advice,
-        }
-
-    @property
-    def weight(self) -> int:
-        return KINDS[self.kind][0]
-
-    @property
-    def advice(self) -> str:
-        return KINDS[self.kind][1]
+        said, (weight, advice) = asdict(self), KINDS[self.kind]
+        return {"class": said.pop("kind"), "weight": weight, **said, "lines": list(self.lines), "advice": advice}
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
@@ -92,5 +60,32 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
     for found in findings:
         lines.setdefault(replace(found, lines=()), []).extend(found.lines)
     merged = [replace(found, lines=tuple(sorted(set(of)))) for found, of in lines.items()]
-    order = list(KINDS)
-    return sorted(merged, key=lambda found: (order.index(found.kind), found.lines))
+    return sorted(merged, key=lambda found: (list(KINDS).index(found.kind), found.lines))
+
+
+def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int) -> str:
+    """A sentence, each class of findings once with its advice, what was checked and holds, and what was not checked."""
+    first = f"{name}: nothing wrong found in {count(rows, 'row')}."
+    if findings:
+        does = "does" if len(findings) == 1 else "do"
+        things = f"{count(len(findings), 'thing')} in {count(rows, 'row')} {does} not add up"
+        first = textwrap.fill(f"{name}: {things}. First: {findings[0].sentence}.", WIDE)
+    kinds = dict.fromkeys(finding.kind for finding in findings)
+    blocks = [first, *(_class([finding for finding in findings if finding.kind == kind]) for kind in kinds)]
+    said = {"checked and holds": holds, "not checked, as nothing in the table gives them": unchecked}
+    last = [f"{what}: {', '.join(count(n, kind[:-1]) for kind, n in of.items())}" for what, of in said.items() if of]
+    if not last and not findings:
+        last = ["nothing in it claims more than it shows: no average, speedup or efficiency"]
+    return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
+
+
+def _class(findings: Sequence[Finding]) -> str:
+    weight, advice = KINDS[findings[0].kind]
+    lines = [f"{findings[0].kind.replace('_', ' ')}  ({WEIGHTS[weight]})"]
+    for each in findings[:MANY]:
+        ranges = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans(each.lines))
+        where = f"{'line' if len(each.lines) == 1 else 'lines'} {ranges}"
+        lines += textwrap.wrap(f"{where}: {each.sentence}.", WIDE, initial_indent="  ", subsequent_indent="    ")
+    if len(findings) > MANY:
+        lines.append(f"  and {len(findings) - MANY} more (--format json has them all)")
+    return "\n".join([*lines, textwrap.fill(f"-> {advice}", WIDE, initial_indent="  ", subsequent_indent="     ")])

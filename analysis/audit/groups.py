@@ -1,24 +1,59 @@
-"""Groups the rows of a table: runs of one configuration, sizes of one series, and the rows of each average."""
+"""Groups the rows of a table: runs of one configuration, sizes of one series, baselines, averages, GPU types."""
 
 from __future__ import annotations
 
+import operator
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from hpcddp.analysis.audit.cells import Interval, Number
-from hpcddp.analysis.audit.nodes import KnownNodes, expand
 from hpcddp.analysis.audit.table import AuditTable, Config, Row
-from hpcddp.core.errors import UsageError
+from hpcddp.core.node_list import expand
+from hpcddp.core.text import count
 
 Series = tuple[int | None, tuple[str, ...]]
+
+BASELINES = ("1 GPU", "1 node", "the smallest size")
+
+TOLD = ("words", "nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
+"""In which a row agrees with the average that it is part of."""
 
 ROUNDED_BATCH = 1.05
 """A global batch of 256 is 3 times 85 on three GPUs."""
 
-MOST_AVERAGED = 1_000_000
-"""Of the rows of all averages of a table: each average is compared with all of its own."""
+
+def grouped(each_of: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for each in each_of:
+        found.setdefault(key(each), []).append(each)
+    return found
+
+
+@dataclass(eq=False)
+class Runs:
+    """Rows that are taken together: runs of one configuration, a baseline."""
+
+    rows: list[Row]
+    own: bool = True
+    """Whether a baseline is of the series that it is for."""
+    sure: bool = True
+    """Whether no other rows may be meant as well."""
+    _means: dict[str, Interval | None] = field(default_factory=dict)
+
+    def values(self, metric: str) -> list[Interval]:
+        """What the rows measured, of those that give it."""
+        return [found for row in self.rows if (found := row.value(metric)) is not None]
+
+    def mean(self, metric: str) -> Interval | None:
+        """Exact for numbers each known to an interval, as a mean grows with each of them."""
+        if metric not in self._means:
+            ends = [(each.low, each.high, each.best) for each in self.values(metric)]
+            self._means[metric] = Interval(*map(statistics.fmean, zip(*ends, strict=True))) if ends else None
+        return self._means[metric]
 
 
 @dataclass(frozen=True)
@@ -26,155 +61,129 @@ class Average:
     """A printed average and its rows."""
 
     claim: Number
-    statistic: str
-    """`mean` or `median`."""
-    lines: tuple[int, ...]
-    """Where it is printed."""
-    rows: tuple[Row, ...]
+    line: int
+    of: Runs
 
 
-@dataclass(frozen=True)
+@dataclass
 class Groups:
     """A table and its rows in groups."""
 
     table: AuditTable
-    runs: Mapping[Config, list[Row]]
-    averages: tuple[Average, ...]
-    hardware: Mapping[int, frozenset[str]]
-    """Line -> GPU types of its nodes, as far as the row or its nodes tell."""
-    batch_apart: bool
-    """Whether rows with different batches are different series."""
+    _baselines: dict[tuple[Series, str], Runs] = field(default_factory=dict)
 
-    def series(self, row: Row) -> Series:
-        return (row.batch if self.batch_apart else None, row.words)
+    @cached_property
+    def runs(self) -> dict[Config, Runs]:
+        return {config: Runs(rows) for config, rows in grouped(self.table.measured, lambda row: row.config).items()}
 
-    def by_series(self) -> dict[Series, list[Row]]:
-        """Measured rows and summaries, series by series."""
-        found: dict[Series, list[Row]] = {}
+    @cached_property
+    def series(self) -> dict[Series, list[Row]]:
+        """Measured rows of one kind, of all sizes."""
+        return grouped(self.table.measured, self.series_of)
+
+    def series_of(self, row: Row) -> Series:
+        return (row.batch if self._batch_apart else None, row.words)
+
+    @cached_property
+    def _batch_apart(self) -> bool:
+        """Whether rows with different batches are different series: some size has several."""
+        configs = {(row.words, row.nodes, row.size, row.batch) for row in self.table.measured}
+        return len(configs) > len({config[:3] for config in configs})
+
+    def baseline(self, row: Row, name: str) -> Runs:
+        """The measured rows of that baseline in the row's series; else those of the table that have most words of it."""
+        key = (self.series_of(row), name)
+        if key not in self._baselines:
+            measured = self.series.get(key[0], [])
+            own = _of_name([other for other in measured if other.numbers] or measured, name)
+            self._baselines[key] = Runs(own) if own else self._nearest(row, name)
+        return self._baselines[key]
+
+    def _nearest(self, row: Row, name: str) -> Runs:
+        """One GPU without DDP is the usual baseline of DDP: rows of fewer GPUs that share most words, the first of such."""
+        others = [other for other in _of_name(self.table.measured, name) if other.size < row.size]
+        shared = grouped(others, lambda other: sum(map(operator.eq, row.words, other.words)))
+        best = list(grouped(shared[max(shared)], self.series_of).values()) if shared else []
+        return Runs(best[0] if best else [], own=not best, sure=len(best) < 2)
+
+    def ratio(self, row: Row, name: str) -> float | None:
+        """How many times the baseline's GPUs the row has; of one GPU or node it needs no row to tell."""
+        if base := self.baseline(row, name).rows:
+            return row.size / base[0].size
+        return {BASELINES[0]: row.gpus, BASELINES[1]: row.nodes}.get(name)
+
+    @cached_property
+    def averages(self) -> list[Average]:
+        """Rows `Avg`: of the measured rows that agree with them in all they say."""
+        found, metric = [], self.table.metrics[0]
         for row in self.table.rows:
-            found.setdefault(self.series(row), []).append(row)
+            told = [(name, value) for name in TOLD if (value := getattr(row, name)) is not None]
+            if row.summary and metric in row.numbers:
+                of = Runs([other for other in self.table.measured if all(getattr(other, name) == value for name, value in told)])
+                found += [Average(row.numbers[metric], row.line, of)] if of.mean(metric) else []
         return found
 
+    @cached_property
+    def _average_of(self) -> dict[int, Average]:
+        """Line -> the first average that is of it."""
+        return {row.line: each for each in reversed(self.averages) for row in each.of.rows}
 
-def group(table: AuditTable, known: KnownNodes) -> Groups:
-    """The table's rows by configuration, with their averages and hardware."""
-    runs: dict[Config, list[Row]] = {}
-    sizes: dict[tuple[object, ...], set[int | None]] = {}
-    for row in table.measured:
-        runs.setdefault(row.config, []).append(row)
-        sizes.setdefault((row.words, row.nodes, row.size), set()).add(row.batch)
-    apart = any(len(batches) > 1 for batches in sizes.values())
-    return Groups(table, runs, tuple(_averages(table, runs)), _hardware(table, known), apart)
+    def before(self, row: Row, name: str, metric: str) -> list[Interval]:
+        """What the baseline comes to: the average printed for it, and the mean of its runs."""
+        base = self.baseline(row, name)
+        printed = self._average_of.get(base.rows[0].line) if base.rows and metric == self.table.metrics[0] else None
+        of_all = [printed.claim.interval] if printed and len(base.rows) <= len(printed.of.rows) else []
+        return [*of_all, *filter(None, [base.mean(metric)])]
+
+    @cached_property
+    def gpu_types(self) -> dict[int, frozenset[str]]:
+        """Line -> GPU types: what the row says; else what the table's own rows of one node say of its nodes."""
+        of_node = {}
+        for row in self.table.measured:
+            names, kinds = _node_names(row), _kinds(row.gpu_type or "")
+            if len(names) == len(kinds) == 1:
+                of_node[names[0]] = kinds[0]
+        of_nodes = {row.line: {of_node[name] for name in _node_names(row) if name in of_node} for row in self.table.rows}
+        return {row.line: _distinct({*_kinds(row.gpu_type or ""), *of_nodes[row.line]}) for row in self.table.rows}
+
+    def types_of(self, rows: Iterable[Row]) -> list[str]:
+        return sorted(_distinct({kind for row in rows for kind in self.gpu_types[row.line]}))
 
 
-def values(rows: Iterable[Row], key: str) -> list[Interval]:
-    """What the rows measured, of those that give it."""
-    return [found for row in rows if (found := row.value(key)) is not None]
+def _of_name(rows: list[Row], name: str) -> list[Row]:
+    if name == "1 GPU":
+        return [other for other in rows if other.gpus == 1]
+    if name == "1 node":
+        most = max((other.gpus_per_node or 0 for other in rows), default=0)
+        return [other for other in rows if other.nodes == 1 and (other.gpus_per_node or 0) == most and most != 1]
+    if name != BASELINES[2]:
+        return [other for other in rows if name in (count(other.size, "GPU"), other.nodes and count(other.nodes, "node"))]
+    smallest = min((other.size for other in rows), default=0)
+    return [other for other in rows if other.size == smallest]
 
 
 def batches(row: Row) -> tuple[float, int] | None:
     """(per GPU, of all), of which the table gives either."""
-    per_gpu, total = row.batch, row.counts.get("global_batch")
-    if not row.gpus:
-        return None
-    if per_gpu:
-        per_gpu *= row.counts.get("accumulation", 1)
+    per_gpu, total = row.batch, row.count("global_batch")
+    if row.gpus and per_gpu:
+        per_gpu *= row.count("accumulation") or 1
         return per_gpu, per_gpu * row.gpus
-    return (total / row.gpus, total) if total else None
+    return (total / row.gpus, total) if row.gpus and total else None
 
 
 def same_batch(row: Row, other: Row) -> bool:
     """Per GPU or in all, as far as the table tells."""
     here, there = batches(row), batches(other)
-    if here is None or there is None:
-        return True
-    return any(max(mine, theirs) <= ROUNDED_BATCH * min(mine, theirs) for mine, theirs in zip(here, there, strict=True))
+    pairs = list(zip(here, there, strict=True)) if here and there else []
+    return not pairs or any(max(pair) <= ROUNDED_BATCH * min(pair) for pair in pairs)
 
 
-def statistic(name: str, of: Sequence[Interval]) -> Interval:
-    """`mean`, `median`, `min` or `max` of numbers each known to an interval: exact, as all four grow with each of them."""
-    functions = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
-    take = functions[name]
-    low, high, best = ([getattr(each, end) for each in of] for end in ("low", "high", "best"))
-    return Interval(float(take(low)), float(take(high)), float(take(best)))  # type: ignore[operator]
-
-
-def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Average]:
-    by_words: dict[tuple[str, ...], list[Row]] = {}
-    for row in table.measured:
-        by_words.setdefault(row.words, []).append(row)
-    found: list[Average] = []
-    averaged = 0
-    for row in (row for row in table.rows if row.summary):
-        found += _of_summary(row, table, by_words.get(row.words, []))
-        averaged += len(found[-1].rows) if found else 0
-        if averaged > MOST_AVERAGED:
-            raise UsageError(
-                f"{table.file}: its averages are of more than {MOST_AVERAGED:,} rows together; leave out those printed twice"
-            )
-    found += [average for row in table.rows if (average := _of_cells(row, table))]
-    in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
-    if any(len(each.rows) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
-        found += in_columns
-    return [each for each in found if values(each.rows, table.metric)]
-
-
-def _of_summary(row: Row, table: AuditTable, measured: Sequence[Row]) -> list[Average]:
-    """A row `Avg`: of the measured rows that agree with it in all it says."""
-    claim = next((row.values[key] for key in (table.metric, "average", "median") if key in row.values), None)
-    names = ("nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
-    said = [(name, found) for name in names if (found := getattr(row, name)) is not None]
-    members = tuple(other for other in measured if all(getattr(other, name) == found for name, found in said))
-    return [Average(claim, row.summary or "mean", (row.line,), members)] if claim and members else []
-
-
-def _of_cells(row: Row, table: AuditTable) -> Average | None:
-    """An average beside columns `run 1`, `run 2`."""
-    claim = row.values.get("average") or row.values.get(table.metric)
-    runs = tuple(replace(row, values={table.metric: each}) for key, each in row.values.items() if key.startswith("run_value"))
-    return Average(claim, "mean", (row.line,), runs) if claim and len(runs) > 1 else None
-
-
-def _of_column(rows: Sequence[Row], name: str) -> list[Average]:
-    """A column `average`, filled in on every row of its runs, or on the first or last of them only."""
-    printed = [row for row in rows if name in row.values]
-    if not printed:
-        return []
-    blocks: dict[str, list[Row]] = {row.values[name].text: [] for row in printed}
-    text = next(iter(blocks))
-    for row in rows:
-        text = row.values[name].text if name in row.values else text
-        blocks[text].append(row)
-    found = []
-    for members in blocks.values():
-        shown = [row for row in members if name in row.values]
-        kind_ = "median" if name == "median" else "mean"
-        found.append(Average(shown[0].values[name], kind_, tuple(row.line for row in shown), tuple(members)))
-    return found
-
-
-def _hardware(table: AuditTable, known: KnownNodes) -> dict[int, frozenset[str]]:
-    """What the row says; else what its nodes are in the profile, or in the table's own rows of one node."""
-    of_node = {name: kind(node.gpu or node.node_type) for name, node in known.items()}
-    for row in table.measured:
-        names = node_names(row)
-        if row.gpu_type and len(names) == 1 and len(kinds(row.gpu_type)) == 1:
-            of_node[names[0]] = kind(row.gpu_type)
-    found = {}
-    for row in table.rows:
-        named = frozenset(kinds(row.gpu_type)) if row.gpu_type else frozenset()
-        of_nodes = distinct(frozenset(of_node[name] for name in node_names(row) if name in of_node) | named)
-        found[row.line] = of_nodes if len(of_nodes) > 1 or not named else named
-    return found
-
-
-def distinct(found: Iterable[str]) -> frozenset[str]:
-    """The GPU types without those that name another of them in less detail: of V100 and V100-32 the latter."""
-    types = set(found)
+def _distinct(types: set[str]) -> frozenset[str]:
+    """Without those that name another of them in less detail: of V100 and V100-32 the latter."""
     return frozenset(each for each in types if not any(other.startswith(f"{each}-") for other in types))
 
 
-def node_names(row: Row) -> list[str]:
+def _node_names(row: Row) -> list[str]:
     """The row's nodes; none where the list is malformed."""
     try:
         return expand(row.node_list) if row.node_list else []
@@ -182,19 +191,8 @@ def node_names(row: Row) -> list[str]:
         return []
 
 
-def kinds(gpu_type: str) -> list[str]:
-    """`V100 + A40` -> V100, A40"""
-    return [kind(part) for part in re.split(r"\s*(?:\+|/|,|&|;|\band\b)\s*", gpu_type) if part.strip()]
-
-
-def kind(gpu_type: str) -> str:
-    """`NVIDIA Tesla V100 32GB` -> `V100-32`, so that ways to write one type are one."""
-    text = re.sub(r"\b(nvidia|tesla|gpu|card)\b", " ", gpu_type.lower())
-    text = re.sub(r"(?<=\d)\s*g(i?b)?\b", "", text)
-    return "-".join(re.findall(r"[a-z0-9.]+", text)).upper()
-
-
-def model(gpu_type: str) -> str:
-    """`V100-SXM2-32` -> `V100`"""
-    found = re.search(r"[A-Z]+\d+[A-Z]*", gpu_type)
-    return found.group() if found else gpu_type
+def _kinds(gpu_type: str) -> list[str]:
+    """`NVIDIA Tesla V100 32GB + A40` -> V100-32, A40: ways to write one type are one."""
+    text = re.sub(r"\b(nvidia|tesla|gpu|card)\b|(?<=\d)\s*g(i?b)?\b", " ", gpu_type.lower())
+    parts = re.split(r"\s*(?:\+|/|,|&|;|\band\b)\s*", text)
+    return ["-".join(re.findall(r"[a-z0-9.]+", part)).upper() for part in parts if part.strip()]

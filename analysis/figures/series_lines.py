@@ -88,7 +88,7 @@ def point_values(row: pd.Series[Any]) -> dict[str, str]:
     if pd.notna(row["interval"]):
         values[row["interval"]] = f"{quantity(row['samples_per_s_low'])}–{quantity(row['samples_per_s_high'])}"
     for base, name in (("1gpu", f"vs 1 {gpu}"), ("1node", "vs 1 node")):
-        if pd.notna(row[f"speedup_{base}"]):
+        if pd.notna(row[f"speedup_{base}"]) and not (row["input"] == "io" and row[f"speedup_{base}"] == 1):
             low, high = (
                 None if pd.isna(row[end]) else float(row[end]) for end in (f"efficiency_{base}_low", f"efficiency_{base}_high")
             )

@@ -1,4 +1,4 @@
-"""What jobs beside the runs recorded: preflight, with the nodes that it found slow, and benchmarks of data."""
+"""What preflight recorded beside the runs, with the nodes that it found slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hpcddp.analysis.records.attempt_files import decode_record_file
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import read_object
-from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
@@ -28,15 +27,3 @@ def latest_on(host: str, records: Sequence[PreflightRecord], before_unix_ns: int
     """The newest that measured the host, of those before a run began; `records` oldest first."""
     known = [record for record in records if before_unix_ns is None or record.unix_ns <= before_unix_ns]
     return next((record for record in reversed(known) if host in record.hosts), None)
-
-
-def read_data_benches(study: Study, warnings: list[str]) -> tuple[DataBenchRecord, ...]:
-    """Oldest first; what cannot be read is a warning."""
-    found = []
-    for file in sorted(study.data_benches.glob("*/bench-data.json")) if study.data_benches.is_dir() else []:
-        name = file.relative_to(study.folder)
-        try:
-            found.append(decode_record_file(DataBenchRecord, read_object(file), str(name)))
-        except (Rejected, HpcddpError, FileNotFoundError) as error:
-            warnings.append(f"{name} cannot be read: {error}")
-    return tuple(sorted(found, key=lambda record: record.unix_ns))

@@ -23,7 +23,7 @@ from hpcddp.analysis.report.cells import (
 )
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.exchange_tables import profiled, sharding
-from hpcddp.analysis.report.loader_tables import data_benches, loaders
+from hpcddp.analysis.report.loader_tables import loaders
 from hpcddp.analysis.report.node_tables import bindings, preflight
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
@@ -61,7 +61,6 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "profiled exchange": lambda: profiled(found.records.runs),
         **effects,
         "limits": lambda: limits(found.limits),
-        "benchmarks of data": lambda: data_benches(found.data_benches),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
         "readings of nodes": lambda: node_readings(found.readings, apart),
         "bindings": lambda: bindings(found.records.runs),
@@ -79,6 +78,7 @@ EPOCH = "one epoch"
 
 def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
     """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
+    is_of_keys = is_of_keys or _load_at_one_size(points)
     gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
@@ -324,6 +324,11 @@ def _range(low: Any, high: Any) -> Cell:
 
 def _layout(row: Any) -> Cell:
     return Cell(f"{row['nodes']} × {row['gpus_per_node']}", float(row["nodes"] * row["gpus_per_node"]))
+
+
+def _load_at_one_size(points: pd.DataFrame) -> bool:
+    """Where an efficiency would be that of a size against itself."""
+    return bool((points["input"] == "io").all()) and len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
 
 
 def _baselines(points: pd.DataFrame) -> dict[str, str]:

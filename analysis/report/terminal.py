@@ -55,7 +55,6 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "verdicts": lambda: verdict_rows(found.verdicts),
         "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
         "limits": lambda: plain_rows(found.limits),
-        **({"data_benches": lambda: plain_rows(found.data_benches)} if len(found.data_benches) else {}),
         "collectives": lambda: plain_rows(found.fits),
         **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in _of_series(found).items()},
         "effects": lambda: plain_effects(found.effects),
@@ -161,7 +160,6 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
         "profiled exchange": "  the exchange in profiled steps of the script, with `measure.comm: check` (medians over runs)",
         "limits": "  what limits training, samples/s",
-        "benchmarks of data": "  how fast loaders are (hpcddp bench data), samples/s of all ranks",
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }
     if found.shown["step_hook_s"].notna().any():

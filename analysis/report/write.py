@@ -40,7 +40,6 @@ def report_frames(found: Findings) -> dict[str, Make]:
     of_series = {
         "limits": (found.limits, False),
         "loaders": (found.loaders, True),
-        "data_bench": (found.data_benches, False),
         "stragglers": (found.stragglers, False),
         "buckets": (found.buckets, False),
         "comm": (found.collectives, False),

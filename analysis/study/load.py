@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import is_large
-from hpcddp.analysis.records.other_jobs import read_data_benches, read_preflights
+from hpcddp.analysis.records.other_jobs import read_preflights
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -23,7 +23,6 @@ from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
-from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
@@ -54,8 +53,6 @@ class StudyRecords:
     """Epochs of a complete training, as the sweep says."""
     preflights: tuple[PreflightRecord, ...] = ()
     """Oldest first."""
-    data_benches: tuple[DataBenchRecord, ...] = ()
-    """Oldest first."""
     failures: tuple[Failure, ...] = ()
     """Runs whose reading raised: they are rejected."""
     large: bool = False
@@ -85,7 +82,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
-    preflights, data_benches = read_preflights(study, warnings), read_data_benches(study, warnings)
+    preflights = read_preflights(study, warnings)
     gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
     planned = [point for label, point in points.items() if point is not None and label not in gone]
     return StudyRecords(
@@ -97,7 +94,6 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         warnings=tuple(one_line(warning) for warning in warnings),
         train_epochs=study_file.train_epochs,
         preflights=preflights,
-        data_benches=data_benches,
         large=large,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, PointRow, Verdict, found_points, run_numbers
-from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.measured import WAITING, measured_advice, unless_slower
 from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 
 BUSY = 0.9
@@ -69,7 +69,7 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
             evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
-            todo=measured_advice(case, found.rows, WAITING) or cpu_advice(runs),
+            todo=measured_advice(case, found.rows, WAITING) or unless_slower(case, found.rows, cpu_advice(runs)),
             numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
             runs=runs,
             weight=LIMITED + min(0.99, starved(worst) or 0.0),

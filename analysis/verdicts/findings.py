@@ -14,8 +14,6 @@ from hpcddp.analysis.study.axis_judgement import judged_axes
 from hpcddp.analysis.study.axis_words import leading_sentences
 from hpcddp.analysis.study.comm_bench import COMM_COLUMNS, FIT_COLUMNS, comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
-from hpcddp.analysis.study.data_benches import COLUMNS as BENCH_COLUMNS
-from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_notes, newest_benches
 from hpcddp.analysis.study.epochs import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
 from hpcddp.analysis.study.exchanges import BUCKET_COLUMNS, STRAGGLER_COLUMNS, buckets_frame, stragglers_frame
 from hpcddp.analysis.study.fit_frame import LAW_COLUMNS, Fitted, fit_study, laws_frame
@@ -48,11 +46,10 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.sentence import best_sentence, nothing_counts, sentences, size_words
+from hpcddp.analysis.verdicts.sentence import best_sentence, loader_sentence, nothing_counts, sentences, size_words
 from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
-from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.point import scaling_kind
 
 
@@ -68,8 +65,6 @@ class Findings:
     limits: pd.DataFrame
     loaders: pd.DataFrame
     """What loaders gave, a row per row of `scaling`, and which limit of theirs holds."""
-    data_benches: pd.DataFrame
-    """What `hpcddp bench data` measured."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     collectives: pd.DataFrame
@@ -131,7 +126,6 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     stragglers = table("stragglers", STRAGGLER_COLUMNS, lambda: stragglers_frame(records.runs))
     buckets = table("buckets", BUCKET_COLUMNS, lambda: buckets_frame(records.runs))
     fits = table("fits of collectives", FIT_COLUMNS, lambda: fits_frame(records.runs))
-    benches = failures.contain("benchmarks of data", lambda: newest_benches(records.data_benches), list[DataBenchRecord]())
     effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
     no_rates: Rates = {}
     rates = failures.contain("rates by input", lambda: rates_by_input(scaling), no_rates)
@@ -146,7 +140,6 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on collectives": lambda: comm_notes(records.runs),
         "notes on readings": lambda: reading_notes(readings),
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
-        "notes on benchmarks of data": lambda: data_bench_notes(benches, scaling, case.runs_of),
     }
     undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]
     found = verdicts(case, failures)
@@ -160,7 +153,6 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         scaling=scaling,
         limits=table("limits", LIMITS_COLUMNS, lambda: limits_frame(scaling, apart)),
         loaders=table("loaders", LOADER_COLUMNS, lambda: loaders_frame(case, scaling)),
-        data_benches=table("benchmarks of data", BENCH_COLUMNS, lambda: data_bench_frame(benches, scaling, case.runs_of)),
         stragglers=stragglers,
         buckets=buckets,
         collectives=table("collectives", COMM_COLUMNS, lambda: comm_frame(records.runs)),
@@ -228,6 +220,7 @@ def _sentences(
     def first() -> list[str]:
         best = best_sentence(case, against) if case.is_of_keys else ""
         found = [best] if best else sentences(case.points, apart, partial(cause, case), against)
+        found = list(dict.fromkeys([*found, *filter(None, [loader_sentence(case, against)])]))
         return found + (leading_sentences(case.effects) if case.is_of_keys else [])
 
     return {

@@ -11,7 +11,6 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.bench_limit import benched
 from hpcddp.analysis.verdicts.context import (
     INPUT_SHARE,
     LIMITED,
@@ -26,7 +25,7 @@ from hpcddp.analysis.verdicts.context import (
 )
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
-from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.measured import FASTER, WAITING, fastest_loading, loading_advice, measured_advice, unless_slower
 from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.point import Point
@@ -50,7 +49,9 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
             f"without waiting it would be up to {percent(gain)} faster",
             todo=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
-            numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
+            numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain}
+            | _limits(case, rows[-1])
+            | ({"fastest_loader": fastest[1]} if (fastest := fastest_loading(case, rows[-1])) else {}),
             weight=LIMITED + max(shares),
         )
 
@@ -97,13 +98,19 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
 def _limits_words(case: Case, row: PointRow) -> str:
     limits = _limits(case, row)
     words = [f"the {who} alone reaches {quantity(rate)} samples/s" for who, rate in limits.items()]
+    if (fastest := fastest_loading(case, row)) and fastest[1] >= (1 + FASTER) * limits.get("loader", 0):
+        words.append(f"the fastest loader ({fastest[0]}) {quantity(fastest[1])} samples/s")
     return f"; {', '.join(words)}" if words else ""
 
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> Advice:
-    """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
-    verdict: more workers would need more cores. Then what
-    a benchmark of the data measured to give more, then what the loaders' limit says, where they are known."""
+    """What to do about waiting for data, unless the study's own rates contradict it."""
+    return unless_slower(case, rows, _input_advice(case, series, rows, limit))
+
+
+def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None) -> Advice:
+    """Where any point of the series lacks cores, that comes first, in the words of that verdict: more workers would need more
+    cores. Then what points that only load measured to give more, then what the loaders' limit says, where they are known."""
     run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
     if run.point.workload.data.resident:
@@ -114,12 +121,8 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
-    measured = benched(case, _widest_row(rows))
-    if measured and measured.advice:
-        return measured.advice
-    if limit and limit.advice:
-        return limit.advice
-    return _more_loaders(run, run.point, "loader" in _limits(case, rows[-1]))
+    known = loading_advice(case, _widest_row(rows)) or (limit.advice if limit else ())
+    return known or _more_loaders(run, run.point, "loader" in _limits(case, rows[-1]))
 
 
 def _restarting(run: Run) -> Advice:
@@ -149,7 +152,7 @@ def _more_loaders(run: Run, point: Point, timed: bool) -> Advice:
     if not workers:
         return phrase("batches are loaded between steps: ", Set({WORKERS: 2}), " loads them while the step goes on")
     if timed:
-        return "`hpcddp bench data` of the sweep times reading, decoding and hand-over, and says what limits the loader"
+        return "time other settings of the loader by themselves: `hpcddp init loaders` has a sweep of them"
     return phrase(Set({"measure.input": "io"}), " times the loader alone, and says what limits it")
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from hpcddp.analysis.records.merged_loader import pooled
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.bench_limit import benched
 from hpcddp.analysis.verdicts.context import Case, PointRow, larger_batch
 from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
+from hpcddp.analysis.verdicts.measured import loading_row
 from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
-from hpcddp.core.data_bench_judgement import LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point_rules import IN_MEMORY
 from hpcddp.core.text import count
+
+LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
 
 CORES_WAITED = 0.2
 """Share of the loaders' time from which on they lack processors: on as many processors as processes, what else a node does takes
@@ -50,21 +51,8 @@ class FoundLimit:
 
 
 def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
-    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own, failing these
-    by `hpcddp bench data`; None where nothing says it, or the loaders could give more than is trained."""
-    return _by_runs(case, row) or _by_bench(case, row)
-
-
-def _by_bench(case: Case, row: PointRow) -> FoundLimit | None:
-    """Where the runs have no times of loaders, as those of earlier versions, or nobody says for what these waited."""
-    found = benched(case, row)
-    times = pooled(run.loader for run in case.runs_of(row))
-    if found is None or found.limit is None or (times and row["samples_per_s"] < BUSY * times.samples_per_s):
-        return None
-    return FoundLimit(limit=found.limit, because=f"by `hpcddp bench data`, job {found.bench.job}", advice=found.advice)
-
-
-def _by_runs(case: Case, row: PointRow) -> FoundLimit | None:
+    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
+    nothing says it, or the loaders could give more than is trained."""
     loading = io_row(case, row)
     runs = case.runs_of(row if loading is None else loading)
     times = pooled(run.loader for run in runs)
@@ -93,12 +81,9 @@ def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) 
 
 
 def io_row(case: Case, row: PointRow) -> PointRow | None:
-    """The row of the same series and layout that only loads, with the loaders' times; None where there is none."""
-    series = whatever_input(row["series"])
-    rows = case.loading
-    alike = rows[(rows["nodes"] == row["nodes"]) & (rows["gpus_per_node"] == row["gpus_per_node"])]
-    found = (each for _, each in alike.iterrows() if whatever_input(each["series"]) == series)
-    return next((each for each in found if pooled(run.loader for run in case.runs_of(each))), None)
+    """The row of the same series and layout that only loads; None where there is none with the loaders' times."""
+    found = loading_row(case, row)
+    return None if found is None or pooled(run.loader for run in case.runs_of(found)) is None else found
 
 
 def _beside_training(run: Run, row: PointRow, loading: PointRow) -> FoundLimit:

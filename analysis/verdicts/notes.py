@@ -232,7 +232,8 @@ def _stand_in(run: Run) -> str | None:
 def loader_notes(runs: Sequence[Run]) -> Iterator[Advice]:
     """A note of each kind, of the run that has most of it."""
     counting = [run for run in runs if run.state == "counts" and run.trains and run.loader]
-    crowded = [(run, cpus) for run in counting if (cpus := _cpus_of_rank(run)) is not None and _workers(run) > cpus]
+    training = [run for run in counting if run.point and run.point.measure.input != "io"]  # of others the rates say what is best
+    crowded = [(run, cpus) for run in training if (cpus := _cpus_of_rank(run)) is not None and _workers(run) > cpus]
     if crowded:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
         fewer, why = _fewer(run, cpus)

@@ -21,21 +21,6 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentRecipe:
-    """How `hpcddp env create` makes the environment."""
-
-    path: str
-    """Its folder, variables allowed; its Python, which `python` of `compute` names, is below it."""
-    tool: Literal["venv", "uv"] = "venv"
-    python: str = "python3"
-    """What it is made with: a command, or for uv a version (`3.12`)."""
-    requirements: tuple[str, ...] = ()
-    """As pip takes them (`torch==2.9.1`)."""
-    lock: str | None = None
-    """A file beside the profile: written with the exact versions where it is not there, and then installed from."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Environment:
     """The environment the workers run in, named apart from the login node's (that one only runs hpcddp itself)."""
 
@@ -51,7 +36,6 @@ class Environment:
     torch: str | None = None
     """Which torch build this machine's GPUs and processors need, in words."""
     container: Container | None = added_later(None)
-    create: EnvironmentRecipe | None = added_later(None)
 
 
 @dataclass(frozen=True, kw_only=True)

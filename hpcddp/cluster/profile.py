@@ -32,18 +32,12 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """What joins the GPUs of a node to each other and to its network adapters, in numbers."""
+    """What joins the GPUs of a node to each other and to its network adapters."""
 
     topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The matrix of `nvidia-smi topo -m`: a GPU or adapter (GPU0, mlx5_0) -> its row, in the order of the rows: X for itself,
     NV3 (three NVLinks), PIX, PXB, PHB, NODE or SYS. Of AMD's GPUs the link types of `rocm-smi --showtopo`: XGMI or PCIE.
     """
-    nvlink_gbs: float | None = None
-    """One link, one way, GB/s."""
-    socket_gbs: float | None = None
-    """Between two processor sockets, one way, GB/s."""
-    pcie_gbs: float | None = None
-    """Between host and GPU, one way, GB/s, whatever joins them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +57,6 @@ class NodeType:
     gpu: str | None = None
     """As torch names it, where that is known."""
     gpu_memory_gb: Positive | None = None
-    gpu_link: str | None = None
-    socket_link: str | None = None
-    """What joins the processor sockets: the way between GPUs that `gpu_link` does not join."""
     gres_type: str | None = None
     """The type in a typed GPU request (`gpu:v100:4`); None: untyped."""
     constraint: str | None = None
@@ -117,9 +108,6 @@ class Storage:
     """A file system that jobs read data from."""
 
     path: str | None = None
-    gbs: float | None = None
-    """What all nodes together read, GB/s."""
-    iops: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def load_profile(cluster: str) -> ClusterProfile:
 
 def read_profile(file: FilePath) -> ClusterProfile:
     """A profile from its file and those that it extends; UsageError names file and line of what does not fit."""
-    data, file_of = _document(file)
+    data, file_of = merged_document(file)
     facts: dict[Path, Fact] = {}
     try:
         profile = _decoded(data, facts)
@@ -46,7 +46,7 @@ def read_profile(file: FilePath) -> ClusterProfile:
     )
 
 
-def _document(file: FilePath) -> tuple[object, Callable[[Path], FilePath]]:
+def merged_document(file: FilePath) -> tuple[object, Callable[[Path], FilePath]]:
     """What the file and those that it extends come to, and which of them says what is at a path."""
     data = read_yaml(file)
     if not isinstance(data, dict) or "extends" not in data:

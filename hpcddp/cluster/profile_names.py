@@ -29,7 +29,7 @@ def own_folder() -> Path:
 
 
 def own_profiles() -> dict[str, Path]:
-    """The user's own profiles, by name; hidden files, such as what an editor or a survey is about to put in place, are none."""
+    """The user's own profiles, by name; hidden files, such as an editor's, are none."""
     return {file.stem: file for file in sorted(own_folder().glob("[!.]*.yaml")) if file.is_file()}
 
 

@@ -80,11 +80,6 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
     return settings, remarks
 
 
-def place_of(key: str, env: Mapping[str, str] = os.environ) -> str:
-    """Where a value of the settings was given: the variable that stands above the file, or else the file."""
-    return next((name for name, honoured in _HONOURED.items() if honoured == key and env.get(name)), str(config_file(env)))
-
-
 def _read(file: Path) -> Settings:
     if not file.is_file():
         return Settings()

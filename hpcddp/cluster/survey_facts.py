@@ -1,13 +1,55 @@
-"""What a survey says in a profile's terms: dotted path -> value."""
+"""What a survey says in a profile's terms: values by path, and the lines that a profile lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
+from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.yaml_text import yaml_text
+from hpcddp.core.schema import encode
 from hpcddp.core.survey_record import Adapter, NodeSurvey, SurveyRecord
+
+SOURCE = "survey"
+"""Key among a profile's sources."""
 
 REMOTE = ("InfiniBand", "RoCE", "Slingshot")
 """Kinds of adapters that reach other nodes' memory."""
+
+
+def survey_text(found: SurveyRecord, profile: ClusterProfile, node_type: str) -> str:
+    """YAML of what the profile does not say, says as a guess, or says otherwise: then with that beside it. Empty where there is
+    nothing.
+    """
+    note = f"{found.date}, {', '.join(node.host for node in found.nodes)}"
+    document: dict[str, Any] = {"sources": {SOURCE: f"hpcddp clusters survey of {found.date}, job {found.job}"}}
+    if software := software_words(found):
+        document["sources"][SOURCE] += f", {software}"
+    plain = encode(profile, keep_later=True)
+    for path, value in survey_values(found, node_type).items():
+        known, said = profile.facts.get(".".join(path)), _at(plain, path)
+        if said == value and (known is None or known.grade != "?"):
+            continue
+        *parents, key = path
+        part = document
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        without_source = f"; the profile has {said}, without a source" if known is None and said not in (None, {}) else ""
+        part[key] = Fact(value=value, grade="A", source=SOURCE, note=note + without_source, conflicts=_others(known, value))
+    return yaml_text(document) if len(document) > 1 else ""
+
+
+def _at(plain: Any, path: tuple[str, ...]) -> object:
+    for key in path:
+        plain = plain.get(key) if isinstance(plain, dict) else None
+    return plain
+
+
+def _others(known: Fact | None, value: object) -> tuple[Fact, ...]:
+    """What others than an earlier survey say instead."""
+    facts = (replace(known, conflicts=()), *known.conflicts) if known is not None else ()
+    return tuple(fact for fact in facts if fact.source != SOURCE and fact.value not in (None, value))
 
 
 def survey_values(found: SurveyRecord, node_type: str) -> dict[tuple[str, ...], object]:

@@ -64,22 +64,6 @@ def located(error: SchemaError, file: FilePath) -> UsageError:
     return UsageError(f"{file}:{line}:{column}: {error.message}")
 
 
-def key_lines(file: FilePath) -> dict[str, int]:
-    """Dotted path of every key in the file -> its line, from 1."""
-    import yaml
-
-    lines: dict[str, int] = {}
-
-    def walk(node: Any, path: str) -> None:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            lines[f"{path}{key.value}"] = key.start_mark.line + 1
-            walk(value, f"{path}{key.value}.")
-
-    node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())  # it has been read before: it is not too deep
-    walk(node, "")
-    return lines
-
-
 @functools.cache
 def _loader() -> Any:
     """PyYAML's safe loader, with libyaml where it was built in, its scalars and keys by the rules of YAML 1.2."""

@@ -1,4 +1,4 @@
-"""`hpcddp bench`: benchmarks of what training stands on: the network, and the data."""
+"""`hpcddp bench`: benchmarks of what training stands on: the network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.bench_data import data
 from hpcddp.commands.options import check_sources, choose_and_remark, choosing, laying_out, remark_on, submitting
 from hpcddp.commands.submit import submit_chosen
 
@@ -17,15 +16,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def bench() -> None:
-    """Benchmark the network that ranks talk through, or the data that they load.
+    """Benchmark the network that ranks talk through; the sweep `loaders` (hpcddp init loaders) is for the data that they load.
 
     \b
     hpcddp bench comm rcc-bigmnist.yaml
-    hpcddp bench data rcc-bigmnist.yaml
     """
-
-
-bench.add_command(data)
 
 
 @bench.command()

@@ -49,7 +49,7 @@ def list_(format_: str) -> None:
 @click.argument("name", shell_complete=complete.clusters)
 @format_option
 def show(name: str, format_: str) -> None:
-    """Show a profile, by name or YAML file.
+    """Show a profile, by name or file, as YAML: what it extends merged into it, grades and sources as comments.
 
     \b
     hpcddp clusters show marconi100
@@ -59,7 +59,7 @@ def show(name: str, format_: str) -> None:
     from hpcddp.cluster.show import cluster_plain, show_cluster
 
     profile = load_profile(name)
-    print_json(cluster_plain(profile)) if format_ == "json" else click.echo(show_cluster(profile))
+    print_json(cluster_plain(profile)) if format_ == "json" else click.echo(show_cluster(profile), nl=False)
 
 
 @clusters.command()

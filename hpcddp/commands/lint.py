@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-import textwrap
 from pathlib import Path
 
 import click
@@ -28,44 +26,23 @@ def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> N
     """
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import count, escape_controls
-    from hpcddp.script.findings import has_shellcheck
-
-    rows = _of_template(file, cluster) if file.suffix == ".j2" else _of_script(file, cluster)
-    if not has_shellcheck():
-        remark("shellcheck is not installed here, so its own rules were not checked")
-    if format_ == "json":
-        print_json(rows)
-    for row in rows if format_ == "table" else ():
-        click.echo(_wrapped(escape_controls("{file}:{line}: {text} [{rule}]".format(**row))))
-    if rows:
-        remark(count(len(rows), "finding"))
-        ctx.exit(DIFFERS)
-
-
-def _wrapped(text: str) -> str:
-    """A line for each finding, but on a terminal wrapped to its width."""
-    if not sys.stdout.isatty():
-        return text
-    width = max(80, shutil.get_terminal_size().columns)
-    return textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
-
-
-def _of_script(file: Path, cluster: str | None) -> list[dict[str, object]]:
-    from hpcddp.core.errors import UsageError
     from hpcddp.script.lint import lint_script
 
-    if cluster is not None:
+    if file.suffix == ".j2":
+        from hpcddp.submit.choose import pick_cluster
+        from hpcddp.submit.lint_template import lint_template
+
+        found = [(each.file, each.finding) for each in lint_template(file, pick_cluster(cluster))]
+    elif cluster is not None:
         raise click.UsageError("--cluster is for a template, whose scripts depend on it; a script is what it is")
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: cannot be read: it is not UTF-8 text") from error
-    return [{"file": str(file), **finding._asdict()} for finding in lint_script(text)]
-
-
-def _of_template(file: Path, cluster: str | None) -> list[dict[str, object]]:
-    from hpcddp.submit.choose import pick_cluster
-    from hpcddp.submit.lint_template import lint_template
-
-    found = lint_template(file, pick_cluster(cluster))
-    return [{"file": each.file, **each.finding._asdict()} for each in found]
+    else:  # a comment in Latin-1 does not matter to sbatch
+        found = [(str(file), each) for each in lint_script(file.read_bytes().decode(errors="replace"))]
+    if not shutil.which("shellcheck"):
+        remark("shellcheck is not installed here, so its own rules were not checked")
+    if format_ == "json":
+        print_json([{"file": name, **finding._asdict()} for name, finding in found])
+    for name, finding in found if format_ == "table" else ():
+        click.echo(escape_controls(f"{name}:{finding.line}: {finding.text} [{finding.rule}]"))
+    if found:
+        remark(count(len(found), "finding"))
+        ctx.exit(DIFFERS)

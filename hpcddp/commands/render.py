@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.cluster.settings import Settings
     from hpcddp.submit.choose import ChosenPoints
-    from hpcddp.submit.explain import GivenLayout
     from hpcddp.submit.options import LayoutOptions, PointOptions
-    from hpcddp.sweep.file import Sweep
 
 
 @click.command(cls=TakesCommand)
@@ -88,10 +86,9 @@ def render(
     for text in missing_settings(found, settings):
         remark(text)
     if explain:
-        _explain(found, settings, None if sweep is not None else (points, layout, workload), format_)
+        _explain(found, settings, format_)
         return
     scripts = scripts_by_hand(found, settings)
-    _remark_open_questions(found)
     output = None if target is None else Path(target)
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
     if len(scripts) == 1 and not folder_meant:
@@ -119,54 +116,21 @@ def _script_of_command(points: PointOptions, layout: LayoutOptions, command: Seq
     found, settings = remark_on(command_layout(layout, points)), read_settings()
     for text in missing_settings(found, settings):
         remark(text)
-    _remark_open_questions(found)
     return script_of_command(found, settings, command)
 
 
-def _remark_open_questions(found: ChosenPoints) -> None:
-    """What the user could ask the site, at the first script for it."""
-    from hpcddp.cluster.open_questions import is_news, open_questions, questions_text
-
-    questions = open_questions(found.profile, {planned.point.layout.node_type for planned in found.points})
-    if questions and is_news(found.profile, questions):
-        remark(questions_text(found.profile, questions))
-
-
-def _explain(
-    found: ChosenPoints, settings: Settings, given: tuple[PointOptions, LayoutOptions, str | None] | None, format_: str
-) -> None:
-    """Prints where each line of the only point's script comes from. `given`: what stands for a sweep file where there is none."""
+def _explain(found: ChosenPoints, settings: Settings, format_: str) -> None:
+    """Prints where each line of the only point's script comes from."""
     from hpcddp.core.text import escape_controls
-    from hpcddp.submit.explain import explain_by_hand
-    from hpcddp.submit.explain_text import explanation, explanation_plain
+    from hpcddp.submit.explain import explain_by_hand, explanation, explanation_plain
 
     if len(found.points) > 1:
         raise click.UsageError(f"{len(found.points)} points: --explain shows one; choose it with --where and --group")
-    lines = explain_by_hand(found, settings, None if given is None else _given_layout(*given))
+    lines = explain_by_hand(found, settings)
     if format_ == "json":
         print_json(explanation_plain(lines))
     else:
         click.echo(escape_controls(explanation(lines, min(120, max(80, shutil.get_terminal_size((100, 0)).columns)))))
-
-
-def _given_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> GivenLayout:
-    from dataclasses import asdict
-
-    from hpcddp.submit.choose import layout_sweep
-    from hpcddp.submit.explain import GivenLayout
-    from hpcddp.sweep.expand import expand
-
-    def sweep_on(profile: ClusterProfile) -> Sweep:
-        source = layout_sweep(profile, layout, points, lambda each: _workload(each, workload), "adhoc")
-        sweep = expand(source, profile, also=points.also)[0].sweep
-        assert sweep is not None, "it comes from this sweep"
-        return sweep
-
-    keys = {f"layout.{name}" for name, value in asdict(layout).items() if value}
-    keys |= {text.partition("=")[0] for text in points.settings} | set(points.also)
-    return GivenLayout(
-        sweep_on=sweep_on, keys=frozenset(keys | ({"workload.model", "workload.data.name"} if workload else set()))
-    )
 
 
 def _choose_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> ChosenPoints:

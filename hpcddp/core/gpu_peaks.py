@@ -5,9 +5,6 @@ for dense matrices (where a data sheet prints figures with sparsity, half of the
 matrix cores where the GPU has them for that precision (AMD's fp32 too), fp16 and bf16 adding up in fp32 as training does. What a
 source does not give is left out. Those of V100, T4, A10, A40, A100, H100 and H200 were compared with Lightning's throughput.py,
 which names the same data sheets (fp64 with tensor cores is not in it); the others with units x 2 x boost clock at most.
-
-Memory bandwidth is in 10^9 bytes per second. Where a driver's own report was found it is memory clock x bus width x 2, which data
-sheets round (900 of 898, 3,350 of 3,352).
 """
 
 from __future__ import annotations
@@ -30,9 +27,6 @@ class Peak:
     tf32: float | None = None
     fp16: float | None = None
     bf16: float | None = None
-    memory_gbs: float | None = None
-    """What the GPU's memory reads, GB/s; None where no source was opened."""
-    memory_source: str | None = None
 
 
 _P100 = "NVIDIA Tesla P100 GPU Accelerator, data sheet"
@@ -65,128 +59,35 @@ _MI300A = (
     "operations a cycle and unit of the MI300X"
 )
 
-_DRIVER = "github.com/openxla/xla@4336d12, target_config/specs: as the GPU's driver reports it"
-_A40_COPY = "NVIDIA A40, data sheet, as ecer.com copies it"
-_A10_A10G = "baseten.co, NVIDIA A10 vs A10G: 600 GB/s both"
-_T4_TABLE = "NVIDIA's page of the T4, 320+ GB/s, as public tables quote it"
-_L40S_TABLES = "NVIDIA L40S, data sheet, as public tables quote it"
-_GH200_NEWS = (
-    "NVIDIA, announcement of the GH200 with HBM3e (August 2023), of the one with 96 GB HBM3, as nishikiout.net quotes it"
-)
-_DRIVER_300 = "github.com/openxla/xla@300ec95, target_config/specs: as the GPU's driver reports it"
-_L4_SHOP = "NVIDIA L4, data sheet, as store.sourcecode.com copies it"
-_FRONTIER = "OLCF, Frontier User Guide: 1.6 TB/s a die"
-
 PEAKS = (
-    Peak(name=r"P100-SXM2-16GB", source=_P100, fp64=5.3, fp32=10.6, fp16=21.2, memory_gbs=732.16, memory_source=_DRIVER),
+    Peak(name=r"P100-SXM2-16GB", source=_P100, fp64=5.3, fp32=10.6, fp16=21.2),
     Peak(name=r"P100-PCIE-(12|16)GB", source=_P100, fp64=4.7, fp32=9.3, fp16=18.7),
-    Peak(name=r"V100-SXM2-(16|32)GB", source=_V100, fp64=7.8, fp32=15.7, fp16=125, memory_gbs=898.048, memory_source=_DRIVER),
+    Peak(name=r"V100-SXM2-(16|32)GB", source=_V100, fp64=7.8, fp32=15.7, fp16=125),
     Peak(name=r"V100-PCIE-(16|32)GB", source=_V100, fp64=7.0, fp32=14.0, fp16=112),
     Peak(name=r"V100S-PCIE-32GB", source=_V100, fp64=8.2, fp32=16.4, fp16=130),
-    Peak(name=r"T4", source=_T4, fp32=8.1, fp16=65, memory_gbs=320, memory_source=_T4_TABLE),
-    Peak(
-        name=r"A100-SXM4-40GB",
-        source=_A100,
-        fp64=19.5,
-        fp32=19.5,
-        tf32=156,
-        fp16=312,
-        bf16=312,
-        memory_gbs=1555.2,
-        memory_source=_DRIVER,
-    ),
-    Peak(
-        name=r"A100-SXM4-80GB",
-        source=_A100,
-        fp64=19.5,
-        fp32=19.5,
-        tf32=156,
-        fp16=312,
-        bf16=312,
-        memory_gbs=2039.04,
-        memory_source=_DRIVER,
-    ),
+    Peak(name=r"T4", source=_T4, fp32=8.1, fp16=65),
+    Peak(name=r"A100-SXM4-40GB", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
+    Peak(name=r"A100-SXM4-80GB", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
     Peak(name=r"A100(-PCIE-40GB| 80GB PCIe)", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
     Peak(name=r"A100-SXM-64GB", source=_A100_64GB, fp64=22.4, fp32=22.4, tf32=179.2, fp16=358.4, bf16=358.4),
-    Peak(name=r"A40", source=_A40, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7, memory_gbs=696, memory_source=_A40_COPY),
-    Peak(name=r"A10", source=_A10, fp32=31.2, tf32=62.5, fp16=125, bf16=125, memory_gbs=600, memory_source=_A10_A10G),
-    Peak(name=r"A10G", source=_A10G, fp32=31.52, tf32=35, fp16=70, bf16=70, memory_gbs=600, memory_source=_A10_A10G),
+    Peak(name=r"A40", source=_A40, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7),
+    Peak(name=r"A10", source=_A10, fp32=31.2, tf32=62.5, fp16=125, bf16=125),
+    Peak(name=r"A10G", source=_A10G, fp32=31.52, tf32=35, fp16=70, bf16=70),
     Peak(name=r"RTX 3090", source=_GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
     Peak(name=r"RTX 4090", source=_ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2),
-    Peak(name=r"L4", source=_L4, fp32=30.3, tf32=60, fp16=121, bf16=121, memory_gbs=300, memory_source=_L4_SHOP),
-    Peak(name=r"L40S", source=_L40S, fp32=91.6, tf32=183, fp16=362, bf16=362, memory_gbs=864, memory_source=_L40S_TABLES),
-    Peak(
-        name=r"H100 80GB HBM3",
-        source=_H100,
-        fp64=67,
-        fp32=67,
-        tf32=494.5,
-        fp16=989.5,
-        bf16=989.5,
-        memory_gbs=3352.32,
-        memory_source=_DRIVER,
-    ),
-    Peak(
-        name=r"H100 PCIe",
-        source=_H100,
-        fp64=51.2,
-        fp32=51.2,
-        tf32=378,
-        fp16=756,
-        bf16=756,
-        memory_gbs=2039.04,
-        memory_source=_DRIVER,
-    ),
+    Peak(name=r"L4", source=_L4, fp32=30.3, tf32=60, fp16=121, bf16=121),
+    Peak(name=r"L40S", source=_L40S, fp32=91.6, tf32=183, fp16=362, bf16=362),
+    Peak(name=r"H100 80GB HBM3", source=_H100, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
+    Peak(name=r"H100 PCIe", source=_H100, fp64=51.2, fp32=51.2, tf32=378, fp16=756, bf16=756),
     Peak(name=r"H100 NVL", source=_H100, fp64=60, fp32=60, tf32=417.5, fp16=835.5, bf16=835.5),
-    Peak(
-        name=r"H200", source=_H200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5, memory_gbs=4800, memory_source=_DRIVER
-    ),
+    Peak(name=r"H200", source=_H200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
     Peak(name=r"H200 NVL", source=_H200, fp64=60, fp32=60, tf32=417.5, fp16=835.5, bf16=835.5),
-    Peak(
-        name=r"GH200 (480|120)GB",
-        source=_GH200,
-        fp64=67,
-        fp32=67,
-        tf32=494.5,
-        fp16=989.5,
-        bf16=989.5,
-        memory_gbs=4000,
-        memory_source=_GH200_NEWS,
-    ),
-    Peak(name=r"B200", source=_B200, fp16=2250, bf16=2250, memory_gbs=7672.32, memory_source=_DRIVER_300),
-    Peak(
-        name=r"GB200",
-        source=_GB200,
-        fp64=45,
-        fp32=90,
-        tf32=1250,
-        fp16=2500,
-        bf16=2500,
-        memory_gbs=7928.064,
-        memory_source=_DRIVER_300,
-    ),
-    Peak(
-        name=r"AMD Instinct MI250X",
-        source=_MI250X,
-        fp64=47.9,
-        fp32=47.9,
-        fp16=191.5,
-        bf16=191.5,
-        memory_gbs=1600,
-        memory_source=_FRONTIER,
-    ),
+    Peak(name=r"GH200 (480|120)GB", source=_GH200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
+    Peak(name=r"B200", source=_B200, fp16=2250, bf16=2250),
+    Peak(name=r"GB200", source=_GB200, fp64=45, fp32=90, tf32=1250, fp16=2500, bf16=2500),
+    Peak(name=r"AMD Instinct MI250X", source=_MI250X, fp64=47.9, fp32=47.9, fp16=191.5, bf16=191.5),
     Peak(name=r"AMD Instinct MI300A", source=_MI300A, fp64=122.6, fp32=122.6, tf32=490.3, fp16=980.6, bf16=980.6),
-    Peak(
-        name=r"AMD Instinct MI300X",
-        source=_MI300X,
-        fp64=163.4,
-        fp32=163.4,
-        tf32=653.7,
-        fp16=1307.4,
-        bf16=1307.4,
-        memory_gbs=5300,
-        memory_source=_MI300X,
-    ),
+    Peak(name=r"AMD Instinct MI300X", source=_MI300X, fp64=163.4, fp32=163.4, tf32=653.7, fp16=1307.4, bf16=1307.4),
 )
 
 _VENDOR = re.compile(r"(NVIDIA |Tesla |GeForce )*")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
@@ -43,8 +42,6 @@ class JobSpec:
     """Of the point's script, where it is one."""
     data_task: Mapping[str, Any] | None = added_later(None)
     """Of a job that trains nothing and prepares, packs or checks a data set: a DataTask, plain, which no render has to import."""
-    data_bench: DataBenchRequest | None = added_later(None)
-    """Of a benchmark of the point's data."""
     git_commit: str | None = None
     """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
 

@@ -4,7 +4,6 @@
       study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
       preflight/JOBID.RESTART.json     how fast each node of a job was before its runs
-      bench-data/JOBID/bench-data.json how fast the data set is loaded
       .jobs/lock/                      who submits (see study/lock.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
                                        a run in one allocation with others .jobs/JOBID/TASK/
@@ -91,14 +90,6 @@ class Study:
 
     def preflight_file(self, job: str, restart: int) -> Path:
         return self.preflights / f"{job}.{restart}.json"
-
-    @property
-    def data_benches(self) -> Path:
-        """What benchmarks of data sets found, a folder for each job."""
-        return self.folder / "bench-data"
-
-    def data_bench_file(self, job: str) -> Path:
-        return self.data_benches / job / "bench-data.json"
 
     def has_point(self, label: str) -> bool:
         """A point is dropped from a study by removing its folder."""

@@ -48,5 +48,3 @@ class StudyRecord:
     sweep: Mapping[str, object] = field(default_factory=dict)
     repeat: Count = 0
     points: tuple[StudyPoint, ...] = ()
-    environments: Mapping[str, str] = added_later(dict)
-    """Hash -> exact versions (pip's) of each environment of `hpcddp env create` that runs were submitted with."""

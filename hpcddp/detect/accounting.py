@@ -1,14 +1,10 @@
-"""QOS and associations as sacctmgr lists them, in text and in JSON (from 23.02 on)."""
+"""QOS and associations as `sacctmgr -nP` lists them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcddp.detect.fields import NO_LIMIT, integer, json_at, json_limit, limit, names, number, smallest, tres, word
-
-Resources = Mapping[str, int] | None
-"""Counts by name; None: Slurm does not say."""
+from hpcddp.detect.fields import NO_LIMIT, integer, limit, names, number, smallest, tres, word
 
 QOS_FORMAT = "format=Name,MinTRES,MaxTRES,MaxTRESPU,MaxWall,MaxSubmitPU,Priority,UsageFactor"
 ASSOCIATION_FORMAT = "format=Account,Partition,QOS,DefaultQOS,MaxSubmit,GrpSubmit"
@@ -52,67 +48,31 @@ def qos_of_text(text: str) -> tuple[LiveQos, ...]:
     return tuple(_qos_of_columns(line.split("|")) for line in text.splitlines() if line.count("|") == QOS_FORMAT.count(","))
 
 
-def qos_of_json(document: object) -> tuple[LiveQos, ...]:
-    """From `sacctmgr --json show qos`; 23.02 calls the list QOS."""
-    return tuple(_qos_of_json(entry) for entry in _entries(document, "qos", "QOS") if word(entry.get("name")))
-
-
 def associations_of_text(text: str) -> tuple[Association, ...]:
     """From `sacctmgr -nP show assoc` with ASSOCIATION_FORMAT."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(_association_of_columns(row) for row in rows if len(row) == ASSOCIATION_FORMAT.count(",") + 1 and row[0])
 
 
-def associations_of_json(document: object) -> tuple[Association, ...]:
-    """From `sacctmgr --json show assoc`."""
-    return tuple(_association_of_json(entry) for entry in _entries(document, "associations") if word(entry.get("account")))
-
-
-def _entries(document: object, *keys: str) -> list[Mapping[str, object]]:
-    found = [document.get(key) for key in keys] if isinstance(document, Mapping) else []
-    return [entry for entries in found if isinstance(entries, list) for entry in entries if isinstance(entry, Mapping)]
-
-
 def _qos_of_columns(columns: list[str]) -> LiveQos:
     name, least, most, per_user, wall, jobs, priority, factor = columns
-    limits = _resources(tres(least), tres(most), tres(per_user))
     return LiveQos(
         name=name,
-        **limits,
+        min_nodes=_count(least, "node"),
+        max_nodes=_count(most, "node"),
+        max_cpus=_count(most, "cpu"),
+        max_gpus=_count(most, "gres/gpu"),
         max_walltime_min=limit(wall),
+        max_cpus_per_user=_count(per_user, "cpu"),
+        max_gpus_per_user=_count(per_user, "gres/gpu"),
         max_jobs_per_user=limit(jobs),
         priority=integer(priority),
         usage_factor=number(factor),
     )
 
 
-def _qos_of_json(entry: Mapping[str, object]) -> LiveQos:
-    paths = ("limits/min/tres/per/job", "limits/max/tres/per/job", "limits/max/tres/per/user")
-    least, most, per_user = (tres(json_at(entry, path)) for path in paths)
-    return LiveQos(
-        name=str(entry["name"]),
-        **_resources(least, most, per_user),
-        max_walltime_min=json_limit(json_at(entry, "limits/max/wall_clock/per/job")),
-        max_jobs_per_user=json_limit(json_at(entry, "limits/max/jobs/per/user")),
-        priority=json_limit(entry.get("priority")),
-        usage_factor=number(json_at(entry, "usage_factor/number")),
-    )
-
-
-def _resources(least: Resources, most: Resources, per_user: Resources) -> dict[str, int | None]:
-    """At least and at most of a job, and at most of a user."""
-    return {
-        "min_nodes": _of(least, "node"),
-        "max_nodes": _of(most, "node"),
-        "max_cpus": _of(most, "cpu"),
-        "max_gpus": _of(most, "gres/gpu"),
-        "max_cpus_per_user": _of(per_user, "cpu"),
-        "max_gpus_per_user": _of(per_user, "gres/gpu"),
-    }
-
-
-def _of(resources: Resources, name: str) -> int | None:
-    return None if resources is None else resources.get(name, NO_LIMIT)
+def _count(resources: str, name: str) -> int:
+    return tres(resources).get(name, NO_LIMIT)
 
 
 def _association_of_columns(columns: list[str]) -> Association:
@@ -123,15 +83,4 @@ def _association_of_columns(columns: list[str]) -> Association:
         qos=names(qos),
         default_qos=word(default),
         max_jobs=smallest(limit(most), limit(group)),
-    )
-
-
-def _association_of_json(entry: Mapping[str, object]) -> Association:
-    most, group = (json_limit(json_at(entry, path)) for path in ("max/jobs/total", "max/jobs/per/submitted"))
-    return Association(
-        account=str(entry["account"]),
-        partition=word(entry.get("partition")),
-        qos=names(entry.get("qos")),
-        default_qos=word(json_at(entry, "default/qos")),
-        max_jobs=smallest(most, group),
     )

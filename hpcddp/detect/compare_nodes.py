@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from hpcddp.analysis.audit.nodes import expand
 from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.core.node_list import expand
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.findings import Finding, judge
 from hpcddp.detect.node_list import node_list

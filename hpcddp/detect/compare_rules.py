@@ -9,12 +9,21 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.slurm_rules import Partition, Qos, SlurmRules
 from hpcddp.detect.accounting import LiveQos
 from hpcddp.detect.compare_nodes import NodesByType, partitions_of
-from hpcddp.detect.fields import NO_LIMIT, smallest
+from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.findings import Finding, judge, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.rules import PartitionLimits, always_exclusive, default_qos, most_threads, partition_limits
+from hpcddp.detect.rules import (
+    LIMITS,
+    OF_ALL,
+    PartitionLimits,
+    always_exclusive,
+    default_qos,
+    most_threads,
+    partition_limits,
+    qos_limits,
+)
 
 SILENT = "Slurm does not say it"
 PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"
@@ -52,14 +61,13 @@ def _limits(
     limits: Sequence[PartitionLimits],
     types: Sequence[LiveNodeType],
 ) -> Iterator[Finding]:
-    """Default time and memory of a partition. Slurm's memory per CPU may have been rounded down from the profile's per core."""
-    times = [each.default_walltime_min for each in limits]
-    yield judge_limit(profile, f"{path}.default_walltime_min", said.default_walltime_min, times, SILENT)
+    """Those of a partition. Slurm's memory per CPU may have been rounded down from the profile's per core."""
     smt = most_threads(types) or 1
-    for field in ("max_mb_per_core", "default_mb_per_core"):
+    for field in LIMITS if isinstance(said, Partition) else OF_ALL:
         value, found = getattr(said, field), [getattr(each, field) for each in limits]
-        rounded = [value if value and each and 0 <= value - each < smt else each for each in found]
-        yield judge_limit(profile, f"{path}.{field}", value, rounded, SILENT)
+        if field.endswith("_mb_per_core"):
+            found = [value if value and each and 0 <= value - each < smt else each for each in found]
+        yield judge_limit(profile, f"{path}.{field}", value, found, SILENT)
 
 
 def compare_own_memory(profile: ClusterProfile, live: LiveSlurm, found: NodesByType) -> Iterator[Finding]:
@@ -90,8 +98,6 @@ def _partition(
     path = f"slurm.partitions.{name}"
     least = None if limits.min_nodes is None else max(1, limits.min_nodes)
     yield judge_limit(profile, f"{path}.min_nodes", said.min_nodes, [least, NO_LIMIT] if least == 1 else [least], SILENT)
-    for field in ("max_nodes", "max_walltime_min"):
-        yield judge_limit(profile, f"{path}.{field}", getattr(said, field), [getattr(limits, field)], SILENT)
     yield from _limits(profile, path, said, [limits], types)
 
 
@@ -138,20 +144,13 @@ def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types:
         return
     named = [each for each in live.partitions or () if each.name == rule.partition]
     limits = [partition_limits(live, each, types) for each in (named if rule.partition else _used(profile, live))]
-    own = {
-        "min_nodes": qos.min_nodes,
-        "max_nodes": qos.max_nodes,
-        "max_walltime_min": qos.max_walltime_min,
-    }
-    for field, value in own.items():
-        both = [_effective(field, value, getattr(each, field)) for each in limits] or [value]
-        observed = [*both, *([value] if value else [])]
+    shared = [qos_limits(qos, each) for each in limits]
+    for field, own in qos_limits(qos, None).items():
         said = None if field == "min_nodes" and rule.min_nodes == 1 else getattr(rule, field)
+        observed = [*([each[field] for each in shared] or [own]), *([own] if own else [])]
         if said is None and profile.slurm.partitions:  # the partitions' own limits are in their table
-            observed = [_effective(field, value, None)]
+            observed = [own]
         yield judge_limit(profile, f"{path}.{field}", said, observed, NO_QOS)
-    for field in ("max_gpus", "max_cpus"):
-        yield judge_limit(profile, f"{path}.{field}", getattr(rule, field), [getattr(qos, field)], NO_QOS)
 
 
 def _qos_of(rule: Qos, live: LiveSlurm) -> LiveQos | None:
@@ -160,14 +159,6 @@ def _qos_of(rule: Qos, live: LiveSlurm) -> LiveQos | None:
         free = dict.fromkeys(("min_nodes", "max_nodes", "max_walltime_min", "max_gpus", "max_cpus"), NO_LIMIT)
         return LiveQos(name=rule.name or "", **free)
     return next((each for each in live.qos or () if each.name == rule.name), None) if rule.name else default_qos(live)
-
-
-def _effective(field: str, qos: int | None, partition: int | None) -> int | None:
-    """What holds of a QOS' and a partition's limit; a least number of 1 is none."""
-    if field != "min_nodes":
-        return smallest(qos, partition)
-    known = [each for each in (qos, partition) if each is not None]
-    return None if not known else NO_LIMIT if max(known) <= 1 else max(known)
 
 
 def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:

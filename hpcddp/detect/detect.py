@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from hpcddp.backends.slurm_version import too_old
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import GpuRequest
+from hpcddp.cluster.yaml_text import yaml_text
 from hpcddp.core.text import count, first_few
-from hpcddp.detect.document import Subject, default_type, document, trouble_words
+from hpcddp.detect.document import COMMENTS, Subject, default_type, document, trouble_words
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
 from hpcddp.detect.node_list import node_list
@@ -21,7 +22,6 @@ from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions, qos_to_try
 from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
-from hpcddp.detect.write import profile_text
 
 WITH_GPUS: tuple[GpuRequest, ...] = ("gres", "gpus-per-node", "gpus-per-task", "none")
 """Ways to ask for GPUs; none comes last, as a job without GPUs is taken anywhere."""
@@ -42,7 +42,7 @@ def detect_cluster(name: str | None) -> Detected:
     types = described_types(live)
     verdict = _try(live, types, start_s + TIME_LIMIT_S)
     subject = Subject(name=name or cluster_name(live), date=datetime.date.today().isoformat(), verdict=verdict)
-    text = profile_text(document(live, types, subject))
+    text = yaml_text(document(live, types, subject), COMMENTS)
     return Detected(text=text, remarks=tuple(_remarks(live, types, subject)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
@@ -14,6 +14,9 @@ from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import (
+    LIMITS,
+    OF_ALL,
+    PartitionLimits,
     always_exclusive,
     counts_gpus,
     default_qos,
@@ -34,8 +37,6 @@ NODE_UNKNOWN = {
     "cpu": "lscpu on such a node",
     "gpu": "torch.cuda.get_device_name() on such a node",
     "gpu_memory_gb": "nvidia-smi --query-gpu=memory.total --format=csv",
-    "gpu_link": "nvidia-smi topo -m on such a node (NV: NVLink)",
-    "socket_link": "lscpu on such a node, and its vendor's pages",
     "local_disk_gb": "df -h $TMPDIR /tmp on such a node",
 }
 FABRIC_UNKNOWN = {
@@ -45,6 +46,17 @@ FABRIC_UNKNOWN = {
     "latency_us": "hpcddp bench comm on two nodes",
 }
 """What Slurm does not know -> how to find it."""
+
+COMMENTS = {
+    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm itself says it, C an inference, "?" not known.',
+    "node_types": "Nodes that a job cannot tell apart are one type. Cores are physical, and those that jobs may have.",
+    "slurm": "How jobs are requested. The first rule of `qos` is what a job gets that asks for none.",
+    "fabric": "Slurm knows nothing of the network.",
+    "compute": "What the workers run in: `modules`, `activate` or `container` of your site.",
+    "env": "Exported in every job.",
+    "default_workload": "What `hpcddp render` without a sweep trains; made-up images, so that nothing has to be downloaded.",
+}
+"""Above a key of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +148,7 @@ def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
         "smt": None if first.smt is None else known(first.smt, _smt_note(first)),
         "memory_mb": said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
         "gpus": _gpus(kind, types),
-        **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb", "gpu_link", "socket_link"))),
+        **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb"))),
         "gres_type": known(kind.gres_type, untyped) if kind.gpus else None,
         "constraint": known(kind.constraint, features) if kind.constraint or features else None,
         "local_disk_gb": None,
@@ -191,7 +203,8 @@ def _features_note(kind: LiveNodeType) -> str | None:
 def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
     found: Document = {}
     if len(partitions) == 1:
-        found |= _only_partition(live, partitions[0], types)
+        found["partition"] = known(partitions[0].name, _partition_note(partitions[0]))
+        found |= _limits(partition_limits(live, partitions[0], types), OF_ALL)
     elif not partitions:
         found["partition"] = unknown("Slurm did not say: scontrol show partitions", SLURM)
     found |= _requests(partitions, types, verdict)
@@ -231,14 +244,9 @@ def _request(verdict: Verdict) -> Fact:
     return known(verdict.gpu_request, "sbatch --test-only takes it")
 
 
-def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
-    limits = partition_limits(live, partition, types)
-    return {
-        "partition": known(partition.name, _partition_note(partition)),
-        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
-    }
+def _limits(limits: PartitionLimits, keys: Iterable[str]) -> Document:
+    few = {"max_nodes": "so many nodes are in it"} if limits.few_nodes else {}
+    return {key: limited(getattr(limits, key), LIMITS[key][0], few.get(key), none=LIMITS[key][1]) for key in keys}
 
 
 def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
@@ -246,11 +254,7 @@ def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNo
     found: Document = {
         "node_types": known([kind.name for kind in types if partition.name in kind.partitions]),
         "default": said(partition.default, "Default", _partition_note(partition)),
-        "max_nodes": limited(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
-        "max_walltime_min": limited(limits.max_walltime_min, "MaxTime"),
-        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
+        **_limits(limits, LIMITS),
     }
     if limits.min_nodes and limits.min_nodes > 1:
         found["min_nodes"] = known(limits.min_nodes)
@@ -285,5 +289,4 @@ def _qos_rules(
 
 
 def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:
-    written = {key: value for key, value in limits.items() if value and (key, value) != ("min_nodes", 1)}
-    return {"name": known(name, note), **{key: known(value) for key, value in written.items()}}
+    return {"name": known(name, note), **{key: known(value) for key, value in limits.items() if value}}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def node_list(names: Iterable[str]) -> str:
-    """The shortest list that differs in the last number of a name only; the reverse of analysis.audit.nodes.expand."""
+    """The shortest list that differs in the last number of a name only; the reverse of core.node_list.expand."""
     plain: list[str] = []
     numbered: dict[tuple[str, str], list[str]] = {}
     for name in sorted(set(names)):

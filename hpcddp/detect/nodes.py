@@ -1,9 +1,8 @@
-"""Nodes as `scontrol show nodes` lists them, in JSON (from 23.02 on) and in text, and as `sinfo --json` of 22.05 does."""
+"""Nodes as `scontrol --oneliner show nodes` lists them: the same fields from Slurm 22.05 on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +20,9 @@ UNUSABLE = {
 
 ABSENT = {"FUTURE"}
 """Nodes that are only planned."""
+
+BEHIND_REASON = r"(?:\[\S+@\S+\]|Comment=|Extra=|InstanceId=|InstanceType=|ReservationName=)"
+"""Who gave the reason when, and what else may come at the end of a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,23 +84,13 @@ class LiveNode:
 
 def nodes_of_text(text: str) -> tuple[LiveNode, ...]:
     """From `scontrol --oneliner show nodes`."""
-    return _present(_of_line(line) for line in text.splitlines() if line.startswith("NodeName="))
-
-
-def nodes_of_json(document: object) -> tuple[LiveNode, ...]:
-    """From `scontrol --json show nodes`, or `sinfo --json` of 22.05."""
-    entries = document.get("nodes") if isinstance(document, Mapping) else None
-    found = entries if isinstance(entries, list) else []
-    return _present(_of_json(entry) for entry in found if isinstance(entry, Mapping) and word(entry.get("name")))
-
-
-def _present(nodes: Iterable[LiveNode]) -> tuple[LiveNode, ...]:
+    nodes = (_of_line(line) for line in text.splitlines() if line.startswith("NodeName="))
     return tuple(node for node in nodes if not ABSENT & set(node.states or ()))
 
 
 def _of_line(line: str) -> LiveNode:
     found = pairs(line)
-    reason = re.search(r"\sReason=(.*?)(?:\s\[\S+@\S+\])?(?:\s+Comment=.*)?$", line)
+    reason = re.search(rf"\sReason=(.*?)(?:\s+{BEHIND_REASON}.*)?$", line)
     state = re.sub(r"[*$@^!%#~-]+$", "", found["State"]) if "State" in found else None
     return LiveNode(
         name=found["NodeName"],
@@ -115,26 +107,4 @@ def _of_line(line: str) -> LiveNode:
         gpus=gpus(found.get("Gres")),
         features=names(found.get("AvailableFeatures")),
         partitions=names(found.get("Partitions", "")),
-    )
-
-
-def _of_json(entry: Mapping[str, object]) -> LiveNode:
-    state = entry.get("state")
-    flags = names(entry.get("state_flags")) or ()
-    states = (*(names(state) or ()), *flags) if state is not None else None
-    return LiveNode(
-        name=str(entry["name"]),
-        states=tuple(each.upper() for each in states) if states else None,
-        reason=word(entry.get("reason")),
-        sockets=integer(entry.get("sockets")),
-        cores_per_socket=integer(entry.get("cores")),
-        threads_per_core=integer(entry.get("threads")),
-        cpus=integer(entry.get("cpus")),
-        effective_cpus=integer(entry.get("effective_cpus")),
-        system_cores=integer(entry.get("specialized_cores")),
-        memory_mb=integer(entry.get("real_memory")),
-        system_memory_mb=integer(entry.get("specialized_memory")),
-        gpus=gpus(entry.get("gres")),
-        features=names(entry.get("features")),
-        partitions=names(entry.get("partitions")),
     )

@@ -1,4 +1,4 @@
-"""Partitions as `scontrol show partitions` lists them in text: its JSON lacks the default and what is hidden before 26.05."""
+"""Partitions as `scontrol --oneliner show partitions` lists them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _yes(text: str | None) -> bool | None:
     return None if text is None else text == "YES"
 
 
-def _all_or(value: object) -> tuple[str, ...] | None:
+def _all_or(value: str | None) -> tuple[str, ...] | None:
     """ALL as none in particular."""
     return () if value == "ALL" else names(value)
 

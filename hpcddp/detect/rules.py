@@ -20,6 +20,19 @@ WITHOUT_ENFORCEMENT = {"none", "safe", "wckeys", "nojobs", "nosteps"}
 """Words of AccountingStorageEnforce by which any account is taken (slurm.conf(5))."""
 
 
+LIMITS = {
+    "max_nodes": ("MaxNodes", "no limit"),
+    "max_walltime_min": ("MaxTime", "no limit"),
+    "default_walltime_min": ("DefaultTime", "none: the limit itself"),
+    "max_mb_per_core": ("MaxMemPerCPU", "no limit"),
+    "default_mb_per_core": ("DefMemPerCPU", "none"),
+}
+"""Of a partition, by the keys of a profile: Slurm's word, and what it means that there is none."""
+
+OF_ALL = ("default_walltime_min", "max_mb_per_core", "default_mb_per_core")
+"""Those that `slurm` has where it has one partition."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionLimits:
     """What a job gets in a partition; None: Slurm does not say; NO_LIMIT: it says that there is none."""
@@ -54,10 +67,10 @@ def partition_limits(live: LiveSlurm, partition: LivePartition, types: Sequence[
 
 
 def qos_limits(qos: LiveQos | None, only: PartitionLimits | None) -> dict[str, int | None]:
-    """A job's limits by a QOS and, where there is but one partition, by that; by the keys of a profile's rule."""
+    """A job's limits by a QOS and, where it is given, a partition; by the keys of a profile's rule. One node at least is none."""
     least = smallest_needed(qos.min_nodes if qos else None, only.min_nodes if only else None)
     return {
-        "min_nodes": None if least is None else max(1, least),
+        "min_nodes": NO_LIMIT if least is not None and least <= 1 else least,
         "max_nodes": smallest(qos.max_nodes if qos else None, only.max_nodes if only else None),
         "max_walltime_min": smallest(qos.max_walltime_min if qos else None, only.max_walltime_min if only else None),
         "max_gpus": qos.max_gpus if qos else None,

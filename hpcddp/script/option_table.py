@@ -36,6 +36,8 @@ def _kinds(valued: str, optional: str, flags: str) -> dict[str, str]:
 SHORT = dict(entry.split(":") for entry in _SHORT.split())
 """Letter -> long name, of both commands."""
 
+ALIASES = {"tasks-per-node": "ntasks-per-node"}
+
 SBATCH = _kinds(
     f"{_VALUED} {_PYXIS} array batch export-file kill-on-invalid-dep wait-all-nodes wrap",
     f"{_OPTIONAL} get-user-env",

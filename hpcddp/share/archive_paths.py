@@ -13,7 +13,7 @@ _JOB = r"\.jobs/[\w.+-]+(?:/(?:\d+|preflight))?"
 
 _KINDS: dict[Kind, str] = {
     "records": r"study\.json|prediction\.json|(?:submissions|outcomes)\.jsonl|bundle\.json"
-    r"|preflight/[\w.+-]+\.\d+\.json|bench-data/[\w.+-]+/bench-data\.json"
+    r"|preflight/[\w.+-]+\.\d+\.json|bench-data/[\w.+-]+/bench-data\.json"  # the last is of earlier versions, and not read
     rf"|{_LABEL}/point\.json"
     rf"|{_ATTEMPT}/(?:launch|transport|end|comm)\.json|{_ATTEMPT}/events\.jsonl|{_ATTEMPT}/epochs\.csv"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json|collectives\.json)",

@@ -10,9 +10,8 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import DATASETS, MODELS
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.script.findings import Finding
 from hpcddp.script.job_request import User
-from hpcddp.script.lint import lint_script
+from hpcddp.script.lint import Finding, lint_script
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, render_marked
 from hpcddp.script.resources import job_request
 from hpcddp.script.template_marks import MarkedLine

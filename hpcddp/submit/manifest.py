@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 
 from hpcddp import __version__
-from hpcddp.cluster.compute_environment import recorded_lock
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point_file import described
 from hpcddp.core.records import write_json
@@ -62,7 +61,6 @@ def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRec
         sweep=dict(plan.source.document),
         repeat=plan.source.sweep.repeat,
         points=tuple(points.values()),
-        environments={**before.environments, **recorded_lock(plan.profile)},
     )
 
 

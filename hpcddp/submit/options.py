@@ -35,19 +35,6 @@ class LayoutOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataBenchOptions:
-    """Which settings of the loaders `hpcddp bench data` measures; none given: what the points have."""
-
-    workers: tuple[int, ...] = ()
-    """None given: powers of two up to the CPUs of a rank."""
-    batches: tuple[int, ...] = ()
-    decoders: tuple[str, ...] = ()
-    forms: tuple[str, ...] = ()
-    seconds: float = 3.0
-    """Of each measurement."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SubmitOptions:
     """How far `hpcddp submit` goes, and how much it submits at once."""
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import check_workload
@@ -30,8 +30,6 @@ class PlannedPoint:
     groups: tuple[str, ...]
     is_added: bool = False
     """No group lists it: it is what points of its groups are compared with."""
-    sweep: Sweep | None = field(default=None, repr=False, compare=False)
-    """The sweep of this one point, as `resolve` takes it; None where no sweep has the point."""
 
 
 def expand(
@@ -48,12 +46,12 @@ def expand(
             raise UsageError(f"{source.file}: no group `{name}` in points{did_you_mean(name, source.groups)}")
     chosen = chosen_groups(source, groups)
     measured = _measured(source, chosen, profile, also)
-    found: dict[str, tuple[Sweep, Point]] = {}
+    found: dict[str, Point] = {}
     of_groups: dict[str, dict[str, None]] = {}
-    for sweep, point, name in measured:
-        found.setdefault(point.id, (sweep, point))
+    for _, point, name in measured:
+        found.setdefault(point.id, point)
         of_groups.setdefault(point.id, {}).update({name: None} if name else {})
-    planned = [PlannedPoint(point, tuple(of_groups[id_]), sweep=sweep) for id_, (sweep, point) in found.items()]
+    planned = [PlannedPoint(point, tuple(of_groups[id_])) for id_, point in found.items()]
     lacked = missing_baselines(measured) if source.sweep.baselines else []
     if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
         names = {group.name for group in chosen}
@@ -83,7 +81,7 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
     """The baselines that are valid points: a profile of rank 3, say, needs more than one GPU."""
     for baseline in baselines:
         with contextlib.suppress(UsageError):
-            yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True, sweep=baseline.sweep)
+            yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True)
 
 
 def _points(

@@ -1,6 +1,6 @@
 """How long `hpcddp clusters detect` takes for a cluster of 1,000 nodes: `python -m tests.bench.detect`.
 
-Slurm's commands are stand-ins that answer at once, in JSON as 25.05 does, with four kinds of nodes; so this is hpcddp's own part,
+Slurm's commands are stand-ins that answer at once, with four kinds of nodes; so this is hpcddp's own part,
 Python's start included.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.detect.recorded_versions import answers, recorded
+from tests.detect.recorded_answers import NODES as LINES
+from tests.detect.recorded_answers import answers
 
 NODES = 1000
 ROUNDS = 7
@@ -40,13 +42,13 @@ def main() -> int:
 
 def stand_in(folder: Path) -> dict[str, str]:
     """The environment in which those commands are Slurm."""
-    for command, script in answers(folder, "25.05").items():
+    for command, script in answers(folder).items():
         (folder / command).write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
         (folder / command).chmod(0o755)
-    gpu, cpu = recorded("25.05")["nodes"]["nodes"]
-    kinds = [gpu, cpu, {**gpu, "real_memory": 1030000}, {**gpu, "gres": "gpu:h100:8"}]
-    nodes = [{**kinds[i % len(kinds)], "name": f"n{i:04}"} for i in range(NODES)]
-    (folder / "25.05-nodes").write_text(json.dumps({"nodes": nodes}), encoding="utf-8")
+    gpu, cpu = LINES.splitlines()
+    kinds = [gpu, cpu, gpu.replace("RealMemory=515000", "RealMemory=1030000"), gpu.replace("gpu:a100:4", "gpu:h100:8")]
+    nodes = [re.sub(r"^NodeName=\w+", f"NodeName=n{i:04}", kinds[i % len(kinds)]) for i in range(NODES)]
+    (folder / "answer-nodes").write_text("\n".join(nodes), encoding="utf-8")
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 

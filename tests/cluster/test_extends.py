@@ -31,7 +31,7 @@ slurm:
   qos: [{name: a, max_nodes: 4}, {name: b, max_nodes: 8}]
 fabric: {value: {name: Slingshot, gbps_per_node: 200}, grade: A, source: guide}
 env: {A: "1", B: "2"}
-storage: {data: {gbs: 50}}
+storage: {data: {path: /data}}
 """
 
 
@@ -127,7 +127,7 @@ def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
         ("sources: {guide: another}\n", "mine.yaml:4:11: source `guide` is another one in base.yaml, whose facts name it"),
         ("node_types: {fat: {smt: {value: 2, grade: A, source: guid}}}\n", "mine.yaml:4:46: source `guid` is not among"),
         ("env: []\n", "mine.yaml:4:1: [] is a list; a mapping is expected"),
-        ("storage: {value: {data: {gbs: x}}, grade: A, source: guide}\n", "mine.yaml:4:1: 'x' is text; a number is expected"),
+        ("fabric: {value: {gbps_per_node: x}, grade: A, source: guide}\n", "mine.yaml:4:1: 'x' is text; a number is expected"),
     ],
 )
 def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, complaint: str) -> None:

@@ -164,16 +164,11 @@ def test_rcc_asks_for_types() -> None:
 
 
 def test_rcc_gn09_keeps_both_claims() -> None:
-    """gn09 has 8 GPUs by the site and 4 by the study; NVLink is inferred and the study denies it: all of it is kept."""
+    """gn09 has 8 GPUs by the site and 4 by the study: both are kept."""
     profile = load_profile("rcc")
     assert (profile.node_type("v100-sxm2").names, profile.node_type("v100-sxm2").gpus) == ("gn09", 8)
-    gpus, link = (profile.facts[f"node_types.v100-sxm2.{key}"] for key in ("gpus", "gpu_link"))
+    gpus = profile.facts["node_types.v100-sxm2.gpus"]
     assert (gpus.grade, gpus.source, [(one.value, one.source) for one in gpus.conflicts]) == ("A", "hardware", [(4, "study")])
-    assert (link.value, link.grade, [(one.value, one.source) for one in link.conflicts]) == (
-        "NVLink",
-        "C",
-        [("no NVLink", "study")],
-    )
 
 
 def test_rcc_latency_is_unknown() -> None:

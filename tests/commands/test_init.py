@@ -62,7 +62,7 @@ def test_sizes_end_where_the_cluster_does(run: Run, tmp_path: Path) -> None:
     """rcc has six nodes of four V100: 8 nodes are not offered; the other types are named."""
     run("init", "--cluster", "rcc")
     text = (tmp_path / "rcc-mnist-cnn.yaml").read_text()
-    assert "  in-node: {layout.gpus_per_node: [1, 2, 4]}\n  nodes: {layout.nodes: [1, 2, 4]} " in text
+    assert "  in-node: {layout.gpus_per_node: [1, 2, 4]}\n  nodes: {layout.nodes: [1, 2, 4]}\n" in text
     assert "# also a40: 2 nodes of 4 " in text
 
 

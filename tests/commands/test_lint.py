@@ -58,17 +58,22 @@ def test_of_a_template_the_line_is_its_own(run: Run, tmp_path: Path) -> None:
         (("nosuch.sh",), "does not exist"),
         (("job.sh", "--cluster", "rcc"), "--cluster is for a template"),
         (("mine.sh.j2", "--cluster", "local"), "local has no Slurm"),
-        (("binary.sh",), "it is not UTF-8 text"),
     ],
 )
 def test_mistakes(run: Run, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     """Are said, with 2."""
     (tmp_path / "job.sh").write_text("#!/bin/bash\n")
     (tmp_path / "mine.sh.j2").write_text(TEMPLATE)
-    (tmp_path / "binary.sh").write_bytes(b"\xff\xfe")
     result = run("lint", *arguments)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_a_comment_in_another_encoding_is_none_of_its_business(run: Run, tmp_path: Path) -> None:
+    """As sbatch has it."""
+    (tmp_path / "job.sh").write_bytes(b"#!/bin/bash\n# caf\xe9\n#SBATCH --gpu-per-node=4\n")
+    result = run("lint", "job.sh")
+    assert (result.exit_code, result.stdout.partition(": ")[0]) == (4, "job.sh:3")
 
 
 def test_without_shellcheck_it_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,30 +24,6 @@ def test_script_on_stdout_remarks_on_stderr(run: Run) -> None:
     assert "no account" in result.stderr
 
 
-def test_open_questions_are_said_once(run: Run) -> None:
-    """The first script for a cluster comes with what its site does not document, and how to find it, of the nodes asked for."""
-    first, second = (run("render", "--cluster", "perlmutter", "--set", "account=abc") for _ in range(2))
-    assert (first.exit_code, first.stdout) == (0, second.stdout)
-    assert "not documented of perlmutter" in first.stderr
-    assert "slurm default_walltime_min: ask: " in first.stderr
-    assert "a100-40 memory_mb" in first.stderr
-    assert "a100-80" not in first.stderr
-    assert "latency_us" not in first.stderr
-    assert max(len(line) for line in first.stderr.splitlines()) <= 100
-    assert "not documented" not in second.stderr
-    assert "a100-80 memory_mb" in run("render", "--cluster", "perlmutter", "--node-type", "a100-80").stderr
-    assert "not documented" not in run("render", "--cluster", "perlmutter").stderr
-
-
-def test_open_questions_where_nothing_can_be_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that is full or read-only is no reason to fail: then they are said each time."""
-    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
-    for _ in range(2):
-        result = run("render", "--cluster", "perlmutter")
-        assert result.exit_code == 0
-        assert "not documented of perlmutter" in result.stderr
-
-
 def test_same_bytes_every_time(run: Run) -> None:
     """The same command gives the same bytes."""
     assert run("render", "--cluster", "marconi100").stdout == run("render", "--cluster", "marconi100").stdout
@@ -170,21 +146,15 @@ def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_explained_without_a_sweep_file(run: Run) -> None:
-    """Values are of the command line, or of the profile that they follow from; the plain script is what it was."""
+    """With the line's place and fields; the plain script is what it was."""
     result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")
     lines = json.loads(result.stdout)
     assert [line["text"] for line in lines] == run(
         "render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7"
     ).stdout.splitlines()
-    of = {line["text"]: [(each["key"], each.get("place") or each.get("grade")) for each in line["values"]] for line in lines}
-    assert of["#SBATCH --time=7"] == [("slurm.walltime_min", "command line")]
-    assert of["#SBATCH --nodes=2"] == [("layout.nodes", "command line")]
-    assert of["#SBATCH --ntasks-per-node=4"] == [
-        ("node_types.v100.gpus", "A"),
-        ("default_node_type", None),
-        ("layout.launcher", "default"),
-    ]
-    assert ("default_workload.model", None) in of[next(text for text in of if text.startswith("#SBATCH --job-name"))]
+    of = {line["text"]: (line["templates"][0]["block"], line["fields"]) for line in lines}
+    assert of["#SBATCH --time=7"] == ("header", ["request.walltime_min"])
+    assert of["#SBATCH --ntasks-per-node=4"] == ("header", ["request.tasks_per_node"])
 
 
 @pytest.mark.parametrize(

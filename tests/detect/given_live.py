@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import read_profile
+from hpcddp.cluster.yaml_text import yaml_text
 from hpcddp.detect.accounting import Association, LiveQos
-from hpcddp.detect.document import Subject, document
+from hpcddp.detect.document import COMMENTS, Subject, document
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.trial import Verdict
-from hpcddp.detect.write import profile_text
 
 VERDICT = Verdict(gpu_request="gres", accounts=("proj",), account_required=True)
 
@@ -110,4 +110,4 @@ def detected(live: LiveSlurm, verdict: Verdict = VERDICT) -> ClusterProfile:
 def detected_text(live: LiveSlurm, verdict: Verdict = VERDICT) -> str:
     """The file that detect would write."""
     types = live_node_types(live.nodes or ())
-    return profile_text(document(live, types, Subject(name="mine", date="2026-01-01", verdict=verdict)))
+    return yaml_text(document(live, types, Subject(name="mine", date="2026-01-01", verdict=verdict)), COMMENTS)

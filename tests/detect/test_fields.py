@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, json_limit, limit, names, pairs, smallest, tres
+from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, limit, names, pairs, smallest, tres
 
 
 @pytest.mark.parametrize(
@@ -60,22 +60,6 @@ def test_limits_in_text(text: str | None, number: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        ({"set": True, "infinite": False, "number": 120}, 120),
-        ({"set": False, "infinite": True, "number": 0}, NO_LIMIT),
-        ({"set": False, "infinite": False, "number": 0}, NO_LIMIT),
-        (7, 7),
-        (None, None),
-        ("soon", None),
-    ],
-)
-def test_limits_in_json(value: object, number: int | None) -> None:
-    """A number as newer versions write it, or a plain one."""
-    assert json_limit(value) == number
-
-
-@pytest.mark.parametrize(
     ("limits", "found"),
     [((4, 8), 4), ((NO_LIMIT, 8), 8), ((None, 8), 8), ((NO_LIMIT, None), NO_LIMIT), ((None, None), None), ((), None)],
 )
@@ -90,15 +74,13 @@ def test_the_first_of_a_repeated_key_counts() -> None:
 
 
 def test_resources() -> None:
-    """sacctmgr's text and JSON's list say the same."""
-    listed = [{"type": "node", "name": "", "id": 4, "count": 2}, {"type": "gres", "name": "gpu", "id": 1001, "count": 8}]
-    assert tres("node=2,gres/gpu=8") == tres(listed) == {"node": 2, "gres/gpu": 8}
-    assert tres("") == tres([]) == {}
-    assert tres(None) is None
+    """Counts by name; none of a text without any."""
+    assert tres("node=2,gres/gpu=8,mem=100G") == {"node": 2, "gres/gpu": 8, "mem": 100}
+    assert tres("") == {}
 
 
 def test_names() -> None:
-    """A list, or text with commas."""
-    assert names("a,b") == names(["a", "b"]) == ("a", "b")
+    """Text with commas."""
+    assert names("a,b") == ("a", "b")
     assert names("(null)") == ()
     assert names(None) is None

@@ -16,16 +16,16 @@ from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
 from tests.backends.fake_slurm import Say, stand_ins
-from tests.detect.recorded_versions import DENIED, VERSIONS, answers, recorded
+from tests.detect.recorded_answers import DENIED, NODES, answers
 
 COMMANDS = ("scontrol", "sinfo", "sacctmgr", "sbatch")
 
 
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """Slurm's commands, which answer as 25.05 does; sbatch takes GPUs by node only, and wants an account."""
+    """Slurm's commands, which answer; sbatch takes GPUs by node only, and wants an account."""
     found = stand_ins(tmp_path, monkeypatch, COMMANDS, "exit 1")
-    for command, script in answers(tmp_path, "25.05").items():
+    for command, script in answers(tmp_path).items():
         found(command, script)
     return found
 
@@ -37,11 +37,8 @@ def read(detected: Detected, folder: Path) -> Any:
     return read_profile(file)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_each_version_gives_the_same_profile(say: Say, tmp_path: Path, version: str) -> None:
-    """From JSON, and from text for what that lacks."""
-    for command, script in answers(tmp_path, version).items():
-        say(command, script)
+def test_what_is_answered_is_a_profile(say: Say, tmp_path: Path) -> None:
+    """Whose check then finds no difference."""
     profile = read(detect_cluster(None), tmp_path)
     assert list(profile.node_types) == ["a100", "cpu"]
     assert profile.default_node_type == "a100"
@@ -67,7 +64,7 @@ def test_sinfo_is_not_needed(say: Say, tmp_path: Path) -> None:
     assert "sinfo" not in (tmp_path / "log").read_text()
 
 
-HALF = """case "$*" in *--json*) printf '{"nodes": [{"name": "g1", "cp';; *) exit 1;; esac"""
+HALF = """case "$*" in *nodes) printf 'NodeNam';; *) exit 1;; esac"""
 
 
 @pytest.fixture
@@ -144,7 +141,7 @@ def test_without_its_controller_nothing_is_written(say: Say, hurried: None, tmp_
 @pytest.mark.parametrize("kind", ["(null)", "accounting_storage/none"])
 def test_without_accounting_nobody_is_asked_for_it(say: Say, tmp_path: Path, kind: str) -> None:
     """No accounts, no QOS, and no word of what sacctmgr does not answer."""
-    config = tmp_path / "25.05-config"
+    config = tmp_path / "answer-config"
     config.write_text(config.read_text().replace("accounting_storage/slurmdbd", kind))
     say("sacctmgr", "echo 'You are not running a supported accounting_storage plugin' >&2; exit 1")
     found = detect_cluster(None)
@@ -167,25 +164,21 @@ SLICED = "NodeName=g{n} CoresPerSocket=8 CPUTot=16 Gres={gres} RealMemory=360000
 def test_slices_are_never_the_default(say: Say, tmp_path: Path, gres: list[str], default: str | None, remark: str) -> None:
     """Whole GPUs come first, then nodes without GPUs; what is sliced is said."""
     (tmp_path / "nodes").write_text("\n".join(SLICED.format(n=n, gres=text) for n, text in enumerate(gres)))
-    show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in {"nodes": "nodes", "config": "25.05-config"}.items())
-    say("scontrol", f'case "$*" in *--json*) exit 1;; {show} *) exit 1;; esac')
+    show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in {"nodes": "nodes", "config": "answer-config"}.items())
+    say("scontrol", f'case "$*" in {show} *) exit 1;; esac')
     found = detect_cluster(None)
     assert read(found, tmp_path).default_node_type == default
     assert any(text.startswith(remark) for text in found.remarks), found.remarks
 
 
 def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
-    """22.05 has no --json: every question goes on to text."""
-    old = "*--json*) echo \"scontrol: unrecognized option '--json'\" >&2; exit 1;;"
+    """22.05 has no other fields; a reason may look like one."""
     node = (
         "NodeName=g1 CoresPerSocket=24 CPUEfctv=48 CPUTot=48 AvailableFeatures=(null) Gres=gpu:v100:4 RealMemory=360000 Sockets=2"
         " State=IDLE+DRAIN ThreadsPerCore=1 Partitions=gpu Reason=Gres=gpu:9 broke [root@2026-11-23T14:59:28]"
     )
-    (tmp_path / "node").write_text(node)
-    files = {"nodes": "node", "partitions": "25.05-partitions", "config": "25.05-config"}
-    show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in files.items())
-    say("scontrol", f'case "$*" in {old} {show} esac')
-    say("sacctmgr", f'case "$*" in {old} *qos*) echo "normal||cpu=8,node=2||1-00:00:00||0|1.000000";; *) exit 1;; esac')
+    (tmp_path / "answer-nodes").write_text(node)
+    (tmp_path / "answer-qos").write_text("normal||cpu=8,node=2||1-00:00:00||0|1.000000")
     found = detect_cluster(None)
     profile = read(found, tmp_path)
     assert (profile.node_types["v100"].gpus, profile.node_types["v100"].physical_cores) == (4, 48)
@@ -238,10 +231,9 @@ def test_a_profile_without_slurm_has_nothing_to_compare(say: Say) -> None:
 
 def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
     """Their own part takes less than 2 s; tests/bench/detect.py has the time of the command."""
-    document = recorded("25.05")["nodes"]
-    gpu, cpu = document["nodes"]
-    many = [{**(gpu if i % 3 else cpu), "name": f"n{i:04}"} for i in range(1000)]
-    (tmp_path / "25.05-nodes").write_text(json.dumps({"nodes": many}), encoding="utf-8")
+    gpu, cpu = NODES.splitlines()
+    many = [(gpu if i % 3 else cpu).replace("NodeName=", f"NodeName=n{i}-") for i in range(1000)]
+    (tmp_path / "answer-nodes").write_text("\n".join(many), encoding="utf-8")
     start_s = time.process_time()
     found = detect_cluster("mine")
     assert time.process_time() - start_s < 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.analysis.audit.nodes import expand
+from hpcddp.core.node_list import expand
 from hpcddp.detect.node_list import node_list
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.cluster.compute_environment import MadeEnvironment
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.detect.trial import Verdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
 from tests.docs.profile_keys import FILE, keys
+from tests.test_wheelhouse import offline, wheel
 
 __all__ = ["run"]  # a fixture
 
@@ -43,9 +46,6 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("hpcddp.detect.check.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)
     monkeypatch.setattr("hpcddp.commands.clusters_survey._run", _no_job)
-    monkeypatch.setattr("hpcddp.commands.clusters_survey._update", lambda *_: None)
-    made = MadeEnvironment(python=tmp_path / "env/bin/python", lock=tmp_path / "made.lock", image=None)
-    monkeypatch.setattr("hpcddp.cluster.compute_environment.create_environment", lambda profile, squashfs: made)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     (tmp_path / ".config" / "hpcddp" / "clusters").mkdir(parents=True)
@@ -81,6 +81,20 @@ def test_shown_profiles_are_read(reader: Path) -> None:
     assert len(names) >= 2
     for name in names:
         assert load_profile(str(Path(name).expanduser())).node_types
+
+
+def test_the_lines_that_make_an_environment(tmp_path: Path) -> None:
+    """Run as they stand, of packages in a folder in place of an index; the lock file then makes the same again."""
+    (lines,) = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in BLOCKS if "python3 -m venv" in block)
+    for name, version in (("torch", "2.9.1"), ("torchvision", "0.24.1")):
+        wheel(tmp_path, name, version, "py3-none-any")
+    (tmp_path / "mksquashfs").write_text("#!/bin/sh\necho $* > $2\n")
+    (tmp_path / "mksquashfs").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, **offline(tmp_path), "PATH": path, "WORK": str(tmp_path)}
+    subprocess.run(["bash", "-ec", lines], env=env, check=True, timeout=300)
+    assert (tmp_path / "env.lock").read_text() == "torch==2.9.1\ntorchvision==0.24.1\n"
+    assert (tmp_path / "env.sqfs").read_text() == f"{tmp_path}/env {tmp_path}/env.sqfs -noappend -quiet\n"
 
 
 def test_other_yaml_is_yaml() -> None:

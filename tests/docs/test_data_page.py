@@ -7,14 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from hpcddp.analysis.verdicts.bench_limit import FASTER
 from hpcddp.analysis.verdicts.context import INPUT_SHARE
 from hpcddp.analysis.verdicts.damaged import DAMAGED_SHARE
-from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY
+from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
+from hpcddp.analysis.verdicts.measured import FASTER
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
-from hpcddp.core.data_bench_judgement import SLOWER, LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
 from hpcddp.data.batches.prefetch import USUAL
@@ -24,8 +23,6 @@ from hpcddp.data.pictures.image_folder import FOLDERS
 from hpcddp.data.pictures.tar_shards import MANIFEST, index_file, member_name
 from hpcddp.data.rgb_digits import FILES
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
-from hpcddp.worker.data_bench.bench import NO_FASTER
-from hpcddp.worker.data_bench.storage import PIECE_BYTES
 from tests.worker import given
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -53,7 +50,6 @@ def test_numbers_are_those_of_the_code() -> None:
         *(f"ROOT/{folder}/CLASS" for folder in FOLDERS.values()),
     ):
         assert said in " ".join(PAGE.split()), said
-    assert (SLOWER, NO_FASTER, PIECE_BYTES) == (0.8, 1.5, 4 << 20)
     assert (DAMAGED_SHARE, EIGHTHS) == (1e-3, (1, 2, 4))  # one in a thousand; an eighth, a quarter, half
 
 

@@ -6,15 +6,11 @@ The scripts are in `job_scripts/`, written anew after the page that their first 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hpcddp.script.findings import Finding
-from hpcddp.script.job_launch import Job
-from hpcddp.script.job_text import JobText
-from hpcddp.script.lint import RULES, lint_script
+from hpcddp.script.lint import lint_script
 from hpcddp.script.option_table import SBATCH, SRUN
 from tests.golden import FOLDER
 
@@ -102,26 +98,48 @@ def test_what_the_worker_needs_is_asked_of_the_worker_only(rule: str) -> None:
     assert found_in(broken.replace("-m hpcddp.worker", "train.py")) == []
 
 
-@pytest.mark.parametrize("rules", RULES, ids=lambda rules: rules.__name__)
-def test_no_rules_are_without_a_wrong_script(rules: Callable[[Job], Iterator[Finding]]) -> None:
-    """Each function finds something."""
-    texts = [read(file) for file in of("wrong")] + [WORKER.replace("--time=30", "--time=1:00")]
-    assert any(list(rules(Job(script=JobText(text=text)))) for text in texts)
+@pytest.mark.parametrize(
+    ("rule", "edits"),
+    [
+        ("stray-word", {"--job-name=mine": "-J my run"}),
+        ("unknown-option", {"--job-name": "--partion"}),
+        ("odd-character", {"--nodes=2": "--nodes=\u200b2"}),
+        ("two-ranks-a-gpu", {"--gres=gpu:4": "--gpus=4"}),
+        ("two-ranks-a-gpu", {"srun ": "srun --ntasks-per-node=8 "}),
+        ("master-addr", {"-m hpcddp.worker": "train.py --dist-url tcp://127.0.0.1:0"}),
+        ("master-addr", {'exec "$@"': 'export MASTER_ADDR=$HOSTNAME; exec "$@"'}),
+        ("fixed-port", {"-m hpcddp.worker": "train.py --master-port 1234"}),
+        ("fixed-port", {"MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))": "MASTER_PORT=${MASTER_PORT:-1234}"}),
+        ("export", {"--kill-on-bad-exit=1": "--export NIL"}),
+        ("no-wait", {'"that node\'s"': "x > log 2>&1 &"}),
+        ("too-early", {'"that node\'s"': '"$SLURM_LOCALID"'}),
+        ("too-early", {"export MASTER_ADDR": "export MASTER_ADDR LOCAL_RANK=${SLURM_LOCALID}"}),
+        ("srun-size", {"--gres": "--cpus-per-task=8 --gres", "srun ": "srun -c 9 "}),
+        ("srun-size", {"srun ": "srun --nodes 3 "}),
+        ("no-srun", {"srun --kill-on-bad-exit=1 --output=/runs/%j_%t.out": "python train.py"}),
+    ],
+)
+def test_other_faults_of_a_kind(rule: str, edits: dict[str, str]) -> None:
+    """One each in a script that is right but for it."""
+    text = WORKER
+    for old, new in edits.items():
+        assert old in text
+        text = text.replace(old, new, 1)
+    assert [found for found, _ in found_in(text)] == [rule]
 
 
 @pytest.mark.parametrize(
-    ("directive", "rule"),
-    [
-        ("--qos=None", "empty-option"),
-        ("--account=", "empty-option"),
-        ("-n 7", "ntasks-twice"),
-        ("--gpus-per-node=2", "gpus-twice"),
-        ('--comment="a run', "stray-word"),
-    ],
+    "line", ["srun bash -c 'x \\'", "#SBATCH -=3 -", "A='", 'srun "$(a (b (c (d', "srun bash -c '#'", "$A \\"]
 )
-def test_each_fault_of_a_directive_is_found(directive: str, rule: str) -> None:
+def test_what_is_no_shell_is_no_error(line: str) -> None:
+    """Of this program: shellcheck, and sbatch, say it."""
+    assert isinstance(lint_script(f"#!/bin/bash\n{line}"), list)
+
+
+def test_a_quote_that_is_not_closed_holds_one_word() -> None:
     """At its own line."""
-    assert found_in(WORKER.replace("\n#SBATCH --nodes", f"\n#SBATCH {directive}\n#SBATCH --nodes"))[0][0] == rule
+    broken = WORKER.replace("\n#SBATCH --nodes", '\n#SBATCH --comment="a run\n#SBATCH --nodes')
+    assert found_in(broken) == [("stray-word", 3)]
 
 
 @pytest.mark.parametrize("directive", ["--uenv=pytorch", "--exclus", "-Jmine", "--nodes 2 # two", "hetjob", "--mail-type=END"])

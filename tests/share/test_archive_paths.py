@@ -25,9 +25,10 @@ def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
         assert analyze(folder, tmp_path / "there")[0].plain == before
 
 
-def test_what_nccl_inspector_wrote_is_known() -> None:
+def test_what_earlier_versions_wrote_is_known() -> None:
     """Nothing reads it any more; bundles made before hold it and are unpacked."""
     assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
+    assert kind_of("bench-data/4711/bench-data.json") == "records"
 
 
 @pytest.mark.parametrize("file", ["4711/torchrun.gpu-a07.json", "4711/3/torchrun.gpu-a07.json"])

@@ -211,10 +211,10 @@ def test_one_more_product_over_all_groups(tmp_path: Path, rcc: ClusterProfile) -
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_shipped_sweeps_expand(file: Path) -> None:
-    """Every sweep that comes with hpcddp is valid on its cluster, with its baselines of one GPU and one node."""
+    """Every sweep that comes with hpcddp is valid on its cluster, with its baselines of one GPU and one node if it has any."""
     source = read_sweep(file)
     ranks = [p.point.ranks for p in expand(source, load_profile(str(source.sweep.cluster)))]
-    assert min(ranks) == 1
+    assert min(ranks) == 1 or not source.sweep.baselines
     assert max(ranks) >= (2 if file.stem == "ec2-resnet18" else 4)  # its study had two instances of one GPU
 
 

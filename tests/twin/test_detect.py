@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.audit.nodes import expand
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
+from hpcddp.core.node_list import expand
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import detect_cluster
 from tests.twin.config import has_gres

@@ -1,25 +1,22 @@
-"""`hpcddp clusters survey` on a real Slurm: one short job, whose findings end up in the profile's file."""
+"""`hpcddp clusters survey` on a real Slurm: one short job, whose findings are lines of a profile."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.cluster.profile_file import read_profile
-from hpcddp.cluster.profile_names import FOLDER
+from hpcddp.cluster.yamlfile import parse_yaml
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
 
 def test_two_nodes_are_surveyed(rcc_twin: Twin, tmp_path: Path) -> None:
-    """Processors, disk and the latency between both nodes; nodes of a twin are one machine without a GPU."""
+    """Processors, disk and the latency between both nodes, which a busy machine may hide: then that is said. Nodes of a twin are
+    one machine without a GPU."""
     user = User(rcc_twin, tmp_path)
-    file = user.home / "mine.yaml"
-    file.write_text((FOLDER / "rcc.yaml").read_text())
-    said = user.hpcddp("clusters", "survey", "mine.yaml", "--gpus-per-node", "1", "--set", "device=cpu", "-y")
-    assert "mine.yaml: filled in from" in said.stdout
-    profile = read_profile(file)
-    assert profile.fabric.latency_us
-    fact = profile.facts["fabric.latency_us"]
-    assert (fact.source, [other.value for other in fact.conflicts]) == ("survey", [5])
-    assert "hpcddp clusters survey of" in profile.sources["survey"]
+    said = user.hpcddp("clusters", "survey", "rcc", "--gpus-per-node", "1", "--set", "device=cpu", "-y")
+    found = parse_yaml(said.stdout, "the lines")
+    assert "hpcddp clusters survey of" in found["sources"]["survey"]
+    assert "cpu" in found["node_types"]["v100"]
+    fact = found["fabric"]["latency_us"] if "latency between the nodes is not known" not in said.stderr else None
+    assert fact is None or (fact["value"] > 0, fact["source"], fact["conflicts"][0]["value"]) == (True, "survey", 5)
     assert user.failures() == {}

@@ -16,6 +16,9 @@ def test_parameters_agree() -> None:
     odd = gates.parameters_agree([same, same, {"at the start": "aa", "at the end": "cc"}])
     assert odd.passed is False
     assert odd.evidence == "at the end 1 of 3 ranks differ from rank 0: rank 2 has cc, rank 0 bb"
+    missing = gates.parameters_agree([same, {"at the start": "aa"}])
+    assert missing.passed is False
+    assert missing.evidence == "at the end 1 of 2 ranks differ from rank 0: rank 1 has None, rank 0 bb"
 
 
 def test_loss_is_finite() -> None:

@@ -118,6 +118,7 @@ def test_clocks_and_utilisation() -> None:
     rows = [gpu_row(101 + n / 10, sm_mhz=mhz, util_percent=mhz // 15) for n, mhz in enumerate((1500, 1500, 900))]
     found = gpu_summary(2, [*rows, gpu_row(102, mem_used_bytes=7, temperature_c=80)], WINDOW.s)
     assert (found.gpu, found.readings, found.sm_mhz_median, found.sm_mhz_min) == (2, 4, 1500, 900)
+    assert (found.sm_mhz_begin, found.sm_mhz_end) == (1500, 900)
     assert found.util_percent_mean == pytest.approx((100 + 100 + 60) / 3)
     assert (found.mem_used_peak_bytes, found.temperature_c_peak, found.throttle) == (7, 80, None)
 

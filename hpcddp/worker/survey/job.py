@@ -50,7 +50,10 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
-    """Between the first and the last node, and what went wrong; neither of a single node."""
+    """Between the first and the last node, and what went wrong; neither of a single node.
+
+    Other work on the nodes may slow all calls of the small sizes, which then are left out.
+    """
     if rank.nodes < 2:
         return None, ""
     try:
@@ -62,7 +65,8 @@ def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
         group.leave()
     except (HpcddpError, RuntimeError, ImportError) as error:
         return None, f"{rank.host}: the nodes could not talk: {error}"
-    return LinkSurvey(latency_s=fit.latency_s, bytes_per_s=fit.bandwidth_bytes_per_s), ""
+    problem = f"the latency between the nodes is not known, survey again ({fit.how})" if fit.latency_s is None else ""
+    return LinkSurvey(latency_s=fit.latency_s, bytes_per_s=fit.bandwidth_bytes_per_s), problem
 
 
 def _answers(folder: Path, rank: Rank) -> tuple[list[NodeSurvey], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from hpcddp.analysis.audit.audit import Audit, audits
 from hpcddp.analysis.audit.findings import KINDS
-from hpcddp.analysis.audit.nodes import KnownNode
 from hpcddp.analysis.report.write import write_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
@@ -25,16 +24,11 @@ from tests.analysis.audits.faults import FAULTS
 from tests.analysis.audits.generated import clean, clean_weak
 from tests.analysis.synthetic import write_marconi100
 
-RCC = {f"gn{i:02}": KnownNode("v100" if i < 7 else "a40", 4, "V100 32GB" if i < 7 else "A40 48GB") for i in range(1, 9)}
-
 CONSEQUENCES = {
     "average_outside_rows": {"speedup_wrong", "efficiency_wrong"},
     "throughput_wrong": {"superlinear"},
-    "gpu_types_pooled": {"gpu_types_compared"},
-    "runs_disagree": {"efficiency_dips"},
 }
-"""Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it, and a size with
-the times of a smaller one, or with one slow run, is slower than the next."""
+"""Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it."""
 
 
 def of_text(folder: Path, text: str) -> Audit:
@@ -49,7 +43,7 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
     for i in range(200):
         name = names[i % len(names)]
         table, lines = FAULTS[name](random.Random(5000 + i))
-        findings = audits(table.write(tmp_path / "faulty.csv"), RCC)[0].findings
+        findings = audits(table.write(tmp_path / "faulty.csv"))[0].findings
         planted[name] += 1
         hits[name] += any(each.kind == name and lines & set(each.lines) for each in findings)
         for each in findings:
@@ -58,7 +52,7 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
     alarms = 0
     for i in range(400):
         table = (clean_weak if i % 3 == 0 else clean)(random.Random(i))
-        findings = audits(table.write(tmp_path / "clean.csv"), RCC)[0].findings
+        findings = audits(table.write(tmp_path / "clean.csv"))[0].findings
         alarms += bool(findings)
         wrong.update(each.kind for each in findings)
     with capsys.disabled():
@@ -68,7 +62,7 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
             print(f"{name:26} {planted[name]:7} {hits[name] / planted[name]:6.2f} {precision:9.2f}")
         print(f"{'all':26} {200:7} {hits.total() / 200:6.3f} {right.total() / (right.total() + wrong.total()):9.3f}")
         print(f"false alarms in {alarms} of 400 clean tables")
-    assert len(names) >= 20
+    assert len(names) >= 15
     assert hits.total() >= 190
     assert alarms == 0
     assert wrong.total() <= 0.02 * right.total()
@@ -100,47 +94,10 @@ def test_exact_tables_have_no_finding(
     assert audits(file)[0].findings == ()
 
 
-def test_would_fit(tmp_path: Path) -> None:
-    """A wrong average names the statistic that gives it."""
-    result = of_text(tmp_path, "gpus,run,time,average\n1,1,10.00,10.80\n1,2,10.50,\n1,3,10.90,\n1,4,11.00,\n")
-    assert result.findings[0].sentence.endswith("the mean without line 2 would fit")
-
-
 def test_superlinear_claims_without_times(tmp_path: Path) -> None:
     """9.9 times as fast with 8 times the GPUs; 4.2 with 4 may be caches and noise."""
     result = of_text(tmp_path, "gpus,speedup\n1,1\n4,4.2\n8,9.9\n")
     assert [(each.kind, each.lines) for each in result.findings] == [("superlinear", (4,))]
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        "gpus,efficiency\n2,98%\n4,64%\n8,96%\n",
-        "gpus,time,efficiency\n1,1000,1\n2,510.2,0.98\n4,390.6,0.64\n8,130.2,0.96\n",
-        "gpus,images/s\n1,100\n2,196\n4,256\n8,768\n",
-        "gpus,step time (ms),efficiency\n1,100.0,1.00\n2,102.0,0.98\n4,156.2,0.64\n8,104.2,0.96\n",
-    ],
-)
-def test_an_efficiency_that_falls_and_rises_again(tmp_path: Path, rows: str) -> None:
-    """98, 64, 96 %: as claims, by times of the same work or of growing work, by throughput; what costs more with size stays."""
-    (dip,) = of_text(tmp_path, rows).findings
-    assert (dip.kind, dip.claimed) == ("efficiency_dips", "64 % at 4 GPUs")
-    assert dip.weight == 3
-
-
-def test_a_dip_is_told_by_what_more_gpus_gave_around_it(tmp_path: Path) -> None:
-    """x1.17, then x2.23: within the noise of a single run, but not after such a fall."""
-    (dip,) = of_text(tmp_path, "nodes,gpus_per_node,img/s\n1,4,1000\n2,4,1170\n4,4,2609\n").findings
-    assert dip.sentence.startswith("efficiency is 100 % at 1x4, 58 % at 2x4 and again 65 % at 4x4: ")
-    assert dip.sentence.endswith(": x1.17 for 2 times the GPUs, then x2.23 for 2 times the GPUs")
-
-
-def test_the_network_costs_once_and_for_all(tmp_path: Path) -> None:
-    """72 % from two nodes on is no dip, nor is four GPUs of one node at 45 % beside four nodes of one at 95 %."""
-    text = "nodes,gpus_per_node,img/s\n1,1,100\n1,4,180\n4,1,380\n"
-    assert of_text(tmp_path, text).findings == ()
-    text = "nodes,gpus_per_node,img/s\n1,1,100\n2,1,144\n4,1,290\n8,1,576\n"
-    assert of_text(tmp_path, text).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +148,7 @@ def test_runs_that_disagree_are_not_headed_a_wrong_number(tmp_path: Path) -> Non
     ],
 )
 def test_long_tables_end_in_seconds(tmp_path: Path, header: str, row: Callable[[int], str]) -> None:
-    """Four times the rows take less than eight times as long: nothing compares each row with each. 20,000 took minutes."""
+    """The longest that are audited: nothing compares each row with each several times."""
 
     def cpu_s(rows: int) -> float:
         text = "\n".join([header, *(row(i) for i in range(rows))])
@@ -199,15 +156,13 @@ def test_long_tables_end_in_seconds(tmp_path: Path, header: str, row: Callable[[
         of_text(tmp_path, text)
         return time.process_time() - begin
 
-    cpu_s(50)
-    assert min(cpu_s(4000) for _ in range(2)) < 8 * min(cpu_s(1000) for _ in range(3))  # the least: others share the processors
+    assert min(cpu_s(1000) for _ in range(2)) < 4  # the least: others share the processors
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gpus,time\n" + "1,100\n" * 20_001, "20,001 rows, and at most 20,000 are audited"),
-        (",".join(["gpus", *"x" * 99_999]) + "\n1\n", "100,000 columns, and at most 200 are audited"),
+        ("gpus,time\n" + "1,100\n" * 1_001, "1,001 rows, and at most 1,000 are audited"),
     ],
 )
 def test_what_is_no_published_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -218,7 +173,7 @@ def test_what_is_no_published_table_is_refused(tmp_path: Path, text: str, messag
 
 def test_a_gpu_type_told_in_less_detail_is_the_same(tmp_path: Path) -> None:
     """V100, NVIDIA V100 and V100-32GB are averaged; V100-16GB and V100-32GB are not."""
-    rows = "gpus,run,gpu_type,time,average\n1,1,V100,10,\n1,2,NVIDIA Tesla V100,11,\n1,3,V100-{}GB,12,\n1,4,V100-32GB,13,11.5\n"
+    rows = "gpus,run,gpu_type,time\n1,1,V100,10\n1,2,NVIDIA Tesla V100,11\n1,3,V100-{}GB,12\n1,4,V100-32GB,13\n1,avg,,11.5\n"
     assert of_text(tmp_path, rows.format(32)).findings == ()
     assert [each.kind for each in of_text(tmp_path, rows.format(16)).findings] == ["gpu_types_pooled"]
 
@@ -227,17 +182,6 @@ def test_times_of_weak_scaling(tmp_path: Path) -> None:
     """Steps that last the same with more GPUs: the speedup is the ratio of GPUs times that of times."""
     rows = [f"{gpus},{run},{time},{gpus}.00" for gpus in (1, 2, 4, 8) for run, time in enumerate((9.9, 10.0, 10.1))]
     assert of_text(tmp_path, "\n".join(["gpus,run,step time (s),speedup", *rows])).findings == ()
-
-
-@pytest.mark.parametrize(
-    ("times", "after", "rounded"),
-    [(("0.400", "0.300", "0.500"), " ± 0.123 s", True), (("0.412", "0.309", "0.507"), " ± 0.100", False)],
-)
-def test_round_values_are_told_by_their_own_digits(tmp_path: Path, times: Sequence[str], after: str, rounded: bool) -> None:
-    """Not by those of a spread, nor hidden by a unit."""
-    rows = ["1,1.487", "1,1.493", "1,1.512", *(f"4,{time}{after}" for time in times)]
-    found = of_text(tmp_path, "\n".join(["gpus,time", *rows])).findings
-    assert ("values_rounded" in {each.kind for each in found}) == rounded
 
 
 def test_classes_stand_in_the_order_of_their_weight() -> None:
@@ -262,24 +206,17 @@ def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
 
 
 def test_what_was_not_checked_is_not_said_to_hold(tmp_path: Path) -> None:
-    """Speedups without any time, steps without samples; of three speedups one without its row's time, an average without runs."""
-    bare = of_text(tmp_path, "gpus,speedup,steps\n1,1,100\n2,1.9,50\n")
-    assert (bare.holds, bare.unchecked) == ({}, {"speedup values": 2, "step counts": 2})
+    """Speedups without any time; of three speedups one without its row's time, an average without runs."""
+    bare = of_text(tmp_path, "gpus,speedup\n1,1\n2,1.9\n")
+    assert (bare.holds, bare.unchecked) == ({}, {"speedup values": 2})
     assert bare.text.splitlines() == [
         "table.csv: nothing wrong found in 2 rows.",
         "",
-        "not checked, as nothing in the table gives them: 2 speedup values, 2 step counts",
+        "not checked, as nothing in the table gives them: 2 speedup values",
     ]
-    some = of_text(tmp_path, "gpus,run,time,average,speedup\n1,1,99,100,1\n1,2,101,100,1\n2,1,50,,2.0\n4,1,,26,3.8\n")
-    assert some.holds == {"averages": 1, "speedup values": 3, "repeated configurations": 1}
-    assert some.unchecked == {"averages": 1, "speedup values": 1}
-
-
-def test_runs_of_which_one_was_measured_are_not_said_to_agree(tmp_path: Path) -> None:
-    """Nor those of two GPU types; of three runs on one type the spread was looked at."""
-    text = "gpus,run,gpu_type,time\n1,1,V100,10\n1,2,V100,\n2,1,V100,5\n2,2,A40,5\n4,1,V100,3\n4,2,V100,3\n4,3,A40,2\n"
-    result = of_text(tmp_path, text)
-    assert (result.holds["repeated configurations"], result.unchecked["repeated configurations"]) == (1, 2)
+    some = of_text(tmp_path, "gpus,run,time,speedup\n1,1,99,\n1,2,101,\n1,avg,100,1\n2,avg,50,2.0\n4,avg,,3.8\n")
+    assert some.holds == {"averages": 1, "speedup values": 2}
+    assert some.unchecked == {"averages": 2, "speedup values": 1}
 
 
 def test_values_against_another_baseline_do_not_hold(tmp_path: Path) -> None:
@@ -297,10 +234,3 @@ def test_values_without_a_time_do_not_show_two_baselines(tmp_path: Path) -> None
     result = of_text(tmp_path, f"nodes,gpus_per_node,time,speedup\n{rows}")
     (mixed,) = (each for each in result.findings if each.kind == "baselines_mixed")
     assert "4.0 at 4x4 is against 1 node; against 1 GPU it is 16.0" in mixed.sentence
-
-
-def test_long_times_are_told_in_digits(tmp_path: Path) -> None:
-    """Parts of 9 876 and 4 000 s are no `1.388e+04 s`."""
-    text = "nodes,gpus_per_node,compute [s],comm [s],time [s]\n1,4,9876,4000,12000\n"
-    (finding,) = of_text(tmp_path, text).findings
-    assert (finding.kind, finding.follows) == ("parts_exceed_total", "at least 13 876 s")

@@ -41,17 +41,6 @@ def test_bigmnist_two_speedups_do_not_follow_from_the_printed_averages() -> None
     ]
 
 
-def test_bigmnist_with_averages_in_a_column(tmp_path: Path) -> None:
-    """3.58 beside a run of 4:01:50 would need the average 4:04:56 instead of 4:03:06, not another time of the run."""
-    table = [line.split(",") for line in (PUBLISHED / "rcc-bigmnist.csv").read_text(encoding="utf-8").splitlines()[1:39]]
-    averages = {tuple(row[:2]): (row[-2], row[-1]) for row in table if row[4] == "Avg"}
-    runs = [[*row[:4], row[-2], *averages[row[0], row[1]]] for row in table if row[4] != "Avg"]
-    text = "\n".join(map(",".join, [["nodes", "gpus_per_node", "gpu_type", "node_list", "time", "average", "speedup"], *runs]))
-    (tmp_path / "column.csv").write_text(text, encoding="utf-8")
-    (wrong,) = (each for each in audits(tmp_path / "column.csv")[0].findings if each.kind == "speedup_wrong")
-    assert wrong.sentence.endswith("(3.58 would need 4:04:56 instead of the average 4:03:06)")
-
-
 def test_bigmnist_hardware() -> None:
     """V100, A40 and V100-SXM2 averaged in each of the 7 averages, and mixed in 8 runs on several nodes."""
     result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
@@ -61,11 +50,9 @@ def test_bigmnist_hardware() -> None:
     assert mixed == {line for name in lists for line in lines_of("rcc-bigmnist.csv", name)}
 
 
-def test_bigmnist_nodes_steps_and_spread() -> None:
-    """A list of two nodes for three, one that is no list, steps one too many, 6.27 times with 4 GPUs, runs 1.84 times apart."""
+def test_bigmnist_steps_and_runs() -> None:
+    """Steps one too many, 6.27 times with 4 GPUs, runs 1.84 times apart."""
     result = audits(PUBLISHED / "rcc-bigmnist.csv")[0]
-    assert found(result, "node_count_wrong") == [tuple(lines_of("rcc-bigmnist.csv", '"gn[03,05]"'))]
-    assert found(result, "node_list_malformed") == [tuple(lines_of("rcc-bigmnist.csv", "gn[03-07-09]"))]
     assert [(each.claimed, each.follows) for each in result.findings if each.kind == "steps_wrong"] == [
         ("140,626", "140,625"),
         ("70,314", "70,313"),
@@ -74,7 +61,6 @@ def test_bigmnist_nodes_steps_and_spread() -> None:
     ]
     assert [each.claimed for each in result.findings if each.kind == "superlinear"] == ["4.51", "6.27"]
     assert "1.84 times apart" in [each.follows for each in result.findings if each.kind == "runs_disagree"]
-    assert found(result, "spread_exceeds_effect")
 
 
 def test_mnist_has_one_fault() -> None:
@@ -89,16 +75,6 @@ def test_nyu_speedup_on_four_gpus() -> None:
     result = audits(PUBLISHED / "nyu-q2-q3.csv")[0]
     (wrong,) = (each for each in result.findings if each.kind == "speedup_wrong")
     assert (wrong.lines, wrong.claimed, wrong.follows) == ((4,), "0.35", "0.91")
-    assert "45.3871" in wrong.sentence
-
-
-def test_nyu_parts_bandwidth_and_kind_of_scaling() -> None:
-    """Parts above the whole, bandwidths of no one model, round numbers on 4 GPUs, strong scaling called weak."""
-    result = audits(PUBLISHED / "nyu-q2-q3.csv")[0]
-    assert found(result, "parts_exceed_total") == [(4,)]
-    assert len(found(result, "bandwidth_impossible")) == 3
-    assert found(result, "values_rounded") == [(4, 7, 10), (4, 7, 10)]
-    assert found(result, "scaling_kind_wrong") == [tuple(range(2, 14))]
 
 
 def test_nyu_two_tables_of_one_gpu_disagree() -> None:
@@ -139,12 +115,7 @@ def test_sagemaker_times_have_nothing_to_contradict() -> None:
 
 FAULTS_OF_ORIGINALS = [
     ("ranks train apart: means of a step 9 % apart", "multinode-ddp", "ranks_disagree", (3, 4), "one time for all ranks"),
-    ("95 % utilisation beside 83 % wait for data", "multinode-ddp", "utilization_contradicts", (3,), "at most about 17 %"),
     ("speedup 0.35 is 0.91 by the times beside it", "nyu-q2-q3", "speedup_wrong", (4,), "0.91"),
-    ("strong scaling called weak", "nyu-q2-q3", "scaling_kind_wrong", tuple(range(2, 14)), "strong scaling"),
-    ("compute and communication exceed the epoch", "nyu-q2-q3", "parts_exceed_total", (4,), "at least 39.2 s"),
-    ("bandwidths are of no one model", "nyu-q2-q3", "bandwidth_impossible", (3, 4), "one size for all rows"),
-    ("the four-GPU parts are round numbers", "nyu-q2-q3", "values_rounded", (4, 7, 10), "digits that vary"),
     ("two tables of one GPU are of two networks", "nyu-one-gpu", "runs_disagree", (4, 8), "4.13 times apart"),
     ("2,048 on four GPUs is the run of 128 on one", "nyu-q4", "steps_wrong", (2,), "7"),
     ("labels are of twice ImageNet", "marconi100", "throughput_wrong", tuple(range(2, 10)), "370"),
@@ -155,8 +126,6 @@ FAULTS_OF_ORIGINALS = [
     ("averages of V100 and A40", "rcc-bigmnist", "gpu_types_pooled", tuple(range(2, 12)), "16:21:40 and 13:59:32"),
     ("6.27 times with four GPUs", "rcc-bigmnist", "superlinear", (9, 37), "at most 4"),
     ("steps one too many", "rcc-bigmnist", "steps_wrong", tuple(range(2, 11)), "140,625"),
-    ("three nodes of which two are named", "rcc-bigmnist", "node_count_wrong", (49,), "2"),
-    ("a list that is no list", "rcc-bigmnist", "node_list_malformed", (54,), "no list of nodes"),
     ("two A40 nodes 1.84 times apart", "rcc-bigmnist", "runs_disagree", (8, 9), "1.84 times apart"),
     ("V100 and A40 in one run", "rcc-bigmnist", "gpu_types_mixed_in_row", (45, 46), "A40-48 and V100-32"),
 ]

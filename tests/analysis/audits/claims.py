@@ -62,18 +62,6 @@ def baseline_misnamed(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     return table, set(range(2, 7))
 
 
-def baseline_missing(rng: random.Random) -> tuple[GeneratedTable, Lines]:
-    """Speedups against a run that the table leaves out."""
-    table = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node"]))
-    table.leave_out(*table.extra.values())
-    for i, layout in enumerate(table.layouts()):
-        table.rows[i]["speedup"] = f"{against(table, layout, (1, 1)):.3f}"
-    del table.rows[0]
-    if table.shape == "both":
-        del table.rows[:2]
-    return table, set(range(2, len(table.rows) + 2))
-
-
 def superlinear(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """A baseline that something held up; speedups computed rightly from it."""
     table = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node", "in the node"]))
@@ -83,18 +71,6 @@ def superlinear(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     for i, layout in enumerate(table.layouts()):
         table.rows[i]["speedup"] = f"{against(table, layout, (1, 1)):.2f}"
     return table, {2}
-
-
-def efficiency_dips(rng: random.Random) -> tuple[GeneratedTable, Lines]:
-    """A size in the middle that something held up; speedups computed rightly from its time."""
-    table = clean(rng, runs=1, shape="one GPU per node", noise=0.01)
-    i = rng.choice([1, 2, 3])
-    table.true[i] *= rng.uniform(1.35, 1.8)
-    table.rows[i]["time"] = table.show(table.true[i])
-    table.leave_out("throughput", *table.extra.values())
-    for j, layout in enumerate(table.layouts()):
-        table.rows[j]["speedup"] = f"{against(table, layout, (1, 1)):.2f}"
-    return table, lines([i])
 
 
 def batch_changed(rng: random.Random) -> tuple[GeneratedTable, Lines]:

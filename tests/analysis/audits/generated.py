@@ -63,7 +63,7 @@ class GeneratedTable:
 
 
 def clean(rng: random.Random, **fixed: Any) -> GeneratedTable:
-    """A table without a fault; `fixed` says what it must be like: shape, runs, average, decimals, noise, parts."""
+    """A table without a fault; `fixed` says what it must be like: shape, runs, average, decimals, noise."""
     shape = fixed.get("shape", rng.choice(list(SHAPES)))
     runs = fixed.get("runs", rng.choice([1, 1, 3, 5]))
     name = rng.choice(list(SAMPLES))
@@ -85,10 +85,8 @@ def clean(rng: random.Random, **fixed: Any) -> GeneratedTable:
             table.true.append(true)
         share *= 1 - rng.uniform(0, 0.1)
     _counts(table, SAMPLES[name], batch)
-    _averages(table, fixed.get("average", rng.choice(["column", "first", "row", ""])))
+    _averages(table, fixed.get("average", rng.choice(["row", ""])))
     _claims(table)
-    if fixed.get("parts", rng.random() < 0.2):
-        _parts(table)
     return table
 
 
@@ -127,16 +125,14 @@ def _counts(table: GeneratedTable, samples: int, batch: int) -> None:
 
 
 def _averages(table: GeneratedTable, kind: str) -> None:
+    """A row for each layout, behind its runs."""
     if table.runs == 1 or not kind:
         return
     for layout in table.layouts():
-        shown, of = table.show(table.mean(layout)), table.of(*layout)
-        for i in of if kind == "column" else of[:1] if kind == "first" else []:
-            table.rows[i]["average"] = shown
-        if kind == "row":
-            labels = {key: table.rows[of[0]][key] for key in ("dataset", "nodes", "gpus_per_node", "batch_per_gpu")}
-            table.rows.insert(of[-1] + 1, {**labels, "run": "avg", "time": shown})
-            table.true.insert(of[-1] + 1, 0.0)
+        of = table.of(*layout)
+        labels = {key: table.rows[of[0]][key] for key in ("dataset", "nodes", "gpus_per_node", "batch_per_gpu")}
+        table.rows.insert(of[-1] + 1, {**labels, "run": "avg", "time": table.show(table.mean(layout))})
+        table.true.insert(of[-1] + 1, 0.0)
 
 
 def _claims(table: GeneratedTable) -> None:
@@ -157,13 +153,6 @@ def _claims(table: GeneratedTable) -> None:
         summary = [i for i in rows if table.rows[i].get("run") == "avg"]
         for i in summary or rows:
             table.rows[i].update({names[word]: shown[word] for word in which})
-
-
-def _parts(table: GeneratedTable) -> None:
-    for row, true in zip(table.rows, table.true, strict=True):
-        if row.get("run") != "avg":
-            share = table.rng.uniform(0.6, 0.8)
-            row.update(compute=table.show(true * share), comm=table.show(true * table.rng.uniform(0.05, 0.15)))
 
 
 def clean_weak(rng: random.Random) -> GeneratedTable:

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.core.point import Data, Layout
-from hpcddp.core.records import write_json
+from hpcddp.core.point import Data, Point
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
@@ -221,57 +220,64 @@ def test_one_run_stands_for_others(tmp_path: Path) -> None:
     assert [note for note in notes if ", and of 2 more runs, has 12 loader workers on 8 CPUs" in note]
 
 
-def benchmark(*rates: LoaderRate) -> DataBenchRecord:
-    """Of ImageNet on one GPU with 8 CPUs."""
-    return DataBenchRecord(
-        job="77",
-        unix_ns=1,
-        took_s=60.0,
-        cluster="marconi100",
-        layout=Layout(),
-        device="cuda",
-        hosts=("r000",),
-        cpus_of_ranks=(8,),
-        model="resnet18",
-        precision="fp32",
-        data=Data(name="imagenet"),
-        samples=50_000,
-        bytes_per_sample=1e5,
-        rates=rates,
-    )
-
-
-def gave(workers: int, samples_per_s: float, **changes: Any) -> LoaderRate:
-    """With pictures in memory decoded as fast as that, and read ten times as fast."""
-    given: dict[str, Any] = {"batch_per_gpu": 32, "decoder": "pillow 12.0", "cache": "warm", "samples": 1000, **changes}
-    given |= {"read_samples_per_s": 10 * samples_per_s, "decode_samples_per_s": 1.1 * samples_per_s}
-    return LoaderRate(loader_workers_per_rank=workers, samples_per_s=samples_per_s, **given)
-
-
-def with_benchmark(folder: Path, loader: LoaderTimes | None, *rates: LoaderRate) -> Findings:
-    """A point with four workers and Pillow, and the benchmark's record beside it."""
-    full = point(1, 1, loader_workers_per_rank=4, **IMAGENET)
-    study = write_study(folder / "s", [full])
-    data = {"data": {"name": "imagenet", "samples": 50_000, "decoder": "pillow 12.0"}}
-    launch = {"profile": PROFILE, "cpus_of_ranks": [32], **data}
-    end = {"loader": encode(loader)} if loader else {}
-    write_run(study, full, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch=launch, end=end))
-    write_json(study.data_bench_file("77"), encode(benchmark(*rates)))
+def of_loaders(folder: Path, full: Mapping[int, float], io: Mapping[int, float], *, cores: int = 8, runs: int = 3) -> Findings:
+    """Loader workers -> samples/s, of points that train, waiting for half of the step, and of points that only load; a GPU of the
+    node has so many cores."""
+    rates: dict[Point, tuple[float, float]] = {
+        point(1, 1, loader_workers_per_rank=n, **IMAGENET): (rate, 0.5) for n, rate in full.items()
+    }
+    rates |= {point(1, 1, loader_workers_per_rank=n, input="io", **IMAGENET): (rate, 0.95) for n, rate in io.items()}
+    study = write_study(folder / "s", list(rates), runs)
+    node = {"physical_cores": 4 * cores, "smt": 1, "gpus": 4}
+    launch = {"profile": {"node_types": {"one": node}, "default_node_type": "one"}, "cpus_of_ranks": [cores]}
+    for run in range(1, runs + 1):
+        for each, (rate, wait) in rates.items():
+            step_ns = round(1e9 * each.global_batch / rate) + (run - (1 + runs) // 2) * MS // 100
+            shares = {"data_wait": wait, "forward": 0.05}
+            write_run(study, each, Recorded(step_ns=step_ns, steps=20, job=str(run), shares=shares, launch=launch), run)
     return find(load_study(study))
 
 
-def test_the_advice_is_what_a_benchmark_measured(tmp_path: Path) -> None:
-    """The one key that gives most, cold or warm as the runs; not what gives less than a tenth more, nor two keys at once."""
-    faster = gave(4, 500.0, decoder="simplejpeg 1.9")
-    rates = (gave(4, 330.0), gave(7, 350.0), faster, gave(7, 900.0, decoder="simplejpeg 1.9"), gave(4, 90.0, cache="cold"))
-    advice = verdict_of(with_benchmark(tmp_path, times(4), *rates)).advice
-    assert advice == "`--set workload.data.decoder=simplejpeg`: `hpcddp bench data` (job 77) gave 500 samples/s instead of 330"
+def test_the_fastest_of_points_that_load_is_advised(tmp_path: Path) -> None:
+    """With their rates, which the evidence has, too; the sentence names it."""
+    findings = of_loaders(tmp_path, {2: 400}, {1: 200, 2: 400, 4: 900})
+    verdict, fastest = verdict_of(findings), point(1, 1, loader_workers_per_rank=4, input="io", **IMAGENET)
+    assert "; the loader alone reaches 400 samples/s, the fastest loader (workers 4) 900 samples/s" in verdict.evidence
+    assert verdict.numbers["fastest_loader"] == pytest.approx(900, rel=0.01)
+    gave = "loaders by themselves give 900 samples/s instead of 400"
+    assert verdict.advice == f"`--set workload.loader_workers_per_rank=4`: {gave} (runs r1-r3 of {fastest.label})"
+    (sentence,) = [each for each in findings.sentences if each.startswith("Fastest loader")]
+    assert sentence.startswith("Fastest loader: workers 4 loads 900 samples/s, 2.2")
+    assert " as fast as workers 2 (the default)" in sentence
 
 
-def test_without_times_of_loaders_a_benchmark_names_the_limit(tmp_path: Path) -> None:
-    """Four processes that decode, on eight CPUs."""
-    verdict = verdict_of(with_benchmark(tmp_path, None, gave(4, 330.0), gave(7, 520.0)))
-    assert "the limit: loader processes (by `hpcddp bench data`, job 77)" in verdict.evidence
-    assert verdict.advice.startswith(
-        "`--set workload.loader_workers_per_rank=7`: `hpcddp bench data` (job 77) gave 520 samples/s"
+def test_a_tenth_more_is_what_loaders_must_give_to_be_advised(tmp_path: Path) -> None:
+    """Two measurements of equal settings differ by as much."""
+    assert "workers_per_rank=4" not in verdict_of(of_loaders(tmp_path, {2: 400}, {2: 400, 4: 430})).advice
+
+
+def test_no_value_is_advised_that_trains_slower(tmp_path: Path) -> None:
+    """Loaders by themselves are fastest without processes; training is not."""
+    findings = of_loaders(tmp_path, {0: 200, 2: 400}, {0: 900, 2: 500})
+    of_two = [each for each in findings.verdicts if each.name == "input-bound" and "workers 2" in each.where]
+    assert [each.advice for each in of_two] == ["keep workers 2, the fastest of the values measured at 1x1, input full"]
+
+
+def test_rates_of_loading_are_not_contradicted(tmp_path: Path) -> None:
+    """Two processes on one core, and none is eight times as fast as one: one is not advised, nor `auto`."""
+    findings = of_loaders(tmp_path, {}, {0: 856, 1: 100, 2: 90}, cores=1, runs=1)
+    assert findings.sentences[0].startswith("Fastest loader in these runs: workers 0 loads 856 samples/s, 9.51 times as fast as")
+    of_one, of_two = sorted((v for v in findings.verdicts if v.name == "CPU starvation"), key=lambda v: v.where)
+    assert of_two.advice.startswith(
+        "`--set workload.loader_workers_per_rank=0`: at 1x1 it is 9.51 times as fast as 2 (run r1 of "
     )
+    assert of_two.advice.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance")
+    assert "per_rank=0" in of_one.advice
+    assert not [note for note in findings.notes if "loader workers on" in note]
+
+
+def test_what_loads_at_one_size_has_no_efficiency(tmp_path: Path) -> None:
+    """It would be that of a size against itself: 1.00 times, 100 %."""
+    tables = study_tables(of_loaders(tmp_path, {}, {2: 400}))
+    assert [column.head for column in tables["scaling"].columns if column.head in ("speedup", "efficiency")] == []
+    assert tables["scaling"].title == "Throughput"

@@ -36,7 +36,7 @@ def test_a_loader_that_was_timed_by_itself_is_not_timed_again(tmp_path: Path) ->
         write_runs(study, each, [100 * MS], shares={"data_wait": share, "forward": 0.1}, steps=20)
     (verdict,) = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
     assert "the loader alone reaches" in verdict.evidence
-    assert "`hpcddp bench data`" in verdict.advice
+    assert "`hpcddp init loaders`" in verdict.advice
     assert "measure.input" not in verdict.advice
 
 

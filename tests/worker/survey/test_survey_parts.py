@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from hpcddp.core.bandwidth import fit_link
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
 from hpcddp.core.survey_record import Adapter
 from hpcddp.worker import launch_record
 from hpcddp.worker.survey.adapters import read_adapters
 from hpcddp.worker.survey.disk import filesystem, read_disk
+from hpcddp.worker.survey.job import _link
 from hpcddp.worker.survey.node import parse_lscpu, survey_node
 from hpcddp.worker.survey.topology import parse_amd_topology, parse_topology
 
@@ -188,3 +192,18 @@ def test_disk_is_measured_where_it_is_one(tmp_path: Path) -> None:
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nmemory {folder} tmpfs rw 0 0\n")
     found = read_disk({"TMPDIR": str(folder)}, mounts)
     assert (found.read_gbs, found.why_not) == (None, f"{folder} is tmpfs, no disk of the node's own")
+
+
+def test_a_latency_that_was_not_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where something else slowed every call of the small sizes, so that they are left out."""
+    timed = SimpleNamespace(fit=fit_link({2**10: 0.2, 2**12: 0.2, 2**22: 0.01}))
+    monkeypatch.setattr("hpcddp.worker.comm.bench.bench_comm", lambda *_: SimpleNamespace(ops={"send_recv": timed}))
+    monkeypatch.setattr("hpcddp.worker.rendezvous.join", lambda *_: SimpleNamespace(leave=lambda: None))
+    rank: Any = SimpleNamespace(nodes=2)
+    job: Any = SimpleNamespace(point=SimpleNamespace(device="cpu"))
+    link, problem = _link(job, rank)
+    assert link is not None
+    assert link.latency_s is None
+    assert link.bytes_per_s == pytest.approx(2**22 / 0.01)
+    assert problem.startswith("the latency between the nodes is not known, survey again (latency: no size up to 4 KiB")
+    assert problem.endswith("without 2 that were disturbed)")

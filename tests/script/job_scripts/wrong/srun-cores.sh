@@ -1,6 +1,6 @@
 #!/bin/bash
 # After https://slurm.schedmd.com/srun.html
-# finding: srun-cpus 7
+# finding: srun-size 7
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4
 #SBATCH --cpus-per-task=8

@@ -3,5 +3,5 @@
 #SBATCH --ntasks-per-node=4
 #SBATCH --gres=gpu:4
 srun --nodes=2 --ntasks-per-node=4 python train.py
-# finding: srun-nodes 5
+# finding: srun-size 5
 # After https://slurm.schedmd.com/srun.html

@@ -1,1 +1,0 @@
-"""The benchmark of a data set: how fast its samples are loaded where they lie, and what holds that back."""
