@@ -35,7 +35,7 @@ class Compared:
     what: str
     a: Mapping[str, Any] | None
     b: Mapping[str, Any] | None
-    found: Ratio | Gap | None
+    ratio: Ratio | Gap | None
     why_not: str | None
     """Why there is none."""
     text: str
@@ -46,14 +46,16 @@ class Compared:
     @property
     def plain(self) -> dict[str, Any]:
         """For compare.json."""
-        value, low, high, kind = astuple(self.found) if self.found else (None,) * 4
+        value, low, high, kind = astuple(self.ratio) if self.ratio else (None,) * 4
         ends = {"low": low, "high": high, "interval": kind, "why_not": self.why_not}
         return {**self.about, "a": self.a, "b": self.b, self.what: value, **ends}
 
 
-def ends_words(of: Ratio, digits: int = 3, dash: str = "-") -> str:
-    """` (95 % 0.912-0.934)`; nothing of one run against one."""
-    return "" if of.kind is None else f" ({of.kind} {of.low:.{digits}f}{dash}{of.high:.{digits}f})"
+def ends_words(of: Ratio, digits: int = 3, dash: str = "-", *, kind: bool = True) -> str:
+    """` (95 % 0.912-0.934)`, without its kind ` (0.912-0.934)`; nothing of one run against one."""
+    if of.kind is None:
+        return ""
+    return f" ({f'{of.kind} ' if kind else ''}{of.low:.{digits}f}{dash}{of.high:.{digits}f})"
 
 
 def compared_accuracy(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:

@@ -145,7 +145,7 @@ def _table(found: StudyComparison) -> list[str]:
             str(len(point.b.rates)),
             quantity(median_rate(point.a)),
             quantity(median_rate(point.b)),
-            _cell(point),
+            f"{point.ratio.ratio:.3f}{ends_words(point.ratio, kind=False)}",
             f"{point.judgement}{'' if point.sure else ' (median)'}",
         ]
         for point, more in zip(found.points, apart, strict=True)
@@ -169,11 +169,6 @@ def _rows(head: str, listed: Sequence[str]) -> list[str]:
 
 def _first_names(of: Sequence[str]) -> str:
     return "; ".join(of[:NAMED]) + (f" and {len(of) - NAMED} more" if len(of) > NAMED else "")
-
-
-def _cell(point: ComparedPoint) -> str:
-    found = point.ratio
-    return f"{found.ratio:.3f}" if found.kind is None else f"{found.ratio:.3f} ({found.low:.3f}-{found.high:.3f})"
 
 
 def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:

@@ -56,15 +56,14 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
         for ax, column in zip(axes, AGAINST, strict=True):
             _panel(ax, epochs, column, of)
             entitle(ax, style, "", "Accuracy, %")
-        handles = [Line2D([], [], color=of.colours[point], label=_in_legend(name)) for point, name in names.items()]
+        handles = [
+            Line2D([], [], color=of.colours[point], label="\n".join(in_column(name, LEGEND_LETTERS)))
+            for point, name in names.items()
+        ]
         if target is not None:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
         figure.legend(handles=handles, loc="upper left", bbox_to_anchor=LEGEND_AT, frameon=False, labelspacing=0.4)
     return figure
-
-
-def _in_legend(name: str) -> str:
-    return "\n".join(in_column(name, LEGEND_LETTERS))
 
 
 def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
@@ -129,7 +128,8 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
             low, high = ax.get_ylim()
             rate_axis(ax, low, high, lambda value: f"{value:g}")
             name = names.get(str(group["series"].iloc[0]), "") if len(series) > 1 else ""
-            entitle(ax, style, name, f"Speedup over {_base_name(group)}")
+            base = unit(group["device"].iloc[0]) if base_of(group) == "1gpu" else "node"
+            entitle(ax, style, name, f"Speedup over one {base}")
             end_labels(ax, texts)
     return figure
 
@@ -137,10 +137,6 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
 def base_of(series: pd.DataFrame) -> str | None:
     """The baseline of a series' speedups that has a larger size beside it: one GPU, else one node; None without any."""
     return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
-
-
-def _base_name(series: pd.DataFrame) -> str:
-    return f"one {unit(series['device'].iloc[0])}" if base_of(series) == "1gpu" else "one node"
 
 
 def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:

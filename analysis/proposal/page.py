@@ -52,7 +52,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
         Items(list(fact_lines(found))),
     ]
     blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), scaling_table(found)]
-    blocks += [Picture(name, _caption(found, name)) for name in figures]
+    blocks += [Picture(name, f"{CAPTIONS[name]} of {found.name} against {baselines(found)}.") for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
     blocks += [*accuracy_blocks(found), *what_changes_it(found)]
@@ -69,7 +69,7 @@ def source_lines(found: Proposal) -> list[str]:
 
 def summary(found: Proposal) -> str:
     """The sentence of the study on this series, which one it is, and how many series the page leaves out."""
-    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
+    rows = found.rows
     verb = "is" if found.others == 1 else "are"
     which = full_names(found.found.shown_apart)[rows["series"].iloc[0]]
     more = f" This is with {which}; {found.others} more series of the study {verb} not shown here." if found.others else ""
@@ -105,18 +105,14 @@ def workload_words(found: Proposal) -> str:
 
 def method_words(found: Proposal) -> str:
     """How the numbers come from the runs, and what stands in brackets."""
+    ranges = f"{range_words(found.rows)} " if (found.rows["interval"] == "range").any() else ""
     return (
         "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
-        f"has neither. {_ranges(found)}Efficiency is throughput per "
+        f"has neither. {ranges}Efficiency is throughput per "
         f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
         "hours are billed by their sum. Runs that failed a check do not count."
     )
-
-
-def _ranges(found: Proposal) -> str:
-    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
-    return f"{range_words(rows)} " if (rows["interval"] == "range").any() else ""
 
 
 def fact_lines(found: Proposal) -> Iterator[str]:
@@ -127,11 +123,8 @@ def fact_lines(found: Proposal) -> Iterator[str]:
     for name, values in facts.items():
         more = f"; and {len(values) - SHOWN_FACTS} more" if len(values) > SHOWN_FACTS else ""
         yield f"{name}: {'; '.join(values[:SHOWN_FACTS])}{more}"
-    yield from (f"{name}: not recorded" for name in ("processor", "GPU driver") if name not in facts and _needed(found, name))
-
-
-def _needed(found: Proposal, name: str) -> bool:
-    return name != "GPU driver" or found.sizes[0].row["device"] != "cpu"
+    needed = ("processor",) if _device(found) == "cpu" else ("processor", "GPU driver")
+    yield from (f"{name}: not recorded" for name in needed if name not in facts)
 
 
 def scaling_table(found: Proposal) -> Table:
@@ -152,10 +145,6 @@ def scaling_table(found: Proposal) -> Table:
         columns |= {"time to train": number_of("train_s", duration), "node h to train": number_of("node_h_to_train", quantity)}
     columns["runs"] = words_of("runs")
     return rows_table(columns, ({**size.row, "size": size, "runs": found.source(size)} for size in found.sizes))
-
-
-def _caption(found: Proposal, name: str) -> str:
-    return f"{CAPTIONS[name]} of {found.name} against {baselines(found)}."
 
 
 def baselines(found: Proposal) -> str:

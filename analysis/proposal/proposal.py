@@ -108,6 +108,11 @@ class Proposal:
     def name(self) -> str:
         return self.found.records.name
 
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Of scaling_frame, as far as they are of the series."""
+        return pd.DataFrame([dict(size.row) for size in self.sizes])
+
     def source(self, size: MeasuredSize) -> str:
         """By which the page refers to the runs of this size: `[3]`."""
         return f"[{self.sizes.index(size) + 1}]"

@@ -158,8 +158,7 @@ def accuracy_blocks(found: Proposal) -> list[Block]:
         f"over one {gpu if base == '1gpu' else 'node'}": number_of(f"speedup_{base}", times),
         "throughput": number_of(f"throughput_{base}", times),
     }
-    scaling = pd.DataFrame([dict(each.row) for each in found.sizes])
-    sentences = " ".join(target_sentences(targets, scaling, {}))
+    sentences = " ".join(target_sentences(targets, found.rows, {}))
     return [*blocks, Text(sentences), rows_table(effort, (row for _, row in targets.iterrows()), UNKNOWN)]
 
 

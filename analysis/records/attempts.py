@@ -166,16 +166,12 @@ def _training_end(file: EndFile | None) -> TrainingEnd | None:
         return None
 
 
-def _warmup_steps(end: TrainingEnd) -> int:
-    return max(0, end.protocol.steady_from_step - end.first_step)
-
-
 def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]) -> list[StepSpan]:
     """The timed steps of each attempt.
 
     Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
     """
-    longest_warmup = max(_warmup_steps(end) for end in ends.values() if end)
+    longest_warmup = max(0, *(end.protocol.steady_from_step - end.first_step for end in ends.values() if end))
 
     def first(stretch: Stretch) -> int:
         end = ends[stretch.attempt]

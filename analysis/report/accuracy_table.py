@@ -6,13 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, key_columns, number_of, size_columns, table_of, unit_of
+from hpcddp.analysis.report.cells import Spec, between, key_columns, number_of, size_columns, table_of, unit_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import accuracy_words, duration, points, quantity, times
 
 LOSS = "loss"
 """Heading of its columns."""
+
+accuracy_spread = between("accuracy_low", "accuracy_high", points)
 
 
 def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
@@ -58,7 +60,7 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
         (Column("time"), number_of("train_s", duration)),
-        (Column(_head(frame, "interval"), within=" ({})"), _times),
+        (Column(_head(frame, "interval"), within=" ({})"), between("train_s_low", "train_s_high", duration)),
         (Column("node h"), number_of("node_h", quantity)),
         *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
         *_speedups("1node", f"{AGAINST}1 node"),
@@ -92,11 +94,6 @@ def _speedups(base: str, head: str) -> list[Spec]:
     ]
 
 
-def _times(row: Any) -> Cell:
-    low, high = row["train_s_low"], row["train_s_high"]
-    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{duration(low)}–{duration(high)}", float(low))
-
-
 def without_losses(table: Table) -> Table:
     """For narrow terminals."""
     return table.only([column.group != LOSS for column in table.columns])
@@ -114,12 +111,6 @@ def accuracy_cell(row: Any) -> Cell:
         return Cell(UNKNOWN, None)
     text = accuracy_words(row["accuracy"], row["eval_correct"], int(row["eval_samples"]))
     return Cell(text, float(row["accuracy"]))
-
-
-def accuracy_spread(row: Any) -> Cell:
-    """`97.02–97.42`"""
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{points(low)}–{points(high)}", float(low))
 
 
 def trained_cell(row: Any) -> Cell:

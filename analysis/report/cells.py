@@ -33,6 +33,16 @@ def words_of(name: str) -> Callable[[Any], Cell]:
     return lambda row: text_cell(row[name])
 
 
+def between(low: str, high: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
+    """Of a row, from the number in its column `low` to that in `high`."""
+    return lambda row: between_cell(row[low], row[high], text)
+
+
+def between_cell(low: Any, high: Any, text: Callable[[Any], str]) -> Cell:
+    """`12.3–12.6`; unknown where an end is."""
+    return Cell(UNKNOWN, None) if pd.isna(low) or pd.isna(high) else Cell(f"{text(low)}–{text(high)}", float(low))
+
+
 def number_cell(value: Any, text: Callable[[Any], str]) -> Cell:
     """A number as a cell; NA is unknown."""
     return Cell(UNKNOWN, None) if pd.isna(value) else Cell(text(value), float(value))
