@@ -1,4 +1,4 @@
-"""Faults as people make them, each planted in a copy of the tree: `make mutants` says which ones the tests find.
+"""Faults as people make them, each planted in a clone of what is committed: `make mutants` says which ones the tests find.
 
 Its tests are those of its module's room in tests/, without those on a Slurm, soaks, and those that time themselves.
 `python -m tests.mutants NAME...` plants those whose file has one of these words in its path.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -395,7 +394,7 @@ def main(words: list[str]) -> int:
     missed, chosen = 0, [fault for fault in FAULTS if not words or any(word in fault.file for word in words)]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        _copy(tree)
+        subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, tree], check=True)
         for fault in chosen:
             start_s, found = time.monotonic(), _found_by(fault, tree)
             missed += found is None
@@ -403,14 +402,6 @@ def main(words: list[str]) -> int:
             print(f"MISSED {line}" if found is None else f"found  {line} ({found})", flush=True)
     print(json.dumps({"faults": len(chosen), "missed": missed}))
     return int(missed > 0)
-
-
-def _copy(tree: Path) -> None:
-    """What git tracks, as it is in this checkout."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
 
 
 def _found_by(fault: Fault, tree: Path) -> str | None:

@@ -213,7 +213,7 @@ def size_of(text: str, column: str = "gpus") -> Size | None:
 def _words(text: str, column: str) -> Size | None:
     text = REFERENCE.sub(" ", text.strip()).strip(" *†:~")
     if re.fullmatch(_N, text.replace(",", ""), re.IGNORECASE):
-        one = _whole(text.replace(",", ""))
+        one = _integer(text.replace(",", ""))
         return Size(nodes=one) if column == "nodes" else Size(gpus=one)
     if found := BY.fullmatch(text):
         return Size(int(found.group(1)), int(found.group(2)))
@@ -225,12 +225,12 @@ def _words(text: str, column: str) -> Size | None:
     for found in (nodes, gpus, typed):
         rest = rest.replace(found.group(), " ") if found else rest
     rest = " ".join(re.sub(rf"(?:^|(?<=\s)){_BY}(?=\s|$)|[()=,]", " ", rest).split())
-    number = _whole(gpus.group(1)) if gpus else _whole(typed.group(1) or typed.group(4)) if typed else None
+    number = _integer(gpus.group(1)) if gpus else _integer(typed.group(1) or typed.group(4)) if typed else None
     kind = (gpus.group(2) if gpus else (typed.group(2) or typed.group(3)) if typed else "") or ""
     of_each = number and ((gpus and gpus.group(3)) or (nodes and EACH.search(text)))
     per_node, of_all = (number, None) if of_each else (None, number)
-    return Size(_whole(nodes.group(1)) if nodes else None, per_node, of_all, kind, rest)
+    return Size(_integer(nodes.group(1)) if nodes else None, per_node, of_all, kind, rest)
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     return NUMBERS[text.lower()] if text.lower() in NUMBERS else int(text)

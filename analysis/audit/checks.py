@@ -140,11 +140,11 @@ def _works(rows: Sequence[Row], table: AuditTable) -> list[tuple[Row, Interval]]
 
 
 def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[Finding]:
-    """It is the samples that are told; else the same in all rows, or in proportion to GPUs or to the global batch."""
+    """That of the samples where a column has them; else the same in all rows, or in proportion to GPUs or the global batch."""
     by_gpus = [float(row.size) for row, _ in known]
-    told = [float(row.count("samples") or 0) for row, _ in known]
-    if known and all(told) and not table.columns["time"].says(STEPS):
-        wrong, of = _astray(known, told, 1.0), ""
+    samples = [float(row.count("samples") or 0) for row, _ in known]
+    if known and all(samples) and not table.columns["time"].says(STEPS):
+        wrong, of = _astray(known, samples, 1.0), ""
     elif len(known) < 3:
         return
     else:

@@ -120,17 +120,17 @@ def typed(named: Sequence[tuple[str, Sequence[str]]], where: str) -> list[Column
     in_words += [i for i, each in enumerate(columns) if each.name in OTHER_SIZES]
     if in_words and not meanings & {"gpus", "nodes"}:
         columns[in_words[0]] = replace(columns[in_words[0]], meaning="gpus")
-    seen = set[str]()
+    known = set[str]()
     for i, each in enumerate(columns):
-        if each.meaning in seen and each.kind in ("size", "count", "word"):
+        if each.meaning in known and each.kind in ("size", "count", "word"):
             columns[i] = replace(each, meaning=None)
         elif each.meaning and each.kind not in ("size", "word"):
-            columns[i] = replace(each, key=f"{each.meaning} {i}" if each.meaning in seen else each.meaning)
-        seen.add(each.meaning or "")
+            columns[i] = replace(each, key=f"{each.meaning} {i}" if each.meaning in known else each.meaning)
+        known.add(each.meaning or "")
     results = {"steps", *(name for name, kind in KINDS.items() if kind in ("measured", "claim"))}
-    if not seen & {"gpus", "nodes"} or not seen & results:
+    if not known & {"gpus", "nodes"} or not known & results:
         lacks = "holds a result; name one " + ", ".join(sorted(results))
-        lacks = lacks if seen & {"gpus", "nodes"} else "says how many GPUs a row used; name one gpus, or nodes and gpus_per_node"
+        lacks = lacks if known & {"gpus", "nodes"} else "says how many GPUs a row used; name one gpus, or nodes and gpus_per_node"
         raise UsageError(f"{where}: no column {lacks}; a table has one line of headers, and a row for each size")
     return columns
 

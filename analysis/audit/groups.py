@@ -19,7 +19,7 @@ Series = tuple[int | None, tuple[str, ...]]
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
 
-TOLD = ("words", "nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
+COMPARED = ("words", "nodes", "gpus_per_node", "gpus", "batch", "gpu_type", "node_list")
 """In which a row agrees with the average that it is part of."""
 
 ROUNDED_BATCH = 1.05
@@ -117,9 +117,9 @@ class Groups:
         """Rows `Avg`: of the measured rows that agree with them in all they say."""
         found, metric = [], self.table.metrics[0]
         for row in self.table.rows:
-            told = [(name, value) for name in TOLD if (value := getattr(row, name)) is not None]
+            said = [(name, value) for name in COMPARED if (value := getattr(row, name)) is not None]
             if row.summary and metric in row.numbers:
-                of = Runs([other for other in self.table.measured if all(getattr(other, name) == value for name, value in told)])
+                of = Runs([other for other in self.table.measured if all(getattr(other, name) == value for name, value in said)])
                 found += [Average(row.numbers[metric], row.line, of)] if of.mean(metric) else []
         return found
 

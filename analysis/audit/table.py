@@ -160,7 +160,7 @@ def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, s
                     numbers[each.key] = _number(cell, each)
             except ValueError as error:
                 unread.setdefault(each.header, (line, f"{each.header}: {error}"))
-        size = _whole(sizes)
+        size = _combined(sizes)
         if (size.nodes is None and size.gpus is None) or {"median", "std", "min", "max"} & {cell.lower() for cell in cells}:
             continue
         each_of = {each.key: size.gpus or 1 for each in columns if each.each}
@@ -182,10 +182,10 @@ def _size(cell: str, meaning: str) -> Size:
     return found
 
 
-def _whole(sizes: Sequence[Size]) -> Size:
+def _combined(sizes: Sequence[Size]) -> Size:
     """What several cells tell of one size, each of nodes, GPUs per node and GPUs from both others where it is not told."""
-    told = {name: [found for each in sizes if (found := getattr(each, name))] for name in ("nodes", "per_node", "gpus")}
-    nodes, per_node, gpus = (next(iter(found), None) for found in told.values())
+    given = {name: [found for each in sizes if (found := getattr(each, name))] for name in ("nodes", "per_node", "gpus")}
+    nodes, per_node, gpus = (next(iter(found), None) for found in given.values())
     if nodes and gpus and not per_node and gpus % nodes == 0:
         per_node = gpus // nodes
     if per_node and gpus and not nodes and gpus % per_node == 0:

@@ -55,8 +55,8 @@ def explain(profile: ClusterProfile, point: Point, request: JobRequest, launch: 
     found = []
     for line in lines:
         fields = [name for place in line.places for name in printed[place.file].get(place.line, ())]
-        seen = [name for name in fields if (value := _value(records, name)) is not None and str(value) in line.text]
-        found.append(ExplainedLine(text=line.text, templates=line.places, fields=tuple(dict.fromkeys(seen or fields))))
+        matching = [name for name in fields if (value := _value(records, name)) is not None and str(value) in line.text]
+        found.append(ExplainedLine(text=line.text, templates=line.places, fields=tuple(dict.fromkeys(matching or fields))))
     return found
 
 

@@ -25,6 +25,7 @@ def shown(value: object) -> str:
     return "" if pd.isna(value) else str(value)  # type: ignore[call-overload]
 
 
+@pytest.mark.dear
 def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     """The same rows as in the CSV file, to its digits; whole numbers are whole, unknown is null; the report names the files."""
     write_marconi100(tmp_path / "m100")
@@ -47,6 +48,7 @@ def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     assert (str(scaling["nodes"].dtype), str(scaling["samples_per_s"].dtype)) == ("Int64", "Float64")
 
 
+@pytest.mark.dear
 def test_none_of_an_earlier_analysis_is_left(run: Run, tmp_path: Path) -> None:
     """Given again without it, the report has CSV only."""
     write_marconi100(tmp_path / "m100")

@@ -45,6 +45,7 @@ def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
     assert f"== {tmp_path}/jobs/data/.jobs/L0001/" in run("logs", "jobs/data").stdout
 
 
+@pytest.mark.dear
 def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --cluster, too, where single quotes kept them from the shell; a folder of the name `$SCRATCH` is nobody's wish."""
     monkeypatch.setenv("DISK", str(tmp_path / "disk"))

@@ -47,6 +47,7 @@ def test_a_digit_is_the_same_in_every_channel_with_a_dark_margin(tmp_path: Path)
     assert int(images.sum()) == 3 * int(digits.eval_images.sum())
 
 
+@pytest.mark.dear
 def test_the_held_out_digits_are_not_trained_on(tmp_path: Path) -> None:
     """No picture is in both splits."""
     prepare_digits(tmp_path, sklearn_digits())

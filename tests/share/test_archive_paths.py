@@ -14,6 +14,7 @@ from tests.analysis.study.test_scripts import measured, script
 from tests.analysis.synthetic import write_study
 
 
+@pytest.mark.dear
 def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
     """Its points have no batch in their names, as only the script knows it."""
     study = write_study(tmp_path / "s", [script(1), script(2)])

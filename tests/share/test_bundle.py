@@ -52,6 +52,7 @@ def member(name: str, **changes: object) -> tarfile.TarInfo:
     return found
 
 
+@pytest.mark.dear
 def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
     """Every file of the report, byte by byte."""
     study = write_given(tmp_path / "scaling")
@@ -63,6 +64,7 @@ def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
     assert files(tmp_path / "here") == files(tmp_path / "there")
 
 
+@pytest.mark.dear
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     """Code, pickles, links, strange files; reports of their own making. What is in is records, scripts, logs."""
     study = write_given(tmp_path / "scaling")
@@ -155,6 +157,7 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     assert "module load /path" in script
 
 
+@pytest.mark.dear
 def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
     """Rows, gates and states are untouched."""
     study = write_given(tmp_path / "scaling")

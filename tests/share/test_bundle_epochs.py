@@ -12,6 +12,7 @@ from hpcddp.share.unbundle import opened_study
 from tests.analysis.study.test_time_to_accuracy import sized, trainings
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("pseudonymise", [False, True])
 def test_a_bundle_has_every_epoch(tmp_path: Path, pseudonymise: bool) -> None:
     """With or without names of hosts and people: without its epochs.csv the run would be rejected."""

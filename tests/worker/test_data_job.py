@@ -34,6 +34,7 @@ def _job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.dear
 def test_folders_are_filled_in_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the job's own variables; its records say how it ended, and job.json is there though nobody else wrote it."""
     monkeypatch.setenv("PLACE", str(tmp_path))

@@ -109,6 +109,7 @@ def found_in(study: Path, point: Point) -> tuple[dict[str, Any], list[str]]:
     return gates[GATE], [name for name, gate in gates.items() if not gate["passed"]]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_listing_in_another_order_on_one_node(tmp_path: Path, workers: int) -> None:
     """Same files, same length, and no other gate sees it: the sample at an index is another one."""

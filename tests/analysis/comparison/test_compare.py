@@ -129,6 +129,7 @@ def test_the_nearest_point_is_that_of_the_nearest_size(tmp_path: Path) -> None:
     assert found.a.unmatched[0].reason.startswith(f"nearest is {point(2, 1).label}: ")
 
 
+@pytest.mark.dear
 def test_the_nearest_point_of_a_size_is_that_of_the_nearest_values(tmp_path: Path) -> None:
     """Batch 96 for 64, however labels sort."""
     batches = [point(1, 2, batch_per_gpu=batch) for batch in (8, 96, 1024)]
@@ -208,6 +209,7 @@ def test_a_hook_on_one_side_is_noted(tmp_path: Path) -> None:
     assert any("only one side has runs without the communication hook" in note for note in comparison_notes(found))
 
 
+@pytest.mark.dear
 def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
     """100 columns with intervals, batches and verdicts."""
     points = [point(nodes, 1, batch_per_gpu=batch) for nodes in (1, 16) for batch in (32, 256)]

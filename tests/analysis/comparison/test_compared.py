@@ -136,6 +136,7 @@ def compared(folder: Path, a: dict[int, float], b: dict[int, float], runs: int =
     return compare_studies(workers_study(folder / "a", a, runs), workers_study(folder / "b", b, runs), 0.05)
 
 
+@pytest.mark.dear
 def test_an_effect_that_differs_is_said(tmp_path: Path) -> None:
     """Eight workers are twice as fast as two in A, and no faster in B, whose base is read as A's."""
     found = compared(tmp_path, {2: 100, 8: 50}, {2: 100, 8: 100})

@@ -54,6 +54,7 @@ def test_the_speedup_to_the_target_is_beside_that_of_the_throughput(found: Findi
     assert set(figures) <= set(FIGURES)
 
 
+@pytest.mark.dear
 def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
     """The smallest and the largest are among those that are drawn."""
     runs = {sized(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}

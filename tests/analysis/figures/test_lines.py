@@ -28,6 +28,7 @@ def laid(folder: Path, *points: Point) -> BarLayout:
     return lay_lines(found.shown, full_names(found.shown_apart), short_names(found.shown_apart), BAR_MM)
 
 
+@pytest.mark.dear
 def test_a_heading_says_what_differs_and_stands_by_its_bars(tmp_path: Path) -> None:
     """The first series in full; single points that differ in little come behind it, as no other heading is theirs."""
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (32, 64) for gpus in (1, 2, 4)[batch == 64 :]]

@@ -130,6 +130,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reported:
     )
 
 
+@pytest.mark.dear
 def test_readings_agree_with_what_was_made(made: Reported) -> None:
     """Each figure by hand: means over two GPUs, peaks and least of any, shares and rates over the 3 s between readings."""
     expected = {
@@ -192,6 +193,7 @@ def test_every_form_of_the_report_has_them(made: Reported) -> None:
         assert pd.read_csv(made.folder / name).iloc[0]["gpu_power_w_peak"] == 260
 
 
+@pytest.mark.dear
 def test_co2_is_told_by_the_users_factor_alone(made: Reported) -> None:
     """Grams of the GPUs' energy and of the nodes'; without a factor there is no column."""
     assert (made.row["gpu_co2_g_per_epoch"], made.row["node_co2_g_per_epoch"]) == (None, None)

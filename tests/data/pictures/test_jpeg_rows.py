@@ -46,6 +46,7 @@ def test_where_no_row_is_saved_or_none_can_be() -> None:
     assert upper_rows(b"\xff\xd9", 100) is None
 
 
+@pytest.mark.dear
 @settings(max_examples=60, deadline=None)
 @given(at=st.integers(0, 700), value=st.integers(0, 255), seed=st.integers(0, 9))
 def test_whatever_stands_in_the_header_there_is_a_picture_or_a_reason(at: int, value: int, seed: int) -> None:

@@ -52,6 +52,7 @@ def other_seed(root: Path) -> None:
     CliRunner().invoke(main, ["data", *shlex.split(PREPARE.format(root=root)), "--seed", "2"])
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("harm", "command", "sentence"),
     [

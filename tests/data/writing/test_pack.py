@@ -109,6 +109,7 @@ def test_others_can_read_them(folder: Path, tmp_path: Path) -> None:
     assert numbers == list(range(13))
 
 
+@pytest.mark.dear
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     """SIGKILL at 20 random moments, with two processes at work; what a dead one leaves is gone."""
     expected = sums(packed(folder, tmp_path / "expected"))

@@ -79,6 +79,7 @@ def test_a_block_follows_from_seed_copy_and_variant_only(tmp_path: Path, uninter
     assert (tmp_path / "b" / "train-00000.u8").read_bytes() != elastic[0] != elastic[1]
 
 
+@pytest.mark.dear
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     """SIGKILL at 20 random moments, with two processes at work; nothing is left over but what is finished."""
     for root in killed_at_random(in_two_processes, tmp_path):
