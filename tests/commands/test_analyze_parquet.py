@@ -17,8 +17,7 @@ from tests.commands.conftest import Run
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than all else, and have tests of their own."""
-    monkeypatch.setattr("hpcddp.analysis.figures.figures.drawings", lambda *_: ({}, []))
-    monkeypatch.setattr("hpcddp.analysis.figures.figures.detail_drawings", lambda *_: ({}, []))
+    monkeypatch.setattr("hpcddp.analysis.figures.figures.study_drawings", lambda *_: ({}, []))
 
 
 def shown(value: object) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
-from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, read_attempts
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -166,7 +166,7 @@ def test_analysis_counts_every_step_once(thrice: list[Path]) -> None:
     assert timed == [0, 65, 55, 62]
     assert (run.state, run.restarts, run.lost_steps, run.steady_steps) == ("counts", 3, 0, sum(timed))
     assert run.exchange is not None
-    buckets = buckets_of(parts, thrice[-1], [])
+    buckets = buckets_of_run(parts, thrice[-1], [])
     assert buckets is not None
     assert buckets.start_ns.shape == (RANKS, sum(timed))
 

@@ -18,10 +18,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 
-from hpcddp.analysis.figures.axis import nodes_at, size_ticks
+from hpcddp.analysis.figures.axis import nodes_at, size_ticks, spread_out
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.figures import Drawing, detail_drawings, drawings
-from hpcddp.analysis.figures.labels import spread_out
+from hpcddp.analysis.figures.figures import Drawing, detail_drawings, point_drawings
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -45,7 +44,7 @@ ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 
 
 def figures(study: Study) -> tuple[dict[str, Figure], Findings]:
     found = find(load_study(study))
-    return drawn(drawings(found.shown, found.runs, found.shown_apart)[0]), found
+    return drawn(point_drawings(found)[0]), found
 
 
 def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
@@ -54,7 +53,7 @@ def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
 
 def every(found: Findings, style: str) -> dict[str, Figure]:
     """Those of runs looked at closely, too."""
-    made = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
+    made = point_drawings(found, STYLES[style])[0]
     return drawn(made | detail_drawings(found, STYLES[style])[0])
 
 
@@ -210,7 +209,7 @@ def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings)
 def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
     """Without them nobody knows which series is which."""
     found = find(load_study(long_names(tmp_path / "s")))
-    made, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["paper"])
+    made, _ = point_drawings(found, STYLES["paper"])
     assert all(title.startswith("workers") for title in titles(made["scaling"]()))
 
 
@@ -231,7 +230,7 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
     """What is left out is said, of that file: the page has room for 40."""
     found = find(load_study(product(tmp_path / "s")))
-    slides, notes = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
+    slides, notes = point_drawings(found, STYLES["slides"])
     made = drawn(slides)
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
     assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
@@ -450,7 +449,7 @@ def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str) -> 
             write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
     found = find(load_study(study))
     for style in STYLES.values():
-        wide, _ = drawings(found.shown, found.runs, found.shown_apart, style=style)
+        wide, _ = point_drawings(found, style)
         for draw in {**wide, **detail_drawings(found, style)[0]}.values():
             figure = draw()
             figure.draw_without_rendering()

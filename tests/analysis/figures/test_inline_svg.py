@@ -9,10 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.figures.figures import detail_drawings, drawings
+from hpcddp.analysis.figures.figures import detail_drawings, point_drawings
 from hpcddp.analysis.figures.inline_svg import InlineSvg, inline_svg
-from hpcddp.analysis.figures.marks import MarkedFigure
-from hpcddp.analysis.figures.style import DEFAULT, fix_layout
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, fix_layout
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.figures.test_figures import straggling
@@ -23,7 +22,7 @@ from tests.analysis.synthetic import MS, point, write_runs, write_study
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MarkedFigure]:
     """All that a study with a straggler has, laid out."""
     found = find(load_study(straggling(tmp_path_factory.mktemp("runs") / "s")))
-    made = drawings(found.shown, found.runs, found.shown_apart)[0] | detail_drawings(found)[0]
+    made = point_drawings(found)[0] | detail_drawings(found)[0]
     drawn = {name: draw() for name, draw in made.items()}
     for figure in drawn.values():
         fix_layout(figure, DEFAULT)

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.figures import drawings
-from hpcddp.analysis.figures.marks import MarkedFigure
+from hpcddp.analysis.figures.figures import point_drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
+from hpcddp.analysis.figures.style import MarkedFigure
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.cli import main
@@ -36,7 +36,7 @@ def two_nodes(folder: Path, device: str = "cuda") -> Findings:
 def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[MarkedFigure, list[str]]:
     """The scaling figure of that study with these points beside it, and the notes."""
     found = two_nodes(folder, device)
-    figures, notes = drawings(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
+    figures, notes = point_drawings(found, overlay=overlay(names, rejected))
     return figures["scaling"](), notes
 
 

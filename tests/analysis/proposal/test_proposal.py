@@ -9,11 +9,10 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
 from hpcddp.analysis.proposal.figures import drawings
 from hpcddp.analysis.proposal.page import PARALLEL, page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
-from hpcddp.analysis.proposal.write import to_latex, to_markdown
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict
