@@ -21,7 +21,8 @@ from typing import IO
 from tests.twin.signals import Ended, ending_signals_raise
 
 MOST_CPU_S = 2
-"""Of a test that is not marked to take more: four times what an unmarked one may take on the machine where it is written."""
+"""Of a test that is not marked to take more: four times what an unmarked one takes on the machine where it is written. Held by
+`make quick`: beside a Slurm and ranks that train everything takes longer."""
 
 Session = subprocess.Popen[bytes]
 
@@ -42,7 +43,7 @@ BESIDE = {
 }
 TIMED = ("-m", "timed and not slurm and not soak", *files_with(r": Link\b|mark\.timed"))
 
-QUICK = ("-m", "not slurm and not soak and not timed and not gpu and (not dear or quick)")
+QUICK = (f"--most-cpu={MOST_CPU_S}", "-m", "not slurm and not soak and not timed and not gpu and (not dear or quick)")
 QUICK_HALF = "tests/analysis"
 """By processor time."""
 
@@ -76,8 +77,7 @@ def _show(outputs: Sequence[IO[bytes]]) -> None:
 
 
 def _begin(chosen: tuple[str, ...], output: IO[bytes] | None = None) -> Session:
-    command = [sys.executable, "-m", "pytest", f"--most-cpu={MOST_CPU_S}", *chosen]
-    return subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT)
+    return subprocess.Popen([sys.executable, "-m", "pytest", *chosen], stdout=output, stderr=output and subprocess.STDOUT)
 
 
 def _ended(*sessions: Session) -> list[int]:
