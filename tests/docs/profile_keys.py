@@ -28,9 +28,8 @@ NO_KEYS = ("facts", "file")
 KEYS = """
 ## Keys of a profile
 
-`NAME` stands for a name of yours, `[]` for each entry of a list. `value` is the default, and what else it may be; a key that
-shows a type only is null, or empty, unless it is given. Of `default_workload` the keys are those of a sweep's
-[workload](sweep-reference.md#workload).
+`NAME` stands for a name of yours, `[]` for each entry of a list. A key that shows a type only is null, or empty, unless it is
+given. `default_workload` has the keys of a sweep's [workload](sweep-reference.md#workload).
 
 ### A fact
 
@@ -41,7 +40,7 @@ Any value may stand as `{value: 32, grade: A, source: wiki}`, with these keys:
 | `value` | the value itself, null where it is unknown |
 | `grade` | A: the site's or vendor's own pages; B: several independent users; C: one user, or an inference; `"?"`: not verified |
 | `source` | a key of `sources` |
-| `note` | what a reader should know of it |
+| `note` | for readers |
 | `conflicts` | a list of facts: what other sources say instead |
 """
 
@@ -98,7 +97,7 @@ def _table(path: str, cls: type) -> Iterator[str]:
     yield ""
 
 
-TYPES = {int: "whole number", float: "number", bool: "true or false", str: "text", object: "any"}
+TYPES = {int: "integer", float: "number", bool: "boolean", str: "text", object: "any"}
 
 
 def _type(kind: Any) -> str:
@@ -108,12 +107,12 @@ def _type(kind: Any) -> str:
     if origin is tuple:
         return f"list of {_type(args[0])}"
     if origin is typing.Annotated:
-        return f"{_type(args[0])}, {args[1].minimum} or more"
+        return f"{_type(args[0])}, ≥ {args[1].minimum}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"mapping of {_type(args[1])}"
+        return f"{_type(args[1])} by name"
     if args:
         return " or ".join(_type(arg) for arg in args if arg is not type(None))
-    return "keys of its own" if dataclasses.is_dataclass(kind) else TYPES[kind]
+    return "keys" if dataclasses.is_dataclass(kind) else TYPES[kind]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
