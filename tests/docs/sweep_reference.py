@@ -16,7 +16,7 @@ from hpcddp.sweep.file import Sweep
 HEAD = """# Keys of a sweep
 
 Every key of a sweep, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write one. `value` is the default,
-and what else it may be; a key that shows a type only is null unless it is given. Changing a key outside the id makes no other point.
+and what else it may be; a key that shows a type only is null unless given. Changing a key outside the id makes no other point.
 """
 
 UNITS = {"min": "minutes", "mb": "MiB", "percent": "%", "hz": "per second", "seconds": "seconds", "hours": "hours"}
