@@ -91,6 +91,7 @@ class SlurmRules:
     """Those with GPU nodes, where there are several."""
     account_required: bool | None = False
     account_form: AccountForm | None = added_later(None)
+    """What accounts look like; keys as of a node type's."""
     gpu_request: GpuRequest = "gres"
     local_device: Literal["rank", "zero"] = added_later("rank")
     """Which GPU a rank uses: the one of its local rank, or device 0 where it sees only its own."""

@@ -52,14 +52,21 @@ def page() -> str:
     return f"{by_hand}\n\n{MARK}\n{KEYS}\n{tables}"
 
 
-def sections(cls: type = ClusterProfile, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """`""`, `node_types.NAME`, `slurm`, `slurm.qos[]`, ... with their dataclasses."""
+def sections() -> Iterator[tuple[str, type]]:
+    """`""`, `node_types.NAME`, `slurm`, `slurm.qos[]`, ... with their dataclasses, each once."""
+    first: dict[type, str] = {}
+    for path, cls in _sections(ClusterProfile, ""):
+        first.setdefault(cls, path)
+    yield from ((path, cls) for cls, path in first.items())
+
+
+def _sections(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
     yield prefix, cls
     hints = typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         for end, kind in _parts(hints[field.name]):
             if dataclasses.is_dataclass(kind) and kind is not Workload and field.name not in NO_KEYS and kind is not Fact:
-                yield from sections(typing.cast(type, kind), f"{prefix}.{field.name}{end}".lstrip("."))
+                yield from _sections(typing.cast(type, kind), f"{prefix}.{field.name}{end}".lstrip("."))
 
 
 def keys() -> list[str]:
