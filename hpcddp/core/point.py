@@ -218,7 +218,7 @@ class Measure:
     """`device: cpu` only: a rank keeps memory that it frees. False: it goes back to the kernel, and equal runs differ by 15 to 20
     %."""
     telemetry_hz: NonNegative = 1.0
-    """Readings of GPUs and nodes; 0: none."""
+    """Readings of GPUs (by nvidia-ml-py or amdsmi) and nodes; 0: none."""
     evaluate: bool = False
     """Accuracy on the whole evaluation set at the end, outside all timings."""
     resume: bool = False
