@@ -22,7 +22,7 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The environment the workers run in, named apart from the login node's (that one only runs hpcddp itself)."""
+    """The environment the workers run in."""
 
     kind: Literal["module", "conda", "venv", "container", "system"] = "system"
     module_init: tuple[str, ...] = ()

@@ -19,8 +19,7 @@ Intent = Literal["debug", "production", "long"]
 class Qos:
     """One way into the queue, with its limits: a QOS, or with `partition` a QOS in that partition.
 
-    A job that names no QOS has the first rule that fits its nodes, wall time, GPUs, node type and intent, if that one is
-    `automatic`. The same name may stand in several rules: a wall time that depends on the nodes is a rule for each range.
+    The same name may stand in several rules: a wall time that depends on the nodes is a rule for each range.
     """
 
     name: str | None = None
