@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path as FilePath
 
-from hpcddp.cluster.environment_checks import check_environment
 from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
-from hpcddp.cluster.profile_checks import check_profile, refuse_newer
+from hpcddp.cluster.profile_checks import check_environment, check_profile, refuse_newer
 from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_profiles, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.schema import Path, SchemaError, decode, dotted

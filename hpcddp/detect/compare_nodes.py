@@ -9,8 +9,7 @@ from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.core.node_list import expand
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.findings import Finding, judge
-from hpcddp.detect.node_list import node_list
-from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.nodes import LiveNode, node_list
 
 NodesByType = Mapping[str, Sequence[LiveNode]]
 

@@ -16,9 +16,8 @@ from hpcddp.core.text import count, first_few
 from hpcddp.detect.document import COMMENTS, Subject, default_type, document, trouble_words
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
-from hpcddp.detect.node_list import node_list
 from hpcddp.detect.node_types import LiveNodeType, live_node_types
-from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.nodes import LiveNode, node_list
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions, qos_to_try
 from hpcddp.detect.trial import Names, Trial, Verdict, try_requests

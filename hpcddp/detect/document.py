@@ -1,4 +1,6 @@
-"""A live Slurm as the document of a profile: plain values, and facts with where they come from."""
+"""A live Slurm as the document of a profile: plain values, and facts: what Slurm says, what it does not say, and what
+it cannot know.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,7 @@ from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
 from hpcddp.core.text import first_few
-from hpcddp.detect.facts import SLURM, UNKNOWN, known, limited, said, unknown
-from hpcddp.detect.fields import smallest
+from hpcddp.detect.fields import NO_LIMIT, smallest
 from hpcddp.detect.live import LiveSlurm, slurm_version
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
@@ -30,6 +31,30 @@ from hpcddp.detect.rules import (
     smt_of,
 )
 from hpcddp.detect.trial import Verdict
+
+SLURM, UNKNOWN = "slurm", "unknown"
+"""Keys of the profile's `sources`."""
+
+
+def known(value: object, note: str | None = None) -> Fact:
+    """What Slurm says."""
+    return Fact(value=value, grade="A", source=SLURM, note=note)
+
+
+def unknown(note: str, source: str = UNKNOWN) -> Fact:
+    """What it does not; the note says how to find it."""
+    return Fact(value=None, grade="?", source=source, note=note)
+
+
+def said(value: object, subject: str, note: str | None = None) -> Fact:
+    """A fact, or that Slurm did not say it."""
+    return unknown(f"Slurm did not say: {subject}", SLURM) if value is None else known(value, note)
+
+
+def limited(value: int | None, subject: str, note: str | None = None, none: str = "no limit") -> Fact:
+    """A limit, `none` where Slurm says that there is none, or that it did not say it."""
+    return known(None, none) if value == NO_LIMIT else said(value, subject, note)
+
 
 Document = dict[str, object]
 

@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.cluster.conditions import holds
-from hpcddp.cluster.environment import EnvRule
+from hpcddp.cluster.environment import EnvRule, holds
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest

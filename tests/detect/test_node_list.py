@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcddp.core.node_list import expand
-from hpcddp.detect.node_list import node_list
+from hpcddp.detect.nodes import node_list
 
 
 @pytest.mark.parametrize(
