@@ -82,7 +82,7 @@ FORM = re.compile(r"([<>]=?|)\s*(\d+(?:\.\d+)*)")
 """A condition on a number with parts: `>1`, `1`, `<2.21`, `>=2.27`."""
 
 
-def holds(condition: str, *number: int) -> bool:
+def condition_holds(condition: str, *number: int) -> bool:
     """Whether it holds of `number`, by as many parts as the condition has: 2.21.5 is `2.21` and `<=2.21`."""
     found = FORM.fullmatch(condition)
     if found is None:

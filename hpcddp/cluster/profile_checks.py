@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from hpcddp.cluster.environment import EnvRule, When, holds
+from hpcddp.cluster.environment import EnvRule, When, condition_holds
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import AccountForm, Partition, Qos
 from hpcddp.core.errors import UsageError
@@ -210,6 +210,6 @@ def _check_conditions(when: When) -> None:
     for key, condition in (("nccl", when.nccl), ("nodes", when.nodes)):
         try:
             if condition is not None:
-                holds(condition, 1)
+                condition_holds(condition, 1)
         except UsageError as error:
             raise SchemaError(("when", key), str(error)) from None

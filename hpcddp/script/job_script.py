@@ -116,7 +116,7 @@ class Command(NamedTuple):
     is_conditional: bool
 
 
-class Layout(NamedTuple):
+class TaskLayout(NamedTuple):
     """Of a job or a step; None is not known before the script runs. Tasks and GPUs are those of a node, CPUs of a task."""
 
     nodes: int | None = None
@@ -134,7 +134,7 @@ class Launch(NamedTuple):
     command: Command
     in_step: bool
     options: Mapping[str, str]
-    layout: Layout
+    layout: TaskLayout
     words: Sequence[str]
     kind: str | None
     starts_ranks: bool
@@ -156,7 +156,7 @@ class Job:
         self.directives = {at: _directive(line[7:]) for at, line in self.lines.items() if line.startswith("#SBATCH")}
         self.header = dict(pair for at, (options, _) in self.directives.items() if at < self.end for pair in options.items())
         is_heterogeneous = any(rest[:1] in (["hetjob"], ["packjob"]) for _, rest in self.directives.values())
-        self.layout = Layout() if is_heterogeneous else _layout(self.header, None)
+        self.layout = TaskLayout() if is_heterogeneous else _layout(self.header, None)
         self.commands = list(read_commands("\n".join(lines))) if re.match(r"#!.*\b(ba|da|k|z)?sh\b", text) else []
         self.launches = [*filter(None, (_launch(each, self.layout, has_more="PET_" in text) for each in self.commands))]
         self.settings = [(each.line, f"{name}={value}") for each in self.commands for name, value in each.assigned.items()]
@@ -227,27 +227,27 @@ def _hide(piece: re.Match[str]) -> str:
     return '"' + text.replace("$", QUOTED).translate(HIDDEN) + '"'
 
 
-def number(text: str | None, layout: Layout) -> int | None:
+def count_of(text: str | None, layout: TaskLayout) -> int | None:
     """A count, `$SLURM_NNODES` and the like, or a product in `$((...))` or `$(expr ...)`; None of anything else."""
     parts = map(COUNT.fullmatch, re.sub(rf"[\s\\]|[${LATER}]\((?:\(|expr )|\)+$", "", text or "").split("*"))
     values = [int(part[1] or getattr(layout, (part.lastgroup or "").strip("_")) or 0) if part else 0 for part in parts]
     return math.prod(values) or None
 
 
-def _layout(options: Mapping[str, str], job: Layout | None) -> Layout:
+def _layout(options: Mapping[str, str], job: TaskLayout | None) -> TaskLayout:
     """As the options say it, else as the job has it; one task a node if nothing says it."""
-    default = job or Layout(tasks=1)
+    default = job or TaskLayout(tasks=1)
     names = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "gpus-per-task", "gpus")
-    numbers = (number(re.sub(r"^[\w.-]+:", "", options[name]), default) if name in options else 0 for name in names)
+    numbers = (count_of(re.sub(r"^[\w.-]+:", "", options[name]), default) if name in options else 0 for name in names)
     nodes, total, tasks, cpus, per_node, per_task, gpus = numbers
     nodes = nodes if nodes != 0 else 1 if total == 1 else default.nodes or (total // tasks if total and tasks else None)
     tasks = total // nodes if total and nodes else default.tasks if total == tasks == 0 else tasks or None
     gres = GRES.search(options.get("gres", ""))
     counts = (per_node, (per_task or 0) * (tasks or 0), (gpus or 0) // nodes if nodes else 0, int(gres[1] or 1) if gres else 0)
-    return Layout(nodes, tasks, min(filter(None, counts), default=default.gpus), default.cpus if cpus == 0 else cpus)
+    return TaskLayout(nodes, tasks, min(filter(None, counts), default=default.gpus), default.cpus if cpus == 0 else cpus)
 
 
-def _launch(command: Command, layout: Layout, *, has_more: bool) -> Launch | None:
+def _launch(command: Command, layout: TaskLayout, *, has_more: bool) -> Launch | None:
     """None of a command that starts no ranks."""
     words, options = list(dropwhile(ASSIGNMENT.fullmatch, command.words)), dict[str, str]()
     srun = next((at for at, word in enumerate(words) if word.rpartition("/")[2] == "srun"), None)
@@ -255,7 +255,7 @@ def _launch(command: Command, layout: Layout, *, has_more: bool) -> Launch | Non
         options, words = read_options(words[srun + 1 :], SRUN)
         layout = _layout(options, layout)
     if command.is_conditional or (srun is not None and words and re.match(r"\$[^/]*$", words[0])):
-        layout, has_more = Layout(), True
+        layout, has_more = TaskLayout(), True
     shell = next((at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)), len(words))
     text = next((at + 1 for at in range(shell + 1, len(words)) if re.fullmatch(r"-[a-z]*c", words[at])), len(words))
     words[text : text + 1] = [word for each in words[text : text + 1] for inner in read_commands(each) for word in inner.words]
@@ -267,7 +267,9 @@ def _launch(command: Command, layout: Layout, *, has_more: bool) -> Launch | Non
     kind, start = found[-1] if found else (None, end)
     arguments = _arguments(words[start + 1 : None if kind == "python" else end]) | ({"": ""} if has_more else {})
     is_one = "1" if kind == "torchrun" and "" not in arguments else None  # as torchrun has it
-    nnodes, ranks, total = (number(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes"))
+    nnodes, ranks, total = (
+        count_of(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes")
+    )
     machines, starts_ranks = nnodes if srun is None else layout.nodes, kind not in (None, "python")
     ranks = {"python": 1, "accelerate": max(1, total // machines) if total and machines else None}.get(kind or "", ranks)
     return Launch(command, srun is not None, options, layout, words, kind, starts_ranks, arguments, nnodes, ranks)

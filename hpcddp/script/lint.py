@@ -42,7 +42,7 @@ SHELLCHECK = "shellcheck --format=json1 --shell=bash --severity=error --exclude=
 Row = tuple[int, str, object, str]
 
 
-class Finding(NamedTuple):
+class LintFinding(NamedTuple):
     """What a rule found in a line: what is wrong, why, and what to write."""
 
     line: int
@@ -50,12 +50,12 @@ class Finding(NamedTuple):
     text: str
 
 
-def lint_script(text: str) -> list[Finding]:
+def lint_script(text: str) -> list[LintFinding]:
     """All findings, by line; of a rule one a line."""
     job = Job(text)
     rows = [row for rules in (_header, _settings, _trap, _shellcheck) for row in rules(job)]
     rows += [row for launch in job.launches for rules in (_numbers, _around) for row in rules(job, launch)]
-    return sorted({(line, rule): Finding(line, rule, text) for line, rule, is_broken, text in rows if is_broken}.values())
+    return sorted({(line, rule): LintFinding(line, rule, text) for line, rule, is_broken, text in rows if is_broken}.values())
 
 
 def _header(job: Job) -> Iterator[Row]:
