@@ -12,7 +12,7 @@ from typing import Any
 
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.table import AuditTable, Config, Row
-from hpcddp.core.node_list import expand
+from hpcddp.core.node_list import expand_node_list
 from hpcddp.core.text import count
 
 Series = tuple[int | None, tuple[str, ...]]
@@ -187,7 +187,7 @@ def _distinct(types: set[str]) -> frozenset[str]:
 def _node_names(row: Row) -> list[str]:
     """The row's nodes; none where the list is malformed."""
     try:
-        return expand(row.node_list) if row.node_list else []
+        return expand_node_list(row.node_list) if row.node_list else []
     except ValueError:
         return []
 

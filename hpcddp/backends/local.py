@@ -86,7 +86,7 @@ class LocalBackend:
         with queue.queue_lock(self._study):
             for job in jobs:
                 if states[job].phase == "queued":
-                    queue.write_state(self._study, job, "failed", "cancelled")
+                    queue.write_job_state(self._study, job, "failed", "cancelled")
                 if states[job].phase == "running":
                     queue.cancel_file(self._study, job).touch()
 

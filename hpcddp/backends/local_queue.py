@@ -73,7 +73,7 @@ def add(study: Study, entry: Entry) -> str:
             study.job_dir(job).mkdir()
             break
     write_json(study.job_dir(job) / "spec.json", encode(entry))
-    write_state(study, job, "queued")
+    write_job_state(study, job, "queued")
     return job
 
 
@@ -106,7 +106,7 @@ def running_s(study: Study, job: str) -> float:
     return time.time() - (study.job_dir(job) / "state.json").stat().st_mtime
 
 
-def write_state(study: Study, job: str, phase: Phase, reason: str | None = None) -> None:
+def write_job_state(study: Study, job: str, phase: Phase, reason: str | None = None) -> None:
     """Writes how far a queued run is: its state.json."""
     write_json(study.job_dir(job) / "state.json", encode(State(phase=phase, reason=reason)))
 
@@ -116,7 +116,7 @@ def fail_all(study: Study, reasons: Mapping[str, str]) -> None:
     for job in jobs(study):
         phase = _phase(study, job)
         if phase is not None and phase in reasons:
-            write_state(study, job, "failed", reasons[phase])
+            write_job_state(study, job, "failed", reasons[phase])
 
 
 def _phase(study: Study, job: str) -> Phase | None:

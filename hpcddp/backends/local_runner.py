@@ -73,13 +73,13 @@ class Runner:
             if job is None:
                 os.close(self._lock)
             else:
-                queue.write_state(self._study, job, "running")
+                queue.write_job_state(self._study, job, "running")
             return job
 
     def _run(self, job: str) -> None:
         folders = [self._study.code, self._study.jobs, self._study.job_dir(job)]
         if problems := list(ownership_problems(self._study.folder, folders, self._trusted)):
-            queue.write_state(self._study, job, "failed", problems[0])
+            queue.write_job_state(self._study, job, "failed", problems[0])
             return
         print(f"{time.strftime('%F %T')} {job} {queue.read_entry(self._study, job).name}", flush=True)
         process = start(self._study, job)
@@ -89,7 +89,7 @@ class Runner:
             stopped = self._stop_reason(job)
         end_group(process)
         reason = stopped or _why(self._study, job)
-        queue.write_state(self._study, job, "failed" if reason else "done", reason)
+        queue.write_job_state(self._study, job, "failed" if reason else "done", reason)
 
     def _stop_reason(self, job: str) -> str | None:
         if self._terminated:

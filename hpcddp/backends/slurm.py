@@ -1,4 +1,4 @@
-"""A Slurm cluster, from a node that has its commands.
+"""A Slurm cluster, from a node that has its commands. Runs whose job scripts are the same become the tasks of one array.
 
 A submission has a folder of its own, `.jobs/LABEL.rK.TOKEN`, which holds script, logs and submitit's files and is the job's
 working directory. Once the id is known, `.jobs/JOBID` becomes a relative link to it: a rename would pull the paths from under
@@ -8,17 +8,17 @@ a job that runs already, and a folder named by %j does not exist yet when a job 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_allocation import cancel_tasks
-from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import UnansweredError
 from hpcddp.backends.slurm_recovery import find_job, retry
 from hpcddp.backends.slurm_send import send
@@ -28,8 +28,10 @@ from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, UsageError
 from hpcddp.core.job_ids import slurm_id
+from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
+from hpcddp.script.render import ScriptLaunch, folders_of
 
 
 class SlurmBackend:
@@ -159,3 +161,53 @@ def _link(link: Path, folder: Path) -> None:
     aside = link.with_name(f".{link.name}.{os.getpid()}")
     aside.symlink_to(folder.name)
     aside.replace(link)
+
+
+def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
+    """Batches in the order in which they shall start; `max_size`: tasks that an array may have (0: no arrays here).
+
+    Jobs of equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one
+    repetition only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and
+    a cluster that slows down slows all points alike.
+    """
+    shapes = _shapes(submissions)
+    groups: list[list[Submission]] = []
+    for _, of_repetition in itertools.groupby(submissions, key=lambda submission: submission.spec.run):
+        by_shape: dict[str, list[Submission]] = {}
+        for submission in of_repetition:
+            by_shape.setdefault(shapes[submission.spec.label], []).append(submission)
+        for shape, same in by_shape.items():
+            if groups and shapes[groups[-1][0].spec.label] == shape:
+                groups[-1] += same
+            else:
+                groups.append(same)
+    return [Batch(submissions=part) for group in groups for part in _slices(group, max_size)]
+
+
+def _shapes(submissions: Sequence[Submission]) -> dict[str, str]:
+    """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
+
+    The script of a point whose shape no other has is not rendered.
+    """
+    points: dict[Hashable, dict[str, Submission]] = {}
+    for submission in submissions:
+        points.setdefault(submission.shape, {})[submission.spec.label] = submission
+    return {
+        label: _script(submission) if len(alike) > 1 else label
+        for alike in points.values()
+        for label, submission in alike.items()
+    }
+
+
+def _script(submission: Submission) -> str:
+    if submission.render_text is None:
+        return submission.spec.label
+    command = command_from_snapshot(submission.python, submission.code, "", submission.spec.point, submission.trusted)
+    launch = ScriptLaunch(command=command, array="", folders=folders_of(submission.spec))
+    return f"{submission.entry}\n{submission.render_text(launch)}"
+
+
+def _slices(group: list[Submission], max_size: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:
+    size = max(1, max_size()) if len(group) > 1 else 1
+    for start in range(0, len(group), size):
+        yield tuple(group[start : start + size])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_words import ended_words
+from hpcddp.backends.slurm_words import slurm_ended_words
 from hpcddp.core.schema import SchemaError, decode_record
 
 STEPS = "steps.jsonl"
@@ -34,7 +34,7 @@ class StepEvent:
     limit_min: int | None = None
 
 
-def read_events(folder: Path) -> list[StepEvent]:
+def read_step_events(folder: Path) -> list[StepEvent]:
     """What the script wrote so far in the job's folder; lines that are torn or damaged are passed over."""
     try:
         lines = (folder / STEPS).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -46,7 +46,7 @@ def read_events(folder: Path) -> list[StepEvent]:
 
 def task_state(folder: Path, job: JobState) -> JobState:
     """The state of the task whose folder this is, by that of its job."""
-    events, task = read_events(folder.parent), int(folder.name)
+    events, task = read_step_events(folder.parent), int(folder.name)
     ended = _ended(events).get(task)
     if ended is not None:
         return _ended_state(ended, (folder / CANCELLED).exists(), job)
@@ -59,7 +59,7 @@ def task_state(folder: Path, job: JobState) -> JobState:
 
 def was_started(folder: Path) -> bool:
     """Whether the task whose folder this is was ever started."""
-    return any(event.task == int(folder.name) for event in read_events(folder.parent))
+    return any(event.task == int(folder.name) for event in read_step_events(folder.parent))
 
 
 def running_task(events: Sequence[StepEvent]) -> int | None:
@@ -71,7 +71,7 @@ def cancel_tasks(folder: Path, tasks: Collection[int]) -> bool:
     """Notes in the job's folder that these tasks are not to be started; True where no other task is left to run."""
     for task in tasks:
         (folder / str(task) / CANCELLED).touch()
-    ended = _ended(read_events(folder))
+    ended = _ended(read_step_events(folder))
     left = (path for path in folder.iterdir() if path.name.isdecimal() and int(path.name) not in ended)
     return all((path / CANCELLED).exists() for path in left)
 
@@ -86,7 +86,9 @@ def _ended_state(ended: StepEvent, is_cancelled: bool, job: JobState) -> JobStat
         return JobState(phase="done", nodes=job.nodes)
     word = "CANCELLED" if is_cancelled else ended.word or "FAILED"
     limit = None if ended.limit_min is None else f"{ended.limit_min}:00"
-    return JobState(phase="failed", detail=ended_words(word, f"{ended.code}:0"), nodes=job.nodes, word=word, time_limit=limit)
+    return JobState(
+        phase="failed", detail=slurm_ended_words(word, f"{ended.code}:0"), nodes=job.nodes, word=word, time_limit=limit
+    )
 
 
 def _event(line: str) -> StepEvent | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcddp.backends.slurm_commands import JobRow, accounted, jobs_of, my_jobs
-from hpcddp.backends.slurm_words import ended_words
+from hpcddp.backends.slurm_words import slurm_ended_words
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id
 
@@ -31,7 +31,7 @@ def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
     for job in jobs:
         of_job = _of(job, rows)
         if failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
-            how = ended_words(failed.state, failed.exit_code)
+            how = slurm_ended_words(failed.state, failed.exit_code)
             refused.append(
                 f"--after {job}: it did not end well: {how}. Give the job that does its work now, or leave --after out"
             )

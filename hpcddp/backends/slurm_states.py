@@ -12,7 +12,7 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState
 from hpcddp.backends.slurm_commands import QUEUED, RUNNING, JobRow
 from hpcddp.backends.slurm_time import time_s
-from hpcddp.backends.slurm_words import ended_words, waiting_words
+from hpcddp.backends.slurm_words import slurm_ended_words, waiting_words
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.run_root import Study
@@ -99,7 +99,7 @@ def _end_state(row: JobRow) -> JobState:
         return JobState(phase="done", nodes=row.nodes or None)
     return JobState(
         phase="failed",
-        detail=ended_words(row.state, row.exit_code),
+        detail=slurm_ended_words(row.state, row.exit_code),
         nodes=row.nodes or None,
         word=row.state,
         by=_user(row.by),

@@ -116,7 +116,7 @@ def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = N
     return f"{ENDED[state].format(by=f' by {by}' if by else '', limit=limit, node=node)} ({state})"
 
 
-def ended_words(state: str, exit_code: str) -> str:
+def slurm_ended_words(state: str, exit_code: str) -> str:
     """How a job failed: `its node failed (NODE_FAIL)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
     code, _, signal = exit_code.partition(":")
     if state == "FAILED" and exit_code == _LOG_FAILED:

@@ -1,10 +1,16 @@
-"""The part of a cluster profile that says what the workers run in: modules, Python, container, variables."""
+"""The part of a cluster profile that says what the workers run in: modules, Python, container, variables, and the
+conditions on which these are set.
+"""
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import added_later
 
 
@@ -62,3 +68,24 @@ class EnvRule:
     when: When = When()
     source: str
     """A key of the profile's `sources`."""
+
+
+SIGNS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    "": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+FORM = re.compile(r"([<>]=?|)\s*(\d+(?:\.\d+)*)")
+"""A condition on a number with parts: `>1`, `1`, `<2.21`, `>=2.27`."""
+
+
+def condition_holds(condition: str, *number: int) -> bool:
+    """Whether it holds of `number`, by as many parts as the condition has: 2.21.5 is `2.21` and `<=2.21`."""
+    found = FORM.fullmatch(condition)
+    if found is None:
+        raise UsageError(f"`{condition}` is no condition; `>1`, `<2.21`, `>=2.27` or a number alone is expected")
+    parts = tuple(map(int, found[2].split(".")))
+    return SIGNS[found[1]](number[: len(parts)], parts)

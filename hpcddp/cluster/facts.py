@@ -30,11 +30,11 @@ def strip_facts(data: object, path: Path, facts: dict[Path, Fact]) -> object:
     return data
 
 
-def check_sources(fact: Fact, path: Path, sources: Mapping[str, str]) -> None:
+def check_fact_sources(fact: Fact, path: Path, sources: Mapping[str, str]) -> None:
     """SchemaError where the fact, or a conflict of it, names a source that is not among `sources`."""
     check_source(fact.source, path, sources)
     for i, other in enumerate(fact.conflicts):
-        check_sources(other, (*path, "conflicts", i), sources)
+        check_fact_sources(other, (*path, "conflicts", i), sources)
 
 
 def check_source(source: str, path: Path, sources: Mapping[str, str]) -> None:

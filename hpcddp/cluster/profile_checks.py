@@ -1,6 +1,7 @@
-"""What a profile says must hold together: partitions, rules, accounts and links that name each other.
+"""What a profile says must hold together: partitions, rules, accounts and links that name each other;
+and which variables and containers it may have.
 
-Each check yields the path of what is wrong and what is expected there.
+Each check says the path of what is wrong and what is expected there.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from hpcddp.cluster.environment import EnvRule, When, condition_holds
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import AccountForm, Partition, Qos
+from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, did_you_mean
 
 NEWEST_SCHEMA = 1
@@ -134,3 +137,79 @@ def _unknown(path: Path, what: str, names: tuple[str, ...], known: Mapping[str, 
 
 def _or(names: tuple[str, ...]) -> str:
     return " or ".join(names)
+
+
+# fmt: off
+DEBUGGING = frozenset(
+    (
+        "NCCL_ALGO", "NCCL_ALLOC_P2P_NET_LL_BUFFERS", "NCCL_BUFFSIZE", "NCCL_CGA_CLUSTER_SIZE", "NCCL_CHECKS_DISABLE",
+        "NCCL_CHECK_MODE", "NCCL_CHECK_POINTERS", "NCCL_COMM_BLOCKING", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
+        "NCCL_DMABUF_ENABLE", "NCCL_GRAPH_MIXING_SUPPORT", "NCCL_GRAPH_REGISTER", "NCCL_GRAPH_STREAM_ORDERING",
+        "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_AR_THRESHOLD", "NCCL_IB_CUDA_SUPPORT", "NCCL_IB_DISABLE", "NCCL_IB_ECE_ENABLE",
+        "NCCL_IB_GDR_LEVEL", "NCCL_IB_MERGE_NICS", "NCCL_IB_OOO_RQ", "NCCL_IB_PCI_RELAXED_ORDERING",
+        "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IGNORE_COLLNET_MISMATCH", "NCCL_IGNORE_NET_MISMATCH",
+        "NCCL_IPC_USE_ABSTRACT_SOCKET", "NCCL_LAUNCH_MODE", "NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_LAUNCH_RACE_FATAL",
+        "NCCL_LEGACY_CUDA_REGISTER", "NCCL_LL_THRESHOLD", "NCCL_LOCAL_REGISTER", "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS",
+        "NCCL_MEM_SYNC_DOMAIN", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MNNVL_CLIQUE_ID", "NCCL_MNNVL_ENABLE",
+        "NCCL_MNNVL_UUID", "NCCL_NET_GDR_C2C", "NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_NET_MERGE_POLICY",
+        "NCCL_NET_SHARED_BUFFERS", "NCCL_NET_SHARED_COMMS", "NCCL_NTHREADS", "NCCL_NVB_DISABLE", "NCCL_NVLS_ENABLE",
+        "NCCL_P2P_DIRECT_DISABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_P2P_LL_THRESHOLD", "NCCL_P2P_NET_CHUNKSIZE",
+        "NCCL_P2P_PXN_LEVEL", "NCCL_PROTO", "NCCL_PXN_C2C", "NCCL_PXN_DISABLE", "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE",
+        "NCCL_RAS_TIMEOUT_FACTOR", "NCCL_RUNTIME_CONNECT", "NCCL_SET_STACK_SIZE", "NCCL_SHM_DISABLE",
+        "NCCL_SINGLE_RING_THRESHOLD", "NCCL_SYM_GIN_KERNELS_ENABLE", "NCCL_TREE_THRESHOLD", "NCCL_WIN_ENABLE",
+    )
+)
+# fmt: on
+"""Those below "Debugging" in NVIDIA's own list (https://github.com/NVIDIA/nccl/blob/5067397/docs/userguide/source/env.rst), which
+says of them that they should not be set in production nor kept in scripts; NCCL_IB_GDR_LEVEL is an older name of one.
+"""
+
+LOGGING = ("NCCL_DEBUG", "NCCL_TOPO_DUMP_FILE")
+"""Beginnings of names of those that write while a run is timed."""
+
+
+def is_for_debugging(name: str) -> bool:
+    """Whether NVIDIA files the variable under debugging, or it makes NCCL write."""
+    return name in DEBUGGING or name.startswith(LOGGING)
+
+
+def check_environment(profile: ClusterProfile) -> None:
+    """SchemaError with the first thing that does not fit."""
+    for at, rule in enumerate(profile.env_rules):
+        try:
+            _check_rule(rule, profile)
+        except SchemaError as error:
+            raise error.inside("env_rules", at) from None
+    if profile.backend != "slurm" and profile.compute.container:
+        words = f"ranks of {profile.name} are not started by Slurm; write the runtime's command into compute.python"
+        raise SchemaError(("compute", "container"), words)
+    rendezvous = profile.rendezvous
+    if rendezvous.master_suffix and rendezvous.master_address == "numeric":
+        words = f"`{rendezvous.master_suffix}` goes behind a name, and master_address is numeric; leave one of them out"
+        raise SchemaError(("rendezvous", "master_suffix"), words)
+
+
+def _check_rule(rule: EnvRule, profile: ClusterProfile) -> None:
+    if not re.fullmatch(r"[A-Za-z_]\w*", rule.name, re.ASCII):
+        raise SchemaError(("name",), f"`{rule.name}` is no name of a variable")
+    if is_for_debugging(rule.name):
+        words = f"{rule.name}: NVIDIA files it under debugging, and runs are timed; set it for one job by hand, if at all"
+        raise SchemaError(("name",), words)
+    if (rule.value is None) == (rule.command is None):
+        raise SchemaError(("name",), f"{rule.name} needs a `value` or a `command`, and not both")
+    if rule.name.startswith("NCCL_") and rule.when == When():
+        words = f"{rule.name} needs a `when`: which fabric, NCCL version, node type or number of nodes it is for"
+        raise SchemaError(("name",), words)
+    for name in rule.when.node_type:
+        if name not in profile.node_types:
+            raise SchemaError(("when", "node_type"), f"no node type `{name}`{did_you_mean(name, profile.node_types)}")
+    _check_conditions(rule.when)
+
+
+def _check_conditions(when: When) -> None:
+    for key, condition in (("nccl", when.nccl), ("nodes", when.nodes)):
+        try:
+            if condition is not None:
+                condition_holds(condition, 1)
+        except UsageError as error:
+            raise SchemaError(("when", key), str(error)) from None

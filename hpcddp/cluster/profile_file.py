@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path as FilePath
 
-from hpcddp.cluster.environment_checks import check_environment
-from hpcddp.cluster.facts import check_source, check_sources, strip_facts
+from hpcddp.cluster.facts import check_fact_sources, check_source, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
-from hpcddp.cluster.profile_checks import check_profile, refuse_newer
+from hpcddp.cluster.profile_checks import check_environment, check_profile, refuse_newer
 from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_profiles, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.schema import Path, SchemaError, decode, dotted
@@ -64,7 +63,7 @@ def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
             raise SchemaError((key,), f"`{key}` is not a key of a profile: {instead}")
     profile = decode(ClusterProfile, strip_facts(data, (), facts))
     for path, fact in facts.items():
-        check_sources(fact, path, profile.sources)
+        check_fact_sources(fact, path, profile.sources)
     for i, rule in enumerate(profile.env_rules):
         check_source(rule.source, ("env_rules", i), profile.sources)
     check_profile(profile)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.cluster.config_folder import config_folder
+from hpcddp.cluster.paths import config_folder
 from hpcddp.core.errors import UsageError
 
 FOLDER = Path(__file__).parents[1] / "clusters"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.config_folder import config_folder
+from hpcddp.cluster.paths import config_folder
 from hpcddp.cluster.yamlfile import decode_file, located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget

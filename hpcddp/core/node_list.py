@@ -8,7 +8,7 @@ PART = re.compile(r"[^\[\],\s;+]*(?:\[[^\[\]]*\][^\[\],\s;+]*)?")
 MOST = 100_000
 
 
-def expand(text: str) -> list[str]:
+def expand_node_list(text: str) -> list[str]:
     """The names in the order they are written; ValueError names the part that is no node list."""
     names: list[str] = []
     position = 0

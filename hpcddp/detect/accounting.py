@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcddp.detect.fields import NO_LIMIT, integer, limit, names, number, smallest, tres, word
+from hpcddp.detect.fields import NO_LIMIT, integer, limit, names, real_number, smallest, tres, word
 
 QOS_FORMAT = "format=Name,MinTRES,MaxTRES,MaxTRESPU,MaxWall,MaxSubmitPU,Priority,UsageFactor"
 ASSOCIATION_FORMAT = "format=Account,Partition,QOS,DefaultQOS,MaxSubmit,GrpSubmit"
@@ -67,7 +67,7 @@ def _qos_of_columns(columns: list[str]) -> LiveQos:
         max_gpus_per_user=_count(per_user, "gres/gpu"),
         max_jobs_per_user=limit(jobs),
         priority=integer(priority),
-        usage_factor=number(factor),
+        usage_factor=real_number(factor),
     )
 
 

@@ -12,11 +12,11 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count, table
 from hpcddp.detect.compare_nodes import compare_nodes, nodes_by_type, partitions_of
 from hpcddp.detect.compare_rules import compare_own_memory, compare_partitions, compare_qos, compare_settings
-from hpcddp.detect.findings import Finding, judge
+from hpcddp.detect.findings import FieldFinding, judge_field
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
-from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
+from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
 
 NOT_IN_SLURM = "cpu, gpu, gpu_memory_gb, links, disks, fabric, storage, compute, env"
 """Of a profile, what Slurm knows nothing of."""
@@ -30,9 +30,9 @@ COLUMN = 28
 class Comparison:
     """Every field that was compared, or could not be."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[FieldFinding, ...]
 
-    def of(self, verdict: str) -> list[Finding]:
+    def of(self, verdict: str) -> list[FieldFinding]:
         """Those with that verdict."""
         return [finding for finding in self.findings if finding.verdict == verdict]
 
@@ -47,10 +47,10 @@ def check_cluster(profile: ClusterProfile) -> Comparison:
         raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): there is nothing to compare it with")
     start_s = time.monotonic()
     live = read_live(start_s + READING_S)
-    return Comparison(findings=(*compare(profile, live), *_tried(profile, live, start_s + TIME_LIMIT_S)))
+    return Comparison(findings=(*compare_profile(profile, live), *_tried(profile, live, start_s + TIME_LIMIT_S)))
 
 
-def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
+def compare_profile(profile: ClusterProfile, live: LiveSlurm) -> tuple[FieldFinding, ...]:
     """What Slurm lists; pure."""
     problems = "; ".join(live.problems) or "Slurm does not say it"
     types = live_node_types(live.nodes or ())
@@ -65,22 +65,22 @@ def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Iterator[Finding]:
+def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Iterator[FieldFinding]:
     """How GPUs are requested, and whether an account must be named: what `sbatch --test-only` takes."""
     trial = _trial(profile, live)
     why = "the profile has no default node type"
     said = (_kind_request(profile) or profile.slurm.gpu_request) if trial else profile.slurm.gpu_request
-    verdict, names = Verdict(why=why), Names(accounts=my_accounts(live), qos=_qos_to_try(profile))
+    verdict, names = TrialVerdict(why=why), Names(accounts=my_accounts(live), qos=_qos_to_try(profile))
     if trial is not None:
         verdict = try_requests(trial, _requests_to_try(said), names, deadline_s)
         why = f"sbatch --test-only: {verdict.why}"
-        yield judge("slurm.gpu_request", said, [verdict.gpu_request], why)
+        yield judge_field("slurm.gpu_request", said, [verdict.gpu_request], why)
     required = False if enforces_accounts(live) is False else verdict.account_required
     memory = [verdict.memory_option] if profile.slurm.memory_option or verdict.memory_option != "free" else []
     if memory:
-        yield judge("slurm.memory_option", profile.slurm.memory_option, memory, why)
+        yield judge_field("slurm.memory_option", profile.slurm.memory_option, memory, why)
     if profile.slurm.account_required is not None:
-        yield judge("slurm.account_required", profile.slurm.account_required, [required], why)
+        yield judge_field("slurm.account_required", profile.slurm.account_required, [required], why)
 
 
 def _requests_to_try(said: GpuRequest) -> list[GpuRequest]:
@@ -127,7 +127,7 @@ def comparison_text(profile: ClusterProfile, comparison: Comparison) -> str:
     return "\n\n".join(parts)
 
 
-def _rows(findings: Sequence[Finding]) -> str:
+def _rows(findings: Sequence[FieldFinding]) -> str:
     header = ("field", "profile", "Slurm")
     rows = [(finding.field, _shown(finding.profile), _shown(finding.slurm)) for finding in findings]
     return table(header, rows, left=header)

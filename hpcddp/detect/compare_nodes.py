@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.core.node_list import expand
+from hpcddp.core.node_list import expand_node_list
 from hpcddp.detect.fields import is_slice
-from hpcddp.detect.findings import Finding, judge
-from hpcddp.detect.node_list import node_list
-from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.findings import FieldFinding, judge_field
+from hpcddp.detect.nodes import LiveNode, node_list
 
 NodesByType = Mapping[str, Sequence[LiveNode]]
 
@@ -62,7 +61,7 @@ def _nodes_of(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> l
 
 def _expanded(names: str) -> list[str]:
     try:
-        return expand(names)
+        return expand_node_list(names)
     except ValueError:  # not a list that Slurm would write
         return []
 
@@ -81,10 +80,10 @@ def _has_constraint(node: LiveNode, constraint: str | None) -> bool:
     return any(words <= set(node.features or ()) for words in alternatives)
 
 
-def compare_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode] | None, why: str) -> Iterator[Finding]:
+def compare_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode] | None, why: str) -> Iterator[FieldFinding]:
     """Every field of every type, and nodes with GPUs that no type has."""
     if nodes is None:
-        yield Finding(field="node_types", verdict="unknown", why=why)
+        yield FieldFinding(field="node_types", verdict="unknown", why=why)
         return
     found = nodes_by_type(profile, nodes)
     for key in profile.node_types:
@@ -92,13 +91,13 @@ def compare_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode] | None, why
     yield from _unknown_nodes(profile, nodes, found)
 
 
-def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[FieldFinding]:
     kind, path = profile.node_types[key], f"node_types.{key}"
     if not nodes:
         field = path if kind.names is None else f"{path}.names"
-        yield Finding(field=field, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
+        yield FieldFinding(field=field, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
         return
-    yield judge(f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
+    yield judge_field(f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
     yield _names(profile, key, nodes)
     observed: dict[str, list[object]] = {
         "sockets": [node.sockets or None for node in nodes],
@@ -107,36 +106,36 @@ def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) 
         "memory_mb": [node.job_memory_mb or None for node in nodes],
     }
     for field, values in observed.items():
-        yield judge(f"{path}.{field}", getattr(kind, field), values, NOT_LISTED)
+        yield judge_field(f"{path}.{field}", getattr(kind, field), values, NOT_LISTED)
     yield from _gpus(profile, key, nodes)
     yield from _features(profile, key, nodes)
 
 
-def _names(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Finding:
+def _names(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> FieldFinding:
     """Whatever way the same names are written in."""
     said, there = profile.node_types[key].names, node_list(node.name for node in nodes)
     if said is None:
-        return Finding(field=f"node_types.{key}.names", verdict="new", slurm=there)
+        return FieldFinding(field=f"node_types.{key}.names", verdict="new", slurm=there)
     if node_list(_expanded(said)) == there:
         there = said
-    return judge(f"node_types.{key}.names", said, [there], NOT_LISTED)
+    return judge_field(f"node_types.{key}.names", said, [there], NOT_LISTED)
 
 
-def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[FieldFinding]:
     """A site that takes no option for GPUs has no use for counting them."""
     kind, path = profile.node_types[key], f"node_types.{key}"
     if (kind.gpu_request or profile.slurm.gpu_request) == "none" and not any(node.gpus for node in nodes):
         why = "this Slurm counts no GPUs"
-        yield Finding(field=f"{path}.gpus", verdict="unknown", profile=kind.gpus, why=why)
+        yield FieldFinding(field=f"{path}.gpus", verdict="unknown", profile=kind.gpus, why=why)
         return
     counts = [None if node.gpus is None else _gpu_count(node, kind.gres_type) for node in nodes]
-    yield judge(f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
+    yield judge_field(f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
     types = [name for node in nodes for name, _ in _requested_types(node, kind.gres_type)]
     if kind.gres_type is not None:
-        yield judge(f"{path}.gres_type", kind.gres_type, [name or "no type" for name in types], NOT_LISTED)
+        yield judge_field(f"{path}.gres_type", kind.gres_type, [name or "no type" for name in types], NOT_LISTED)
     elif any(types):  # an untyped request fits typed GPUs, too
         words = ", ".join(sorted({name for name in types if name}))
-        yield Finding(field=f"{path}.gres_type", verdict="new", slurm=words)
+        yield FieldFinding(field=f"{path}.gres_type", verdict="new", slurm=words)
 
 
 def _requested_types(node: LiveNode, gres_type: str | None) -> list[tuple[str | None, int]]:
@@ -152,7 +151,7 @@ def _gpu_count(node: LiveNode, gres_type: str | None) -> int:
     return sum(count for _, count in _requested_types(node, gres_type))
 
 
-def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[FieldFinding]:
     """Whether all nodes have the features that the profile asks for, and lie in the partition that it names."""
     kind, path = profile.node_types[key], f"node_types.{key}"
     if kind.constraint:
@@ -160,17 +159,17 @@ def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> I
         fitting = [
             kind.constraint if _has_constraint(node, kind.constraint) else words for node, words in zip(nodes, lists, strict=True)
         ]
-        yield judge(f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
+        yield judge_field(f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
     if kind.partition:
         lists = [None if node.partitions is None else ", ".join(node.partitions) or "none" for node in nodes]
         inside = [
             kind.partition if kind.partition in (node.partitions or ()) else words
             for node, words in zip(nodes, lists, strict=True)
         ]
-        yield judge(f"{path}.partition", kind.partition, inside, NOT_LISTED)
+        yield judge_field(f"{path}.partition", kind.partition, inside, NOT_LISTED)
 
 
-def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: NodesByType) -> Iterator[Finding]:
+def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: NodesByType) -> Iterator[FieldFinding]:
     """Nodes with whole GPUs in a partition of the profile, of no type of it."""
     known = {node.name for same in found.values() for node in same}
     used = frozenset().union(*(partitions_of(profile, key) for key in profile.node_types)) if profile.node_types else frozenset()
@@ -182,4 +181,4 @@ def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: No
             words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in full_gpus)
             groups.setdefault(words, []).append(node.name)
     for words, names in groups.items():
-        yield Finding(field="node_types", verdict="differs", profile="no type", slurm=f"{node_list(names)} ({words})")
+        yield FieldFinding(field="node_types", verdict="differs", profile="no type", slurm=f"{node_list(names)} ({words})")

@@ -10,7 +10,7 @@ from hpcddp.cluster.slurm_rules import Partition, Qos, SlurmRules
 from hpcddp.detect.accounting import LiveQos
 from hpcddp.detect.compare_nodes import NodesByType, partitions_of
 from hpcddp.detect.fields import NO_LIMIT
-from hpcddp.detect.findings import Finding, judge, judge_limit
+from hpcddp.detect.findings import FieldFinding, judge_field, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.partitions import LivePartition
@@ -32,11 +32,11 @@ NO_QOS = "sacctmgr lists no QOS"
 
 def compare_partitions(
     profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType], found: NodesByType
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     """The partition that jobs go to, or each of several."""
     rules = profile.slurm
     if live.partitions is None:
-        yield Finding(field="slurm.partitions" if rules.partitions else "slurm.partition", verdict="unknown", why=SILENT)
+        yield FieldFinding(field="slurm.partitions" if rules.partitions else "slurm.partition", verdict="unknown", why=SILENT)
         return
     there = {partition.name: partition for partition in live.partitions}
     for name, said in rules.partitions.items():
@@ -44,12 +44,14 @@ def compare_partitions(
             yield from _partition(profile, name, said, partition_limits(live, there[name], types), types)
             yield from _served(said, there[name], found)
         else:
-            yield Finding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
+            yield FieldFinding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
     if rules.partition is not None:
-        yield judge("slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT)
+        yield judge_field(
+            "slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT
+        )
     used = _used(profile, live)
     exclusive = always_exclusive(used, types)
-    yield judge("slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)
+    yield judge_field("slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)
     plain = [partition_limits(live, each, types) for each in used if each.name not in rules.partitions]
     yield from _limits(profile, "slurm", rules, plain, types) if plain else ()
 
@@ -60,7 +62,7 @@ def _limits(
     said: SlurmRules | Partition,
     limits: Sequence[PartitionLimits],
     types: Sequence[LiveNodeType],
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     """Those of a partition. Slurm's memory per CPU may have been rounded down from the profile's per core."""
     smt = most_threads(types) or 1
     for field in LIMITS if isinstance(said, Partition) else OF_ALL:
@@ -70,7 +72,7 @@ def _limits(
         yield judge_limit(profile, f"{path}.{field}", value, found, SILENT)
 
 
-def compare_own_memory(profile: ClusterProfile, live: LiveSlurm, found: NodesByType) -> Iterator[Finding]:
+def compare_own_memory(profile: ClusterProfile, live: LiveSlurm, found: NodesByType) -> Iterator[FieldFinding]:
     """Of node types with a limit of their own; Slurm counts it per CPU."""
     there = {partition.name: partition for partition in live.partitions or ()}
     for key, kind in profile.node_types.items():
@@ -94,29 +96,29 @@ def _used(profile: ClusterProfile, live: LiveSlurm) -> list[LivePartition]:
 
 def _partition(
     profile: ClusterProfile, name: str, said: Partition, limits: PartitionLimits, types: Sequence[LiveNodeType]
-) -> Iterator[Finding]:
+) -> Iterator[FieldFinding]:
     path = f"slurm.partitions.{name}"
     least = None if limits.min_nodes is None else max(1, limits.min_nodes)
     yield judge_limit(profile, f"{path}.min_nodes", said.min_nodes, [least, NO_LIMIT] if least == 1 else [least], SILENT)
     yield from _limits(profile, path, said, [limits], types)
 
 
-def _served(said: Partition, live: LivePartition, found: NodesByType) -> Iterator[Finding]:
+def _served(said: Partition, live: LivePartition, found: NodesByType) -> Iterator[FieldFinding]:
     """Which types it has nodes of, whether it is the default, which QOS it allows."""
     path = f"slurm.partitions.{live.name}"
     if said.default is not None:
-        yield judge(f"{path}.default", said.default, [live.default], SILENT)
+        yield judge_field(f"{path}.default", said.default, [live.default], SILENT)
     there = sorted(key for key, nodes in found.items() if any(live.name in (node.partitions or ()) for node in nodes))
     if said.node_types and there:
         words = ", ".join(sorted(said.node_types))
-        yield judge(f"{path}.node_types", words, [", ".join(there)], SILENT)
+        yield judge_field(f"{path}.node_types", words, [", ".join(there)], SILENT)
     if said.qos and live.allowed_qos is not None:
         missing = sorted(set(said.qos) - set(live.allowed_qos)) if live.allowed_qos else []
         words = ", ".join(said.qos)
-        yield judge(f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
+        yield judge_field(f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
 
 
-def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[FieldFinding]:
     """Each rule beside the QOS of that name and the partitions that it holds in."""
     rules = profile.slurm.qos
     counts = Counter((rule.name, rule.partition) for rule in rules)
@@ -124,23 +126,25 @@ def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNo
     for i, rule in enumerate(rules):
         path = f"slurm.qos.{i}"
         if rule.name in of_plug_in:
-            yield Finding(field=path, verdict="unknown", profile=rule.name, why=PLUG_IN)
+            yield FieldFinding(field=path, verdict="unknown", profile=rule.name, why=PLUG_IN)
             continue
         yield from _rule(profile, path, rule, live, types)
 
 
-def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+def _rule(
+    profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types: Sequence[LiveNodeType]
+) -> Iterator[FieldFinding]:
     if rule.name is not None:
         if not live.qos:
-            yield Finding(field=f"{path}.name", verdict="unknown", profile=rule.name, why=NO_QOS)
+            yield FieldFinding(field=f"{path}.name", verdict="unknown", profile=rule.name, why=NO_QOS)
         else:
             names = {qos.name for qos in live.qos}
-            yield judge(f"{path}.name", rule.name, [rule.name if rule.name in names else ", ".join(sorted(names))], NO_QOS)
+            yield judge_field(f"{path}.name", rule.name, [rule.name if rule.name in names else ", ".join(sorted(names))], NO_QOS)
             if rule.name not in names:
                 return
     qos = _qos_of(rule, live)
     if qos is None:
-        yield Finding(field=path, verdict="unknown", profile=rule.name, why=NO_QOS)
+        yield FieldFinding(field=path, verdict="unknown", profile=rule.name, why=NO_QOS)
         return
     named = [each for each in live.partitions or () if each.name == rule.partition]
     limits = [partition_limits(live, each, types) for each in (named if rule.partition else _used(profile, live))]
@@ -161,7 +165,7 @@ def _qos_of(rule: Qos, live: LiveSlurm) -> LiveQos | None:
     return next((each for each in live.qos or () if each.name == rule.name), None) if rule.name else default_qos(live)
 
 
-def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[FieldFinding]:
     """What a user may have, and the controller's own limits."""
     rules, smt = profile.slurm, most_threads(types)
     qos = _qos_of(rules.qos[0], live) if rules.qos else default_qos(live)
@@ -171,4 +175,4 @@ def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[L
     yield judge_limit(profile, "slurm.max_cores_per_user", rules.max_cores_per_user, [cores], NO_QOS)
     if rules.max_array_size:
         why = "scontrol show config does not say it"
-        yield judge("slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)
+        yield judge_field("slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)

@@ -16,12 +16,11 @@ from hpcddp.core.text import count, first_few
 from hpcddp.detect.document import COMMENTS, Subject, default_type, document, trouble_words
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
-from hpcddp.detect.node_list import node_list
 from hpcddp.detect.node_types import LiveNodeType, live_node_types
-from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.nodes import LiveNode, node_list
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions, qos_to_try
-from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
+from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
 
 WITH_GPUS: tuple[GpuRequest, ...] = ("gres", "gpus-per-node", "gpus-per-task", "none")
 """Ways to ask for GPUs; none comes last, as a job without GPUs is taken anywhere."""
@@ -76,10 +75,10 @@ def trial_of(live: LiveSlurm, kind: LiveNodeType) -> Trial:
     )
 
 
-def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> Verdict:
+def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> TrialVerdict:
     name = default_type(types, my_partitions(live))
     kind = next((each for each in types if each.name == name), None)
-    verdict = Verdict()
+    verdict = TrialVerdict()
     if kind is not None:
         names = Names(accounts=my_accounts(live), qos=qos_to_try(live))
         verdict = try_requests(trial_of(live, kind), WITH_GPUS if kind.gpus else ("none",), names, deadline_s)

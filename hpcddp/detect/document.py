@@ -1,4 +1,6 @@
-"""A live Slurm as the document of a profile: plain values, and facts with where they come from."""
+"""A live Slurm as the document of a profile: plain values, and facts: what Slurm says, what it does not say, and what
+it cannot know.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,7 @@ from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
 from hpcddp.core.text import first_few
-from hpcddp.detect.facts import SLURM, UNKNOWN, known, limited, said, unknown
-from hpcddp.detect.fields import smallest
+from hpcddp.detect.fields import NO_LIMIT, smallest
 from hpcddp.detect.live import LiveSlurm, slurm_version
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
@@ -29,7 +30,31 @@ from hpcddp.detect.rules import (
     qos_limits,
     smt_of,
 )
-from hpcddp.detect.trial import Verdict
+from hpcddp.detect.trial import TrialVerdict
+
+SLURM, UNKNOWN = "slurm", "unknown"
+"""Keys of the profile's `sources`."""
+
+
+def known_fact(value: object, note: str | None = None) -> Fact:
+    """What Slurm says."""
+    return Fact(value=value, grade="A", source=SLURM, note=note)
+
+
+def unknown(note: str, source: str = UNKNOWN) -> Fact:
+    """What it does not; the note says how to find it."""
+    return Fact(value=None, grade="?", source=source, note=note)
+
+
+def said(value: object, subject: str, note: str | None = None) -> Fact:
+    """A fact, or that Slurm did not say it."""
+    return unknown(f"Slurm did not say: {subject}", SLURM) if value is None else known_fact(value, note)
+
+
+def limited(value: int | None, subject: str, note: str | None = None, none: str = "no limit") -> Fact:
+    """A limit, `none` where Slurm says that there is none, or that it did not say it."""
+    return known_fact(None, none) if value == NO_LIMIT else said(value, subject, note)
+
 
 Document = dict[str, object]
 
@@ -65,7 +90,7 @@ class Subject:
 
     name: str
     date: str
-    verdict: Verdict
+    verdict: TrialVerdict
 
 
 def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Document:
@@ -140,17 +165,17 @@ def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
     untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
     features = _features_note(kind)
     found: dict[str, Fact | None] = {
-        "count": known(len(kind.nodes), "; ".join(broken) or None),
-        "names": known(kind.names),
+        "count": known_fact(len(kind.nodes), "; ".join(broken) or None),
+        "names": known_fact(kind.names),
         "cpu": None,
         "sockets": said(first.sockets or None, "Sockets of scontrol show node"),
         "physical_cores": said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
-        "smt": None if first.smt is None else known(first.smt, _smt_note(first)),
+        "smt": None if first.smt is None else known_fact(first.smt, _smt_note(first)),
         "memory_mb": said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
         "gpus": _gpus(kind, types),
         **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb"))),
-        "gres_type": known(kind.gres_type, untyped) if kind.gpus else None,
-        "constraint": known(kind.constraint, features) if kind.constraint or features else None,
+        "gres_type": known_fact(kind.gres_type, untyped) if kind.gpus else None,
+        "constraint": known_fact(kind.constraint, features) if kind.constraint or features else None,
         "local_disk_gb": None,
     }
     notes = {key: unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
@@ -170,7 +195,7 @@ def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: 
     smt = kind.first.smt
     if not caps or smt is None or smt == smt_of(caps[0], types):
         return {}
-    return {"max_mb_per_core": known(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
+    return {"max_mb_per_core": known_fact(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
 
 
 def _cores_note(node: LiveNode) -> str | None:
@@ -200,10 +225,12 @@ def _features_note(kind: LiveNodeType) -> str | None:
     return "; ".join(filter(None, (f"features: {features}" if features else None, some))) or None
 
 
-def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
+def _slurm(
+    live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: TrialVerdict
+) -> Document:
     found: Document = {}
     if len(partitions) == 1:
-        found["partition"] = known(partitions[0].name, _partition_note(partitions[0]))
+        found["partition"] = known_fact(partitions[0].name, _partition_note(partitions[0]))
         found |= _limits(partition_limits(live, partitions[0], types), OF_ALL)
     elif not partitions:
         found["partition"] = unknown("Slurm did not say: scontrol show partitions", SLURM)
@@ -212,36 +239,36 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
     found["max_array_size"] = said(size, "MaxArraySize of scontrol show config")
     usual, smt = default_qos(live), most_threads(types)
     if usual and usual.max_gpus_per_user:
-        found["max_gpus_per_user"] = known(usual.max_gpus_per_user, f"QOS {usual.name}")
+        found["max_gpus_per_user"] = known_fact(usual.max_gpus_per_user, f"QOS {usual.name}")
     if usual and usual.max_cpus_per_user and smt:
-        found["max_cores_per_user"] = known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
+        found["max_cores_per_user"] = known_fact(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
     if len(partitions) > 1:
         found["partitions"] = {each.name: _partition(live, each, types, verdict) for each in partitions}
     found["qos"] = _qos_rules(live, partitions, types, verdict)
     return found
 
 
-def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
+def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: TrialVerdict) -> Document:
     refused = f"sbatch --test-only: {verdict.why}" if verdict.why else "not tried"
     usual = "gres" if counts_gpus(types) else "none"
     taken = Fact(value=usual, grade="?", source=SLURM, note=refused) if verdict.gpu_request is None else _request(verdict)
     required = verdict.account_required
     memory = verdict.memory_option
     return {
-        "account_required": unknown(refused, SLURM) if required is None else known(required),
+        "account_required": unknown(refused, SLURM) if required is None else known_fact(required),
         "gpu_request": taken,
-        **({} if memory in (None, "free") else {"memory_option": known(memory, "of --mem, by sbatch --test-only")}),
+        **({} if memory in (None, "free") else {"memory_option": known_fact(memory, "of --mem, by sbatch --test-only")}),
         "always_exclusive": said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
         "exclusive_needs_all_gpus": unknown("ask the site who gets GPUs that --exclusive leaves"),
     }
 
 
-def _request(verdict: Verdict) -> Fact:
+def _request(verdict: TrialVerdict) -> Fact:
     if verdict.gpu_request == "none":
         return Fact(
             value="none", grade="C", source=SLURM, note="sbatch --test-only takes no option for GPUs, and a job without one"
         )
-    return known(verdict.gpu_request, "sbatch --test-only takes it")
+    return known_fact(verdict.gpu_request, "sbatch --test-only takes it")
 
 
 def _limits(limits: PartitionLimits, keys: Iterable[str]) -> Document:
@@ -249,17 +276,17 @@ def _limits(limits: PartitionLimits, keys: Iterable[str]) -> Document:
     return {key: limited(getattr(limits, key), LIMITS[key][0], few.get(key), none=LIMITS[key][1]) for key in keys}
 
 
-def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
+def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: TrialVerdict) -> Document:
     limits = partition_limits(live, partition, types)
     found: Document = {
-        "node_types": known([kind.name for kind in types if partition.name in kind.partitions]),
+        "node_types": known_fact([kind.name for kind in types if partition.name in kind.partitions]),
         "default": said(partition.default, "Default", _partition_note(partition)),
         **_limits(limits, LIMITS),
     }
     if limits.min_nodes and limits.min_nodes > 1:
-        found["min_nodes"] = known(limits.min_nodes)
+        found["min_nodes"] = known_fact(limits.min_nodes)
     if allowed := [qos.name for qos in named_qos(live, verdict.qos) if qos.name in (partition.allowed_qos or ())]:
-        found["qos"] = known(allowed)
+        found["qos"] = known_fact(allowed)
     return found
 
 
@@ -272,7 +299,7 @@ def _partition_note(partition: LivePartition) -> str | None:
 
 
 def _qos_rules(
-    live: LiveSlurm, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: Verdict
+    live: LiveSlurm, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: TrialVerdict
 ) -> list[Document]:
     """First what a job gets that asks for none, or the one to ask for. With one partition its limits are in every rule."""
     only = partition_limits(live, partitions[0], types) if len(partitions) == 1 else None
@@ -289,4 +316,4 @@ def _qos_rules(
 
 
 def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:
-    return {"name": known(name, note), **{key: known(value) for key, value in limits.items() if value}}
+    return {"name": known_fact(name, note), **{key: known_fact(value) for key, value in limits.items() if value}}

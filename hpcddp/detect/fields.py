@@ -41,7 +41,7 @@ def integer(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"\d+", text) else None
 
 
-def number(text: str | None) -> float | None:
+def real_number(text: str | None) -> float | None:
     """A factor."""
     return float(text) if text is not None and re.fullmatch(r"\d+(\.\d*)?", text) else None
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpcddp.detect.fields import is_slice
-from hpcddp.detect.node_list import node_list
-from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.nodes import LiveNode, node_list
 
 FEATURE_SETS = 6
 """Nodes that differ in their features only are so many types at most; more of them are places (racks, switches), not kinds."""

@@ -47,7 +47,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TrialVerdict:
     """What was taken; None: not known, and `why` is what sbatch said last."""
 
     gpu_request: GpuRequest | None = None
@@ -69,7 +69,7 @@ class Names:
     """In the order to try them; None: without naming one."""
 
 
-def gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | None:
+def trial_gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | None:
     """As the job script has it; None: no option."""
     typed = f"{gres_type}:{gpus}" if gres_type else str(gpus)
     return {
@@ -79,7 +79,7 @@ def gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | N
     }.get(request)
 
 
-def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> Verdict:
+def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> TrialVerdict:
     """The first of the requests that is taken, with any QOS and account, without and with `--mem`; what else is taken then.
 
     No answer is no refusal: nothing is known then.
@@ -90,13 +90,13 @@ def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, dea
             if verdict.gpu_request is not None:
                 return verdict
     except HpcddpError as error:
-        return Verdict(why=one_line(str(error)))
+        return TrialVerdict(why=one_line(str(error)))
     return verdict
 
 
-def _try_qos(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> Verdict:
+def _try_qos(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> TrialVerdict:
     """Other QOS are tried only where the refusal is about that."""
-    verdict = Verdict()
+    verdict = TrialVerdict()
     for qos in names.qos[:QOS]:
         verdict = _try_with(replace(trial, qos=qos), requests, names.accounts, deadline_s)
         if verdict.gpu_request is not None or not ABOUT_QOS.search(verdict.why or ""):
@@ -104,21 +104,21 @@ def _try_qos(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadlin
     return verdict
 
 
-def _try_with(trial: Trial, requests: Sequence[GpuRequest], accounts: Sequence[str], deadline_s: float) -> Verdict:
+def _try_with(trial: Trial, requests: Sequence[GpuRequest], accounts: Sequence[str], deadline_s: float) -> TrialVerdict:
     tried: list[str | None] = [*accounts[:ACCOUNTS]] or [None]
     why = None
     for request in requests:
         taken, why = _taken_with(trial, request, tried, deadline_s)
         if taken:
             names = tuple(name for name in taken if name is not None)
-            return Verdict(
+            return TrialVerdict(
                 gpu_request=request,
                 qos=trial.qos,
                 accounts=names,
                 account_required=bool(names) and refusal(trial, request, None, deadline_s) is not None,
                 memory_option=_memory_option(trial, request, taken[0], deadline_s),
             )
-    return Verdict(why=why)
+    return TrialVerdict(why=why)
 
 
 def _memory_option(trial: Trial, request: GpuRequest, account: str | None, deadline_s: float) -> MemoryOption | Literal["free"]:
@@ -152,7 +152,7 @@ def refusal(trial: Trial, request: GpuRequest, account: str | None, deadline_s: 
     command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", "--wrap=true", "--output=/dev/null"]
     command += [f"--{name}={value}" for name, value in options.items() if value]
     command += [] if trial.mem_mb is None else [f"--mem={trial.mem_mb}M"]
-    if option := gpu_option(request, trial.gres_type, trial.gpus):
+    if option := trial_gpu_option(request, trial.gres_type, trial.gpus):
         command.append(option)
     done = run(command, timeout_s=max(0.1, deadline_s - time.monotonic()))
     words = one_line(done.stderr) or f"exit code {done.returncode}"

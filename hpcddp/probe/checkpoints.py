@@ -2,6 +2,7 @@
 
 RUN/JOB.RESTART/checkpoints/00000120.script.pt/ is a folder with what the script wrote after 120 steps, and `hpcddp.json` with
 whose steps these are. It has this name once every rank has written its part, and `.part` before; the newest two stay.
+A framework loads its checkpoint before a callback knows of the training.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import Resumed, StepRange
 from hpcddp.core.records import write_json
@@ -20,7 +23,7 @@ from hpcddp.core.stop_signal import request_requeue
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, software
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.script_job import ScriptJob
+from hpcddp.worker.script_job import ScriptJob, current_job
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import RETAINED, is_done
 from hpcddp.worker.training.preemption import Action, ActionPoll
@@ -133,3 +136,40 @@ def checkpoints_of(job: ScriptJob | None, group: ProcessGroup, save: Save | None
             "whose function(folder) writes them, and load what is in steps.checkpoint_dir where that is not None"
         )
     return ScriptCheckpoints(job, group, save)
+
+
+class FrameworkCheckpoints:
+    """Of one callback; all ranks ask it the same."""
+
+    def __init__(self, usage: str) -> None:
+        """`usage`: how the framework is given the checkpoint."""
+        self._usage = usage
+        self._save: Save | None = None
+        self._found: ScriptCheckpoints | None = None
+        self._is_read = False
+
+    @property
+    def folder(self) -> Path | None:
+        """What an earlier attempt of the run left; None where it begins, and outside of a sweep with `measure.resume`."""
+        job = current_job()
+        if job and not self._is_read:
+            self._found = checkpoints_of(job, _group(job), self._write)
+        self._is_read = True
+        return self._found.folder if self._found else None
+
+    def ready(self, save: Save) -> ScriptCheckpoints | None:
+        """The training begins, and `save` writes it; HpcddpError where it could not go on from what an earlier attempt left."""
+        job = current_job()
+        if job and job.spec.point.measure.resume and not self._is_read:
+            raise HpcddpError(f"measure.resume is true, and nothing loads a checkpoint: {self._usage}")
+        self._save = save
+        return self._found
+
+    def _write(self, folder: Path) -> None:
+        assert self._save
+        self._save(folder)
+
+
+def _group(job: ScriptJob) -> ProcessGroup:
+    """By the job's own store: the framework has not formed its process group yet."""
+    return ProcessGroup(job.rank, torch.device(job.spec.point.device), job.store, job.watchdog)

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import Profiler
 
-from hpcddp.probe.framework_checkpoints import FrameworkCheckpoints
+from hpcddp.probe.checkpoints import FrameworkCheckpoints
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted, samples_of_batch
 

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe.batches import BatchSize
 from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
-from hpcddp.probe.first_step import FirstStep
+from hpcddp.probe.first_step import BatchSize, FirstStep
 from hpcddp.probe.flop_count import StepFlops, step_flops
 from hpcddp.probe.group import group_of_job, script_group
-from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_of, script_point
+from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_per_epoch, script_point
 from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
 from hpcddp.probe.step_hooks import StepHooks
 from hpcddp.probe.step_sequence import StepSequence
@@ -204,7 +203,7 @@ class LoopRecorder:
         else:
             place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
         samples, times_buckets = (
-            samples_of(self.loader),
+            samples_per_epoch(self.loader),
             place.spec.point.measure.comm != "off" and (hooked or group.rank.world == 1),
         )
         return ScriptRun(place, group, self._model, self.timer, samples, checkpoints=self._checkpoints, hooked=times_buckets)

@@ -143,7 +143,7 @@ def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def samples_of(loader: Any) -> int:
+def samples_per_epoch(loader: Any) -> int:
     """Of an epoch over all ranks, where the loader has a data set that knows its length; else 0."""
     try:
         return len(loader.dataset)

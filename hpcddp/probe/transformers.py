@@ -13,7 +13,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.utils import WEIGHTS_NAME
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe.framework_checkpoints import FrameworkCheckpoints
+from hpcddp.probe.checkpoints import FrameworkCheckpoints
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted
 

@@ -10,8 +10,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.cluster.conditions import holds
-from hpcddp.cluster.environment import EnvRule
+from hpcddp.cluster.environment import EnvRule, condition_holds
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
@@ -65,7 +64,7 @@ def _fits(rule: EnvRule, profile: ClusterProfile, point: Point, nodes: int) -> b
     return (
         (when.fabric is None or when.fabric.lower() in fabric.lower())
         and (not when.node_type or node_type in when.node_type)
-        and (when.nodes is None or holds(when.nodes, nodes))
+        and (when.nodes is None or condition_holds(when.nodes, nodes))
         and (when.nccl is None or point.device == "cuda")
     )
 

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpcddp.core.text import count
-from hpcddp.script.job_script import LATER, Job, Launch
-from hpcddp.script.option_table import FOREIGN, SBATCH, SRUN
+from hpcddp.script.job_script import FOREIGN, LATER, SBATCH, SRUN, Job, Launch
 
 ODD = re.compile("[\u00a0\u2000-\u200f\u202f\u205f\u2060\u3000\ufeff\u2010-\u2015\u2212\u2018-\u201d]")
 """Spaces, dashes and quotes of word processors and web pages, which look like those of the keyboard."""
@@ -43,7 +42,7 @@ SHELLCHECK = "shellcheck --format=json1 --shell=bash --severity=error --exclude=
 Row = tuple[int, str, object, str]
 
 
-class Finding(NamedTuple):
+class LintFinding(NamedTuple):
     """What a rule found in a line: what is wrong, why, and what to write."""
 
     line: int
@@ -51,12 +50,12 @@ class Finding(NamedTuple):
     text: str
 
 
-def lint_script(text: str) -> list[Finding]:
+def lint_script(text: str) -> list[LintFinding]:
     """All findings, by line; of a rule one a line."""
     job = Job(text)
     rows = [row for rules in (_header, _settings, _trap, _shellcheck) for row in rules(job)]
     rows += [row for launch in job.launches for rules in (_numbers, _around) for row in rules(job, launch)]
-    return sorted({(line, rule): Finding(line, rule, text) for line, rule, is_broken, text in rows if is_broken}.values())
+    return sorted({(line, rule): LintFinding(line, rule, text) for line, rule, is_broken, text in rows if is_broken}.values())
 
 
 def _header(job: Job) -> Iterator[Row]:

@@ -1,5 +1,8 @@
 """The sbatch script of a point: one pure function. Same input, same bytes; no time, no uuid, no Slurm, nothing read but
-the template."""
+the template.
+
+What removes copies of data on the nodes' own disks after a failure is part of it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
-from hpcddp.script.container import container_lines
+from hpcddp.script.container import container_lines, shell_word
 from hpcddp.script.env_rules import rule_lines
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.slurm_options import gpu_option, step_gpu_option
@@ -135,7 +138,7 @@ def _template_text(
 
 def _copies(profile: ClusterProfile, point: Point) -> tuple[tuple[str, ...], str | None]:
     """Where copies of data lie on nodes, and what removes them."""
-    from hpcddp.script.staging import disk_folders, removal  # few scripts need it, and importing takes its time
+    from hpcddp.script.render import disk_folders, removal  # few scripts need it, and importing takes its time
 
     return disk_folders(profile, point), removal(profile, point)
 
@@ -159,3 +162,28 @@ def _option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z0-9-]*", name):
         raise UsageError(f"job option {text!r}: write it as --name=value or --name")
     return f"{name}={_word(value)}" if equals else name
+
+
+BY_JOB = ("$SLURM_TMPDIR", "$TMPDIR")
+"""As worker/node_disk.py has it; after them /tmp."""
+
+
+def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:
+    """Where copies may lie, with variables of the node."""
+    path = profile.node_type(point.layout.node_type).local_disk_path if profile.node_types else None
+    return BY_JOB if path is None else (path,)
+
+
+def removal(profile: ClusterProfile, point: Point) -> str | None:
+    """What bash does on a node for the copies of this job's runs, those of an array's task and of runs in one allocation too.
+
+    None where they go with the job.
+    """
+    if profile.node_types and profile.node_type(point.layout.node_type).local_disk_per_job:
+        return None
+    folders = disk_folders(profile, point)
+    words = " ".join([*map(shell_word, folders), *(["/tmp"] if folders == BY_JOB else [])])
+    return (
+        'name="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"; '
+        f'for disk in {words}; do rm -rf -- "$disk/hpcddp-stage-$(id -u)-${{name:-$SLURM_JOB_ID}}"[-+]*; done'
+    )

@@ -12,8 +12,8 @@ from pathlib import Path
 from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.data_jobs import data_job_states
-from hpcddp.study.outcome import read_end
 from hpcddp.study.status import RunState
+from hpcddp.study.study_records import read_end
 
 CHECKPOINTS_LEFT = 2
 """Checkpoints of a run that is not done, as many as its ranks keep: the older one is for when the newest is damaged."""

@@ -13,7 +13,7 @@ from hpcddp.core.causes import HARMLESS
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.text import size
-from hpcddp.study.outcome import recorded_end
+from hpcddp.study.study_records import recorded_end
 from hpcddp.study.submission_log import latest_events
 
 TAIL_BYTES = 8192

@@ -22,9 +22,8 @@ from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
-from hpcddp.study.outcome import read_end, recorded_end
 from hpcddp.study.progress import read_progress, time_limit_words
-from hpcddp.study.study_records import read_point, read_study_file
+from hpcddp.study.study_records import read_end, read_point, read_study_file, recorded_end
 from hpcddp.study.submission_log import SubmissionEvent, latest_events, user_name
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]

@@ -117,7 +117,7 @@ def newest_network_words(study: Study) -> str | None:
     return f"network: {transport_words(record)}"
 
 
-def read_preflights(study: Study) -> list[PreflightRecord]:
+def preflights_of(study: Study) -> list[PreflightRecord]:
     """Oldest first; those that cannot be read are passed over."""
     found = []
     for file in study.preflights.glob("*.json"):
@@ -131,5 +131,5 @@ def read_preflights(study: Study) -> list[PreflightRecord]:
 
 def newest_preflight_words(study: Study) -> str | None:
     """`preflight of job 4711: 4 nodes, none more than 10 % below the median`; None where there was none."""
-    records = read_preflights(study)
+    records = preflights_of(study)
     return f"preflight of job {records[-1].job}: {preflight_words(records[-1])}" if records else None

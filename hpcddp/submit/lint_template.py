@@ -11,7 +11,7 @@ from hpcddp.core.catalog import DATASETS, MODELS
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.script.job_request import User
-from hpcddp.script.lint import Finding, lint_script
+from hpcddp.script.lint import LintFinding, lint_script
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, render_marked
 from hpcddp.script.resources import job_request
 from hpcddp.script.template_marks import MarkedLine
@@ -31,7 +31,7 @@ class TemplateFinding:
     """A finding, at the line of a template that made the script's."""
 
     file: str
-    finding: Finding
+    finding: LintFinding
 
 
 def lint_template(template: Path, profile: ClusterProfile) -> list[TemplateFinding]:

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from hpcddp.cluster.field_docs import field_docs
-from hpcddp.cluster.json_schema import DRAFT, PLAIN, Schema, kind_schema, object_schema
+from hpcddp.cluster.json_schema import DRAFT, PLAIN, Schema, field_docs, kind_schema, object_schema
 from hpcddp.cluster.kinds import field_kinds
 from hpcddp.sweep.file import Sweep
 from hpcddp.sweep.groups import AXIS_ROOTS

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
-from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_array import in_arrays
+from hpcddp.backends.slurm import SlurmBackend, in_arrays
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import PICKLE, link_pickle, prepare_array, read_task, shared_by_all

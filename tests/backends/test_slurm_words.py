@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpcddp.backends.slurm_words import ended_words, waiting_words
+from hpcddp.backends.slurm_words import slurm_ended_words, waiting_words
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_limits_are_put_together_from_their_parts(reason: str, words: str) -> No
 )
 def test_ends_are_told_in_words(state_word: str, code: str, words: str) -> None:
     """How a job ended: in words, Slurm's own behind."""
-    assert ended_words(state_word, code) == words
+    assert slurm_ended_words(state_word, code) == words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.nccl_variables import is_for_debugging
+from hpcddp.cluster.profile_checks import is_for_debugging
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.core.errors import UsageError
 

@@ -141,7 +141,7 @@ def test_completing_imports_what_help_does(run: Run, tmp_path: Path, line: str) 
     assert more <= {
         "click.shell_completion",
         "hpcddp.cluster",
-        "hpcddp.cluster.config_folder",
+        "hpcddp.cluster.paths",
         "hpcddp.cluster.profile_names",
     }
 

@@ -13,7 +13,7 @@ from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.cluster.settings import config_file
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
-from hpcddp.study.outcome import RecordedEnd, read_end
+from hpcddp.study.study_records import RecordedEnd, read_end
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Recorded, write_run

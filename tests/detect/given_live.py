@@ -14,9 +14,9 @@ from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.trial import Verdict
+from hpcddp.detect.trial import TrialVerdict
 
-VERDICT = Verdict(gpu_request="gres", accounts=("proj",), account_required=True)
+VERDICT = TrialVerdict(gpu_request="gres", accounts=("proj",), account_required=True)
 
 
 def node(name: str, gpus: int, partitions: tuple[str, ...], features: tuple[str, ...] = (), memory_mb: int = 500000) -> LiveNode:
@@ -98,7 +98,7 @@ TWO = LiveSlurm(
 """The same with a partition of nodes without GPUs, which is the default."""
 
 
-def detected(live: LiveSlurm, verdict: Verdict = VERDICT) -> ClusterProfile:
+def detected(live: LiveSlurm, verdict: TrialVerdict = VERDICT) -> ClusterProfile:
     """The profile that detect would write, read again."""
     text = detected_text(live, verdict)
     with TemporaryDirectory() as folder:
@@ -107,7 +107,7 @@ def detected(live: LiveSlurm, verdict: Verdict = VERDICT) -> ClusterProfile:
         return read_profile(file)
 
 
-def detected_text(live: LiveSlurm, verdict: Verdict = VERDICT) -> str:
+def detected_text(live: LiveSlurm, verdict: TrialVerdict = VERDICT) -> str:
     """The file that detect would write."""
     types = live_node_types(live.nodes or ())
     return yaml_text(document(live, types, Subject(name="mine", date="2026-01-01", verdict=verdict)), COMMENTS)

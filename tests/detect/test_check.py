@@ -10,8 +10,8 @@ import pytest
 
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.core.schema import decode, encode
-from hpcddp.detect.check import Comparison, compare, comparison_plain, comparison_text
-from hpcddp.detect.findings import Finding
+from hpcddp.detect.check import Comparison, compare_profile, comparison_plain, comparison_text
+from hpcddp.detect.findings import FieldFinding
 from hpcddp.detect.live import LiveSlurm
 from tests.detect.given_live import GPU_NODES, ONE, TWO, detected
 
@@ -49,7 +49,7 @@ def value_at(profile: ClusterProfile, path: str) -> Any:
     return plain
 
 
-def of(findings: tuple[Finding, ...], verdict: str) -> dict[str, Finding]:
+def of(findings: tuple[FieldFinding, ...], verdict: str) -> dict[str, FieldFinding]:
     return {finding.field: finding for finding in findings if finding.verdict == verdict}
 
 
@@ -57,7 +57,7 @@ CLUSTERS = {"one": (ONE, detected(ONE)), "two": (TWO, detected(TWO))}
 FIELDS = [
     (name, field)
     for name, (live, profile) in CLUSTERS.items()
-    for field in of(compare(profile, live), "agrees")
+    for field in of(compare_profile(profile, live), "agrees")
     if value_at(profile, field) is not None
 ]
 
@@ -66,7 +66,7 @@ FIELDS = [
 def test_what_agrees_is_no_drift(name: str) -> None:
     """Every field of a detected profile agrees, and Slurm says nothing that it lacks."""
     live, profile = CLUSTERS[name]
-    findings = compare(profile, live)
+    findings = compare_profile(profile, live)
     assert of(findings, "differs") == {}
     assert of(findings, "new") == {}
     assert of(findings, "unknown") == {}
@@ -88,7 +88,7 @@ def test_each_field_that_differs_is_named_with_both_values(name: str, field: str
     """A change of one value is reported at its field, whatever else depends on it."""
     live, profile = CLUSTERS[name]
     before, value = value_at(profile, field), other(value_at(profile, field))
-    differs = of(compare(changed(profile, field, value), live), "differs")
+    differs = of(compare_profile(changed(profile, field, value), live), "differs")
     assert field in differs, differs
     assert differs[field].profile == (", ".join(sorted(value)) if isinstance(value, list) else value)
     if isinstance(before, (bool, int)):
@@ -99,7 +99,7 @@ def test_each_field_that_differs_is_named_with_both_values(name: str, field: str
 def test_a_partition_of_a_node_type() -> None:
     """A type whose nodes are elsewhere."""
     profile = changed(CLUSTERS["two"][1], "node_types.a100-488g.partition", "cpu")
-    found = of(compare(profile, TWO), "differs")["node_types.a100-488g.partition"]
+    found = of(compare_profile(profile, TWO), "differs")["node_types.a100-488g.partition"]
     assert (found.profile, found.slurm) == ("cpu", "gpu")
 
 
@@ -108,7 +108,7 @@ def test_a_limit_that_slurm_does_not_have() -> None:
     free = dataclasses.replace(ONE.partitions[0], max_mb_per_cpu=0) if ONE.partitions else None
     assert free is not None
     live = dataclasses.replace(ONE, partitions=(free,))
-    found = of(compare(CLUSTERS["one"][1], live), "differs")["slurm.max_mb_per_core"]
+    found = of(compare_profile(CLUSTERS["one"][1], live), "differs")["slurm.max_mb_per_core"]
     assert (found.profile, found.slurm) == (16000, "no limit")
 
 
@@ -117,7 +117,7 @@ def test_a_null_is_drift_only_where_it_says_none(grade: Any, verdict: str) -> No
     """Grade "?" is not known, which is no drift: what Slurm says is shown all the same."""
     profile, field = changed(CLUSTERS["one"][1], "slurm.max_mb_per_core", None), "slurm.max_mb_per_core"
     facts = {**profile.facts, field: Fact(value=None, grade=grade, source="slurm")}
-    found = of(compare(dataclasses.replace(profile, facts=facts), ONE), verdict)
+    found = of(compare_profile(dataclasses.replace(profile, facts=facts), ONE), verdict)
     assert found[field].slurm == 16000
 
 
@@ -125,7 +125,7 @@ def test_nodes_of_no_type() -> None:
     """Nodes with GPUs that the profile does not have, in a partition that it uses."""
     profile = CLUSTERS["one"][1]
     types = {key: kind for key, kind in profile.node_types.items() if key == "a100-488g"}
-    found = of(compare(dataclasses.replace(profile, node_types=types), ONE), "differs")
+    found = of(compare_profile(dataclasses.replace(profile, node_types=types), ONE), "differs")
     assert found["node_types"].slurm == "h[1-2] (4 gpu:a100)"
 
 
@@ -134,14 +134,14 @@ def test_slices_are_no_gpus() -> None:
     profile = changed(CLUSTERS["one"][1], "node_types.a100-488g.gres_type", None)
     nodes = [dataclasses.replace(each, gpus=(*(each.gpus or ()), ("a100_1g.5gb", 14))) for each in GPU_NODES]
     extra = [dataclasses.replace(GPU_NODES[0], name="m1", gpus=(("1g.10gb", 28),))]
-    assert of(compare(profile, dataclasses.replace(ONE, nodes=(*nodes, *extra))), "differs") == {}
+    assert of(compare_profile(profile, dataclasses.replace(ONE, nodes=(*nodes, *extra))), "differs") == {}
 
 
 def test_long_lists_are_cut_in_the_table_only() -> None:
     """The table fits 100 columns; JSON has everything."""
     names = ",".join(f"x{i}" for i in range(0, 200, 2))
     profile = changed(CLUSTERS["one"][1], "node_types.a100-488g.names", names)
-    found = Comparison(findings=compare(profile, ONE))
+    found = Comparison(findings=compare_profile(profile, ONE))
     assert max(map(len, comparison_text(profile, found).splitlines())) <= 100
     assert names in json.dumps(comparison_plain(profile, found))
 
@@ -151,8 +151,8 @@ def test_types_without_names_are_found_by_their_request() -> None:
     profile = CLUSTERS["one"][1]
     for key in profile.node_types:
         profile = changed(profile, f"node_types.{key}.names", None)
-    assert of(compare(profile, ONE), "differs") == {}
-    differs = of(compare(changed(profile, "node_types.a100-879g.gres_type", "h100"), ONE), "differs")
+    assert of(compare_profile(profile, ONE), "differs") == {}
+    differs = of(compare_profile(changed(profile, "node_types.a100-879g.gres_type", "h100"), ONE), "differs")
     assert differs["node_types.a100-879g.gres_type"].slurm == "a100"
 
 
@@ -168,6 +168,6 @@ def test_types_without_names_are_found_by_their_request() -> None:
 def test_what_slurm_does_not_answer_is_not_compared(missing: dict[str, Any], fields: list[str]) -> None:
     """It is neither drift nor agreement."""
     live: LiveSlurm = dataclasses.replace(ONE, **missing)
-    findings = compare(CLUSTERS["one"][1], live)
+    findings = compare_profile(CLUSTERS["one"][1], live)
     assert of(findings, "differs") == {}
     assert set(fields) <= set(of(findings, "unknown"))

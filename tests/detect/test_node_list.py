@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.core.node_list import expand
-from hpcddp.detect.node_list import node_list
+from hpcddp.core.node_list import expand_node_list
+from hpcddp.detect.nodes import node_list
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_ranges(names: list[str], text: str) -> None:
 @given(st.sets(st.from_regex(r"[a-c]{1,2}[0-9]{0,3}", fullmatch=True)))
 def test_nothing_is_lost(names: set[str]) -> None:
     """A list in full is the names it was made of."""
-    assert sorted(expand(node_list(names))) == sorted(names)
+    assert sorted(expand_node_list(node_list(names))) == sorted(names)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from hpcddp.detect.accounting import Association, LiveQos
-from hpcddp.detect.check import compare
+from hpcddp.detect.check import compare_profile
 from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import live_node_types
@@ -38,7 +38,7 @@ def test_memory_rounded_down_is_no_drift() -> None:
     """7,501 MB a core are 3,750 a CPU of two: what Slurm has is the same limit."""
     profile = detected(ONE)
     rules = dataclasses.replace(profile.slurm, max_mb_per_core=16001)
-    findings = compare(dataclasses.replace(profile, slurm=rules), ONE)
+    findings = compare_profile(dataclasses.replace(profile, slurm=rules), ONE)
     assert [finding for finding in findings if finding.verdict == "differs"] == []
 
 

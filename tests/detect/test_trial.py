@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
+from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
 from tests.backends.fake_slurm import Say, stand_ins
 
 TRIAL = Trial(partition="gpu", constraint=None, gres_type="a100", gpus=4)
@@ -28,7 +28,7 @@ def refusing(*refused: str) -> str:
     return f'case "$* " in\n{cases}\n*) exit 0;; esac'
 
 
-def verdict(seconds: float = 20.0) -> Verdict:
+def verdict(seconds: float = 20.0) -> TrialVerdict:
     return try_requests(TRIAL, ("gres", "gpus-per-node", "none"), NAMES, time.monotonic() + seconds)
 
 

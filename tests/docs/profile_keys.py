@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.field_docs import as_yaml, field_docs
+from hpcddp.cluster.json_schema import as_yaml, field_docs
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import AtLeast

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcddp.cluster.field_docs import as_yaml, field_docs
+from hpcddp.cluster.json_schema import as_yaml, field_docs
 from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep

@@ -15,7 +15,7 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
-from hpcddp.detect.trial import Verdict
+from hpcddp.detect.trial import TrialVerdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
 from tests.docs.profile_keys import FILE, keys
@@ -41,7 +41,7 @@ def named_files() -> dict[str, str]:
 @pytest.fixture
 def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the page names, on a machine whose Slurm answers."""
-    verdict = Verdict(gpu_request="gres", accounts=("abc01",), account_required=True)
+    verdict = TrialVerdict(gpu_request="gres", accounts=("abc01",), account_required=True)
     monkeypatch.setattr("hpcddp.detect.detect.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.check.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)

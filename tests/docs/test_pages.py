@@ -11,7 +11,7 @@ import click
 import pytest
 
 from hpcddp.cli import main
-from hpcddp.cluster.field_docs import field_docs
+from hpcddp.cluster.json_schema import field_docs
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
 from tests.docs.sweep_reference import sections
 from tests.test_words import sources

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.probe import measure
-from hpcddp.probe.batches import BatchSize
+from hpcddp.probe.first_step import BatchSize
 from tests.probe.loops import BATCH, ddp, group, loader, network, plain_step
 from tests.probe.records import measured, only, with_runs
 from tests.worker import forked

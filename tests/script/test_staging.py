@@ -15,8 +15,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script.lint import lint_script
-from hpcddp.script.render import render
-from hpcddp.script.staging import disk_folders, removal
+from hpcddp.script.render import disk_folders, removal, render
 from tests.given_one_allocation import batch_of, submission_plan
 from tests.script.test_render import SUBMITTED, plain_profile
 

@@ -20,7 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.share.bundle import write_bundle
 from hpcddp.share.unbundle import opened_study
-from hpcddp.study.study_status import read_preflights
+from hpcddp.study.study_status import preflights_of
 from tests.analysis.study.test_time_to_accuracy import sized, trainings
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
@@ -378,7 +378,7 @@ def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
     packed = write_bundle(study, archive)
     assert packed.strange == ()
     with opened_study(archive) as unpacked:
-        assert read_preflights(Study(unpacked)) == read_preflights(study)
+        assert preflights_of(Study(unpacked)) == preflights_of(study)
 
 
 def test_its_hosts_have_other_names(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_its_hosts_have_other_names(tmp_path: Path) -> None:
     archive = tmp_path / "s.tar.gz"
     write_bundle(with_preflight(tmp_path), archive, pseudonymise=True)
     with opened_study(archive) as unpacked:
-        (record,) = read_preflights(Study(unpacked))
+        (record,) = preflights_of(Study(unpacked))
     assert not any(host.startswith("r0") for host in (*record.hosts, *record.excluded))
     assert record.excluded == (record.slow[0].host,)
 

@@ -15,7 +15,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.script.render import ScriptLaunch
-from hpcddp.study.study_status import newest_preflight_words, read_preflights
+from hpcddp.study.study_status import newest_preflight_words, preflights_of
 from hpcddp.submit.one_allocation import allocation_request, allocation_words
 from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from tests.given_one_allocation import batch_of, runs_of, submission_plan
@@ -96,7 +96,7 @@ def test_status_says_what_the_newest_found(tmp_path: Path) -> None:
     write(study, record(100, 99, job="7", unix_ns=5))
     write(study, dataclasses.replace(record(100, 70, 99, job="6", unix_ns=9), excluded=("r1",)))
     study.preflight_file("9", 0).write_text("{")
-    assert [each.job for each in read_preflights(study)] == ["7", "6"]
+    assert [each.job for each in preflights_of(study)] == ["7", "6"]
     assert newest_preflight_words(study) == (
         "preflight of job 6: 3 nodes, slow: r1 (matrix product 29 % below the median; left out)"
     )

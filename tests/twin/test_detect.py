@@ -14,7 +14,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
-from hpcddp.core.node_list import expand
+from hpcddp.core.node_list import expand_node_list
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import detect_cluster
 from tests.twin.config import has_gres
@@ -54,8 +54,8 @@ def detected(file: Path) -> ClusterProfile:
 
 def same_nodes(detected: ClusterProfile, controller: Controller, key: str) -> NodeType:
     """The detected type of the nodes that are of that type in the profile."""
-    names = {name for node in controller.shape.nodes if node.type == key for name in expand(node.name)}
-    return next(kind for kind in detected.node_types.values() if names <= set(expand(kind.names or "")))
+    names = {name for node in controller.shape.nodes if node.type == key for name in expand_node_list(node.name)}
+    return next(kind for kind in detected.node_types.values() if names <= set(expand_node_list(kind.names or "")))
 
 
 def test_node_types(controller: Controller, detected: ClusterProfile) -> None:

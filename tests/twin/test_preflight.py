@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
-from hpcddp.study.study_status import read_preflights
+from hpcddp.study.study_status import preflights_of
 from tests.twin.resumed import read
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
@@ -27,7 +27,7 @@ slurm: {walltime_min: 5, mem_mb: 2000, spare_nodes: 1}
 
 def the_only(study: Path) -> PreflightRecord:
     """What preflight found; each rank of two nodes could be measured."""
-    (record,) = read_preflights(Study(study))
+    (record,) = preflights_of(Study(study))
     assert (record.device, len(record.hosts), len(record.ranks), record.restart) == ("cpu", 2, 4, 0)
     for each in record.ranks:
         assert all((each.matrix_flops_per_s, each.memory_bytes_per_s, each.node_bytes_per_s, each.neighbour_bytes_per_s))

@@ -12,7 +12,7 @@ from hpcddp.analysis.audit.cells import Number, number, print_like, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.table import read_tables
 from hpcddp.core.errors import UsageError
-from hpcddp.core.node_list import expand
+from hpcddp.core.node_list import expand_node_list
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_steps_per_second_are_audited_as_what_they_are(tmp_path: Path) -> None:
 
 def test_node_lists() -> None:
     """Ranges keep their zeros; several prefixes; text after the brackets."""
-    assert expand("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
-    assert expand("a1,b[09-10]-ib") == ["a1", "b09-ib", "b10-ib"]
+    assert expand_node_list("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
+    assert expand_node_list("a1,b[09-10]-ib") == ["a1", "b09-ib", "b10-ib"]
     for text in ("gn[03-07-09]", "gn[05-02]", "gn[1", "gn]", "gn[x]"):
         with pytest.raises(ValueError, match="not a node list"):
-            expand(text)
+            expand_node_list(text)
 
 
 @pytest.mark.parametrize(
