@@ -1,7 +1,6 @@
 """A job script as `hpcddp lint` compares it: sbatch's header, the shell's commands, and how they start ranks.
 
 What a condition decides, what a here-document writes and what another file contains is not read.
-The options are those of Slurm 22.05 to 25.05 (slurm_opt.c, sbatch(1), srun(1)).
 """
 
 from __future__ import annotations
@@ -13,63 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-_SHORT = """
-a:array A:account b:begin B:extra-node-info c:cpus-per-task C:constraint d:dependency D:chdir e:error E:preserve-env F:nodefile
-G:gpus h:help H:hold i:input I:immediate J:job-name k:no-kill K:kill-on-bad-exit l:label L:licenses m:distribution M:clusters
-n:ntasks N:nodes o:output O:overcommit p:partition q:qos Q:quiet r:relative s:oversubscribe S:core-spec t:time T:threads
-u:unbuffered v:verbose V:version w:nodelist W:wait x:exclude X:disable-status Z:no-allocate
-"""
-
-_VALUED = """
-account acctg-freq bb bbf begin chdir cluster cluster-constraint clusters comment constraint container container-id context
-core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude export
-extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name
-jobid licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks
-ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output partition power prefer priority
-profile qos reservation segment signal sockets-per-node switches tasks-per-node thread-spec threads-per-core time time-min tmp
-tres-bind tres-per-task uid wckey
-"""
-_OPTIONAL = "consolidate-segments exclusive nice no-kill oom-kill-step propagate resv-ports spread-segments x11"
-_FLAGS = """
-contiguous help hold overcommit oversubscribe quiet reboot share spread-job stepmgr test-only usage use-min-nodes verbose version
-"""
-_SRUN_VALUED = "accel-bind bcast-exclude cpu-bind epilog het-group mpi prolog relative task-epilog task-prolog threads wait"
-_SRUN_FLAGS = "disable-status exact external-launcher label multi-prog no-allocate overlap preserve-env pty unbuffered whole"
-_PYXIS = "container-env container-image container-mounts container-name container-workdir"
-_PYXIS_FLAGS = "container-mount-home no-container-mount-home container-entrypoint no-container-entrypoint container-remap-root"
-
-
-def _kinds(valued: str, optional: str, flags: str) -> dict[str, str]:
-    kinds = (("value", valued), ("optional", optional), ("none", flags))
-    return {name: kind for kind, names in kinds for name in names.split()}
-
-
-SHORT = dict(entry.split(":") for entry in _SHORT.split())
-"""Letter -> long name, of both commands."""
-
-ALIASES = {"tasks-per-node": "ntasks-per-node"}
-
-SBATCH = _kinds(
-    f"{_VALUED} {_PYXIS} array batch export-file kill-on-invalid-dep wait-all-nodes wrap",
-    f"{_OPTIONAL} get-user-env",
-    f"{_FLAGS} {_PYXIS_FLAGS} ignore-pbs no-requeue parsable requeue wait",
-)
-"""Long name -> whether it takes a value: `value`, `optional` (only behind `=`) or `none`."""
-
-SRUN = _kinds(
-    f"{_VALUED} {_SRUN_VALUED} {_PYXIS}",
-    f"{_OPTIONAL} bcast compress immediate kill-on-bad-exit send-libs",
-    f"{_FLAGS} {_SRUN_FLAGS} {_PYXIS_FLAGS}",
-)
-"""The same of srun; both with the container options of pyxis."""
-
-FOREIGN = {
-    **{"walltime": "time", "queue": "partition", "project": "account", "memory": "mem", "name": "job-name", "gpu": "gpus"},
-    **{"ncpus": "cpus-per-task", "cores": "cpus-per-task", "cpus": "cpus-per-task", "cpus-per-node": "cpus-per-task"},
-    **{"procs": "ntasks", "tasks": "ntasks", "node": "nodes", "workdir": "chdir"},
-}
-"""Options of other schedulers and older versions -> sbatch's."""
-
+from hpcddp.script.option_table import ALIASES, SBATCH, SHORT, SRUN
 
 LATER, QUOTED, CONTINUED = "\ue000", "\ue001", "\r"
 """A `$` that another shell expands (in single quotes, or behind a backslash), one in double quotes, and a line's continuation."""
@@ -116,7 +59,7 @@ class Command(NamedTuple):
     is_conditional: bool
 
 
-class TaskLayout(NamedTuple):
+class Counts(NamedTuple):
     """Of a job or a step; None is not known before the script runs. Tasks and GPUs are those of a node, CPUs of a task."""
 
     nodes: int | None = None
@@ -134,7 +77,7 @@ class Launch(NamedTuple):
     command: Command
     in_step: bool
     options: Mapping[str, str]
-    layout: TaskLayout
+    layout: Counts
     words: Sequence[str]
     kind: str | None
     starts_ranks: bool
@@ -156,7 +99,7 @@ class Job:
         self.directives = {at: _directive(line[7:]) for at, line in self.lines.items() if line.startswith("#SBATCH")}
         self.header = dict(pair for at, (options, _) in self.directives.items() if at < self.end for pair in options.items())
         is_heterogeneous = any(rest[:1] in (["hetjob"], ["packjob"]) for _, rest in self.directives.values())
-        self.layout = TaskLayout() if is_heterogeneous else _layout(self.header, None)
+        self.layout = Counts() if is_heterogeneous else _layout(self.header, None)
         self.commands = list(read_commands("\n".join(lines))) if re.match(r"#!.*\b(ba|da|k|z)?sh\b", text) else []
         self.launches = [*filter(None, (_launch(each, self.layout, has_more="PET_" in text) for each in self.commands))]
         self.settings = [(each.line, f"{name}={value}") for each in self.commands for name, value in each.assigned.items()]
@@ -227,27 +170,27 @@ def _hide(piece: re.Match[str]) -> str:
     return '"' + text.replace("$", QUOTED).translate(HIDDEN) + '"'
 
 
-def count_of(text: str | None, layout: TaskLayout) -> int | None:
+def amount(text: str | None, layout: Counts) -> int | None:
     """A count, `$SLURM_NNODES` and the like, or a product in `$((...))` or `$(expr ...)`; None of anything else."""
     parts = map(COUNT.fullmatch, re.sub(rf"[\s\\]|[${LATER}]\((?:\(|expr )|\)+$", "", text or "").split("*"))
     values = [int(part[1] or getattr(layout, (part.lastgroup or "").strip("_")) or 0) if part else 0 for part in parts]
     return math.prod(values) or None
 
 
-def _layout(options: Mapping[str, str], job: TaskLayout | None) -> TaskLayout:
+def _layout(options: Mapping[str, str], job: Counts | None) -> Counts:
     """As the options say it, else as the job has it; one task a node if nothing says it."""
-    default = job or TaskLayout(tasks=1)
+    default = job or Counts(tasks=1)
     names = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "gpus-per-task", "gpus")
-    numbers = (count_of(re.sub(r"^[\w.-]+:", "", options[name]), default) if name in options else 0 for name in names)
+    numbers = (amount(re.sub(r"^[\w.-]+:", "", options[name]), default) if name in options else 0 for name in names)
     nodes, total, tasks, cpus, per_node, per_task, gpus = numbers
     nodes = nodes if nodes != 0 else 1 if total == 1 else default.nodes or (total // tasks if total and tasks else None)
     tasks = total // nodes if total and nodes else default.tasks if total == tasks == 0 else tasks or None
     gres = GRES.search(options.get("gres", ""))
     counts = (per_node, (per_task or 0) * (tasks or 0), (gpus or 0) // nodes if nodes else 0, int(gres[1] or 1) if gres else 0)
-    return TaskLayout(nodes, tasks, min(filter(None, counts), default=default.gpus), default.cpus if cpus == 0 else cpus)
+    return Counts(nodes, tasks, min(filter(None, counts), default=default.gpus), default.cpus if cpus == 0 else cpus)
 
 
-def _launch(command: Command, layout: TaskLayout, *, has_more: bool) -> Launch | None:
+def _launch(command: Command, layout: Counts, *, has_more: bool) -> Launch | None:
     """None of a command that starts no ranks."""
     words, options = list(dropwhile(ASSIGNMENT.fullmatch, command.words)), dict[str, str]()
     srun = next((at for at, word in enumerate(words) if word.rpartition("/")[2] == "srun"), None)
@@ -255,7 +198,7 @@ def _launch(command: Command, layout: TaskLayout, *, has_more: bool) -> Launch |
         options, words = read_options(words[srun + 1 :], SRUN)
         layout = _layout(options, layout)
     if command.is_conditional or (srun is not None and words and re.match(r"\$[^/]*$", words[0])):
-        layout, has_more = TaskLayout(), True
+        layout, has_more = Counts(), True
     shell = next((at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?(ba|da|z|k)?sh", word)), len(words))
     text = next((at + 1 for at in range(shell + 1, len(words)) if re.fullmatch(r"-[a-z]*c", words[at])), len(words))
     words[text : text + 1] = [word for each in words[text : text + 1] for inner in read_commands(each) for word in inner.words]
@@ -267,9 +210,7 @@ def _launch(command: Command, layout: TaskLayout, *, has_more: bool) -> Launch |
     kind, start = found[-1] if found else (None, end)
     arguments = _arguments(words[start + 1 : None if kind == "python" else end]) | ({"": ""} if has_more else {})
     is_one = "1" if kind == "torchrun" and "" not in arguments else None  # as torchrun has it
-    nnodes, ranks, total = (
-        count_of(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes")
-    )
+    nnodes, ranks, total = (amount(arguments.get(name, is_one), layout) for name in ("nnodes", "nproc_per_node", "num_processes"))
     machines, starts_ranks = nnodes if srun is None else layout.nodes, kind not in (None, "python")
     ranks = {"python": 1, "accelerate": max(1, total // machines) if total and machines else None}.get(kind or "", ranks)
     return Launch(command, srun is not None, options, layout, words, kind, starts_ranks, arguments, nnodes, ranks)

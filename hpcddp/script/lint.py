@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpcddp.core.text import count
-from hpcddp.script.job_script import FOREIGN, LATER, SBATCH, SRUN, Job, Launch
+from hpcddp.script.job_script import LATER, Job, Launch
+from hpcddp.script.option_table import FOREIGN, SBATCH, SRUN
 
 ODD = re.compile("[\u00a0\u2000-\u200f\u202f\u205f\u2060\u3000\ufeff\u2010-\u2015\u2212\u2018-\u201d]")
 """Spaces, dashes and quotes of word processors and web pages, which look like those of the keyboard."""

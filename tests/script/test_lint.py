@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.script.job_script import SBATCH, SRUN
 from hpcddp.script.lint import lint_script
+from hpcddp.script.option_table import SBATCH, SRUN
 from tests.golden import FOLDER
 
 SCRIPTS = Path(__file__).parent / "job_scripts"
