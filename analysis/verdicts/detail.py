@@ -33,7 +33,7 @@ RANKS_COLUMNS = {
     **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
     "over_percent": "Float64",
 }
-"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see rank_map.py."""
+"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see runs/slow_ranks.py."""
 
 PARTS_COLUMNS = {
     **{"panel": "string", "step": "Int64", "step_s": "Float64", "aligned": "boolean", "rank": "Int64", "host": "string"},

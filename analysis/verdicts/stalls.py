@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import Stalls
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
 from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, run_names, where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hpcddp.analysis.runs.network import RunNetwork
+from hpcddp.analysis.runs.communication import RunNetwork
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.context import LIMITED, Case, Verdict, run_names
 from hpcddp.core.text import count

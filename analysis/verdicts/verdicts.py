@@ -16,7 +16,7 @@
     slow_ranks.py     who is slow, for these two
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
 
-What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
+What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/step_times.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
 """
 
