@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.report.export_tables import latex_table, markdown_prose, markdown_table, markdown_text
-from hpcddp.analysis.report.method import METHOD
-from hpcddp.analysis.report.provenance import Provenance, provenance
-from hpcddp.analysis.report.remarks import Remark, remarks
+from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, remarks
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables

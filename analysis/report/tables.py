@@ -25,16 +25,13 @@ from hpcddp.analysis.report.cells import (
 )
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.exchange_tables import profiled, sharding
-from hpcddp.analysis.report.loader_tables import loaders
-from hpcddp.analysis.report.node_tables import bindings, preflight
-from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
+from hpcddp.analysis.report.node_tables import bindings, gpu_readings, loaders, node_readings, preflight
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
-from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
-from hpcddp.analysis.study.frames import TOKENS_PER_S
+from hpcddp.analysis.study.frames import NAMES, TOKENS_PER_S, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
