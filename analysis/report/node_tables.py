@@ -22,7 +22,7 @@ from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.runs.bindings import NodeBindings
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import Apart
-from hpcddp.analysis.util.wording import duration, percent, quantity
+from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.preflight_judgement import node_values, preflight_words, slow_hosts
@@ -213,8 +213,8 @@ def _why(readings: pd.DataFrame, not_read: str) -> str:
 
 def _span(not_read: str) -> list[Spec]:
     return [
-        (Column("span", SPAN, terminal=None), number_of("readings_span_s", duration)),
-        (Column("of", SPAN, terminal=None), number_of("readings_window_s", duration)),
+        (Column("span", SPAN, terminal=None), number_of("readings_span_s", time_words)),
+        (Column("of", SPAN, terminal=None), number_of("readings_window_s", time_words)),
         (Column("readings", SPAN, terminal=None), number_of("readings", _integer)),
         (Column("not read", numeric=False, terminal=None), words_of(not_read)),
     ]

@@ -21,7 +21,7 @@ from hpcddp.analysis.runs.communication import communication, read_network
 from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.readings import read_readings
-from hpcddp.analysis.runs.resources import Used, arithmetic, used
+from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
@@ -151,7 +151,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         decoder=launch.data.decoder,
         unofficial=launch.data.unofficial or (),
         staging=launch.data.staging,
-        used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
+        used=Used(arithmetic=gpu_arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 
 

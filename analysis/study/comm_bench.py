@@ -198,12 +198,12 @@ def _layouts(runs: Sequence[Run]) -> list[str]:
     texts = [key_text(series_key(point, "", names[run.env_id], run.gpu)) for point, run in zip(points, runs, strict=True)]
     apart = differing(dict.fromkeys(texts))
     return [
-        ", ".join(filter(None, [size_words(p.layout.nodes, p.layout.gpus_per_node, p.device), words(apart[text])]))
+        ", ".join(filter(None, [layout_of_bench(p.layout.nodes, p.layout.gpus_per_node, p.device), words(apart[text])]))
         for p, text in zip(points, texts, strict=True)
     ]
 
 
-def size_words(nodes: int, gpus: int, device: str) -> str:
+def layout_of_bench(nodes: int, gpus: int, device: str) -> str:
     """`2 nodes x 4 GPUs`"""
     return f"{count(nodes, 'node')} x {count(gpus, unit(device))}"
 

@@ -57,7 +57,7 @@ def ratio(a: Values, b: Values) -> Ratio:
     return Ratio(middle, low, high, INTERVAL)
 
 
-def range_confidence(n: int) -> float:
+def effect_confidence(n: int) -> float:
     """How often the range of the ratio of two groups of n values holds the true one, where they differ in scale alone: it misses
     where all of one group lie beyond all of the other."""
     return 1 - 2 / math.comb(2 * n, n)

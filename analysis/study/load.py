@@ -60,8 +60,8 @@ class StudyRecords:
 def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = do_nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
-    What is made of its runs is stored in `keep_in`, by default where output.cache_folder says. While processes read a large
-    study, this one calls `meanwhile`.
+    What is made of its runs is stored in `keep_in`, by default where output.analysis_cache_folder says. While processes read
+    a large study, this one calls `meanwhile`.
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 import hpcddp
-from hpcddp.analysis.util.output import cache_folder
+from hpcddp.analysis.util.output import analysis_cache_folder
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
@@ -176,14 +176,14 @@ def code_key() -> str:
 
 
 class Cache:
-    """A study's cached values by name, in `folder` or where output.cache_folder says."""
+    """A study's cached values by name, in `folder` or where output.analysis_cache_folder says."""
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
         self._study, self._given = study, folder
 
     @functools.cached_property
     def _folder(self) -> Path:
-        return self._given or cache_folder(self._study)
+        return self._given or analysis_cache_folder(self._study)
 
     def get(self, name: str, inputs: Fingerprint | None) -> Any:
         """The value as it was put; None if there is none of this name and of the same inputs."""

@@ -28,7 +28,7 @@ def report_folder(study: Study) -> Path:
     return _beside(study, REPORT) or user_cache_folder("reports", study.folder)
 
 
-def cache_folder(study: Study) -> Path:
+def analysis_cache_folder(study: Study) -> Path:
     """`.analysis/` in the study; where that cannot be written, a folder of the user's cache."""
     return _beside(study, CACHE) or user_cache_folder("analysis", study.folder)
 

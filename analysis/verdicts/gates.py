@@ -97,7 +97,7 @@ def _evidence(run: Run, gate: str) -> str | None:
 def shared_node(case: Case) -> Iterator[Verdict]:
     """Others computed on a node during the timed steps, or the job got a part of a node that it requested exclusively."""
     yield from _of_gate(case, NODES, "ask the site why jobs do not get whole nodes", DOUBTFUL)
-    runs = [run for run in case.counting if disturbed(run)]
+    runs = [run for run in case.counting if disturbed_by_others(run)]
     if not runs:
         return
     worst = max(runs, key=_foreign)
@@ -120,7 +120,7 @@ def _share_advice(run: Run, host: str) -> Advice:
     return phrase("ask the site what runs there, and leave the node out, ", Set({HOSTS: host}), f"; then {AGAIN}")
 
 
-def disturbed(run: Run) -> bool:
+def disturbed_by_others(run: Run) -> bool:
     """Whether others computed on a node in the timed steps."""
     return _foreign(run)[0] > FOREIGN
 

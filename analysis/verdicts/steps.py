@@ -25,7 +25,7 @@ from hpcddp.analysis.verdicts.context import (
     run_names,
     where,
 )
-from hpcddp.analysis.verdicts.gates import disturbed
+from hpcddp.analysis.verdicts.gates import disturbed_by_others
 from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.core.text import count
 
@@ -231,8 +231,8 @@ def stalls(case: Case) -> Iterator[Verdict]:
     """Points of which most runs stall: a verdict per series and cause."""
     for name, series in case.series:
         found = [(row, run) for _, row in series.iterrows() if (run := stalling(case, row))]
-        for what in dict.fromkeys(cause_of(run) for _, run in found):
-            mine = [(row, run) for row, run in found if cause_of(run) == what]
+        for what in dict.fromkeys(cause_of_long_steps(run) for _, run in found):
+            mine = [(row, run) for row, run in found if cause_of_long_steps(run) == what]
             yield _verdict(case, name, series, what, mine)
 
 
@@ -254,11 +254,11 @@ def stalled_share(case: Case, row: PointRow) -> float | None:
     if run is None or lost_share(run) <= 0:
         return None
     others = {"data": input_share, "communication": comm_share}
-    other = others.get(cause_of(run))
+    other = others.get(cause_of_long_steps(run))
     return None if other and other(case, row) is not None else lost_share(run)
 
 
-def cause_of(run: Run) -> str:
+def cause_of_long_steps(run: Run) -> str:
     """The key of LONG_IN that says what the long steps of a run are long in."""
     found = run.stalls
     if found is None or not any(found.of.values()):
@@ -314,7 +314,7 @@ def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run
     if what == "checkpoint":
         rarer = Set({"measure.checkpoint_every_min": 2 * measure.checkpoint_every_min})
         return phrase("checkpoint writes slow the steps after them: ", rarer, ", or a faster file system")
-    if what == "computation" and disturbed(run):
+    if what == "computation" and disturbed_by_others(run):
         return "others computed on the node meanwhile, as the verdict `shared node` says: that comes first"
     if what == "computation" and measure.gc == "python":
         return COLLECTING
