@@ -62,7 +62,7 @@ def test_thresholds_are_the_codes() -> None:
     named = re.findall(r"`(\w+)\.([A-Z_]+)` ([\d.]+) ?(%|KiB|)", " ".join(verdict_rows().values()))
     constants = {
         (file.stem, name): getattr(importlib.import_module(f"hpcddp.analysis.{file.parent.name}.{file.stem}"), name)
-        for file in (*(ROOT / "analysis/verdicts").glob("*.py"), ROOT / "analysis/runs/long_steps.py")
+        for file in (*(ROOT / "analysis/verdicts").glob("*.py"), ROOT / "analysis/runs/step_times.py")
         if file.stem not in NO_VERDICTS
         for name in re.findall(r"^([A-Z_]+) = [\d.* ]+$", file.read_text(encoding="utf-8"), re.MULTILINE)
     }

@@ -18,7 +18,7 @@ from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.accuracy import Evaluated, Gap, gap, same_training
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
-from hpcddp.analysis.study.axis_judgement import judged_axes
+from hpcddp.analysis.study.axis_words import judged_axes
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.epochs import GIVEN, reached, target_of
 from hpcddp.analysis.study.load import StudyRecords

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from hpcddp.analysis.comparison.compare import ComparedPoint, Difference, Side, StudyComparison, median_rate
 from hpcddp.analysis.comparison.compared import differing_readings, ends_words
 from hpcddp.analysis.comparison.match import Unmatched
-from hpcddp.analysis.report.terminal_table import aligned
+from hpcddp.analysis.report.table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
 from hpcddp.core.text import count

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.export.exported import ExportedRun, ExportedStudy
-from hpcddp.analysis.util.library import library
+from hpcddp.analysis.util.output import library
 
 EXTRA = "tensorboard"
 

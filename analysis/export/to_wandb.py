@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.export.exported import ExportedRun, ExportedStudy
-from hpcddp.analysis.util.library import environment, library
+from hpcddp.analysis.util.output import environment, library
 
 EXTRA = "wandb"
 

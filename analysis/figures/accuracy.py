@@ -17,7 +17,7 @@ from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
 from hpcddp.analysis.figures.series_lines import tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.series import differing, full_names, short_names
-from hpcddp.analysis.util.wording import duration, points, quantity, times, unit
+from hpcddp.analysis.util.wording import points, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.findings import Findings
 
 PANEL_MM = 62.0
@@ -114,7 +114,7 @@ def _values(row: Any, name: str) -> dict[str, str]:
         "run": f"r{row['run']}, {name}",
         "accuracy": f"{points(row['accuracy'])} %",
         "epochs": str(row["epoch"]),
-        "time": duration(row["train_s"]),
+        "time": time_words(row["train_s"]),
         "node hours": quantity(row["node_h"]),
     }
 
@@ -171,7 +171,7 @@ def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
 def _speedup_values(row: Any, base: str) -> dict[str, str]:
     values = {
         "nodes": f"{row['nodes']} × {row['gpus_per_node']} {unit(row['device'])}s",
-        "time": duration(row["train_s"]),
+        "time": time_words(row["train_s"]),
         "epochs": f"{row['epochs']:g}",
         "speedup": f"{times(row[f'speedup_{base}'])}×",
     }

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, in_column, legend_of_parts, mark_box, new_figure, pt
-from hpcddp.analysis.study.breakdown import NAMES, shown_parts, step_total_s
+from hpcddp.analysis.study.frames import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
 BESIDE_LETTERS = 10

@@ -15,7 +15,7 @@ from hpcddp.analysis.figures.axis import short_hosts
 from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, legend_of_parts, mark_box, new_figure
-from hpcddp.analysis.study.breakdown import NAMES
+from hpcddp.analysis.study.frames import NAMES
 from hpcddp.analysis.util.wording import percent, quantity
 
 ROW_MM = 3.6

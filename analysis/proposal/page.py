@@ -16,7 +16,7 @@ from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, trained
-from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, unit, units
 from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
@@ -138,11 +138,11 @@ def scaling_table(found: Proposal) -> Table:
         "samples/s": lambda row: text_cell(_rate(row)),
         f"efficiency vs one {gpu}": lambda row: text_cell(_share(row["size"].vs_gpu)),
         f"efficiency {node}": lambda row: text_cell(_share(row["size"].vs_node) if row["gpus"] >= row["full_node_gpus"] else "-"),
-        "epoch": number_of("epoch_s", duration),
+        "epoch": number_of("epoch_s", time_words),
         "node h per epoch": number_of("node_h_per_epoch", quantity),
     }
     if found.epochs is not None:
-        columns |= {"time to train": number_of("train_s", duration), "node h to train": number_of("node_h_to_train", quantity)}
+        columns |= {"time to train": number_of("train_s", time_words), "node h to train": number_of("node_h_to_train", quantity)}
     columns["runs"] = words_of("runs")
     return rows_table(columns, ({**size.row, "size": size, "runs": found.source(size)} for size in found.sizes))
 
@@ -201,7 +201,9 @@ def resources(found: Proposal) -> list[Block]:
     known = amounts.epoch_s.low is not None
     spread = "In brackets: the least and the most of any run." if known else "From one run: the spread is not known."
     pauses_s = choice.size.row["pauses_s_per_epoch"]
-    pauses = "" if pd.isna(pauses_s) else f"Evaluation and checkpoints took {duration(float(pauses_s))} per epoch in these runs. "
+    pauses = (
+        "" if pd.isna(pauses_s) else f"Evaluation and checkpoints took {time_words(float(pauses_s))} per epoch in these runs. "
+    )
     about = (
         f"At {_nodes(choice.size.nodes)}, means over the runs of {source}. {spread} Training alone: start, evaluation, "
         f"checkpoints and failed jobs come on top. {pauses}Nodes count whole, however many of their {_unit(found)}s are used."
@@ -224,7 +226,7 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
         if found.trainings > 1:
             counts[f"{found.trainings} trainings"] = found.epochs * found.trainings
     kinds: list[tuple[str, Span | None, Callable[[float], str]]] = [
-        ("time, one after the other" if found.trainings > 1 else "time", amounts.epoch_s, duration),
+        ("time, one after the other" if found.trainings > 1 else "time", amounts.epoch_s, time_words),
         ("node hours", amounts.node_h, quantity),
         ("GPU hours", amounts.gpu_h, quantity),
         ("energy of the GPUs, kWh", amounts.gpu_kwh, quantity),

@@ -15,7 +15,7 @@ from hpcddp.analysis.report.cells import giga, number_cell, number_of, text_cell
 from hpcddp.analysis.report.table import UNKNOWN, Cell
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axis_words import effect_sentence
-from hpcddp.analysis.util.wording import duration, percent, quantity, times, unit
+from hpcddp.analysis.util.wording import percent, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.accuracy import target_sentences
 from hpcddp.core.telemetry_record import GpuTelemetry
 
@@ -102,7 +102,7 @@ def _by_rank(found: Proposal) -> list[Block]:
     furthest = sorted(gpus, key=lambda each: -abs((each.gpu.util_percent_mean or 0.0) - middle))[:SHOWN_RANKS]
     which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs that are furthest off"
     window_s = run.readings.nodes[0].window_s
-    time = "" if window_s is None else f", over {duration(window_s)} of timed steps"
+    time = "" if window_s is None else f", over {time_words(window_s)} of timed steps"
     text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
     return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda each: each.rank))]
 
@@ -153,7 +153,7 @@ def accuracy_blocks(found: Proposal) -> list[Block]:
         **size,
         "reached": reached_cell,
         "epochs": number_of("epochs", "{:g}".format),
-        "time": number_of("train_s", duration),
+        "time": number_of("train_s", time_words),
         "node hours": number_of("node_h", quantity),
         f"over one {gpu if base == '1gpu' else 'node'}": number_of(f"speedup_{base}", times),
         "throughput": number_of(f"throughput_{base}", times),

@@ -9,7 +9,7 @@ import pandas as pd
 from hpcddp.analysis.report.cells import Spec, between, key_columns, number_of, size_columns, table_of, unit_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.series import Apart
-from hpcddp.analysis.util.wording import accuracy_words, duration, points, quantity, times
+from hpcddp.analysis.util.wording import accuracy_words, points, quantity, time_words, times
 
 LOSS = "loss"
 """Heading of its columns."""
@@ -59,8 +59,8 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         (Column("accuracy"), number_of("target", lambda share: f"{points(share)} %")),
         (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
-        (Column("time"), number_of("train_s", duration)),
-        (Column(_head(frame, "interval"), within=" ({})"), between("train_s_low", "train_s_high", duration)),
+        (Column("time"), number_of("train_s", time_words)),
+        (Column(_head(frame, "interval"), within=" ({})"), between("train_s_low", "train_s_high", time_words)),
         (Column("node h"), number_of("node_h", quantity)),
         *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
         *_speedups("1node", f"{AGAINST}1 node"),

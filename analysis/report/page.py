@@ -20,9 +20,7 @@ from hpcddp.analysis.figures.inline_svg import InlineSvg
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.cells import Spec, number_cell, table_of, text_cell
 from hpcddp.analysis.report.export_tables import CODE
-from hpcddp.analysis.report.method import METHOD
-from hpcddp.analysis.report.provenance import Provenance
-from hpcddp.analysis.report.remarks import by_kind
+from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
 from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.report.export_tables import latex_table, markdown_prose, markdown_table, markdown_text
-from hpcddp.analysis.report.method import METHOD
-from hpcddp.analysis.report.provenance import Provenance, provenance
-from hpcddp.analysis.report.remarks import Remark, remarks
+from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, remarks
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
@@ -24,8 +22,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.failures import Failure, contain
-from hpcddp.analysis.util.output_files import write_plain
-from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
+from hpcddp.analysis.util.output import check_writable, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
     """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
 
-    The report goes into the folder `named`, by default to where output_paths.report_folder says.
+    The report goes into the folder `named`, by default to where output.report_folder says.
     """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)

@@ -6,12 +6,15 @@ Read for display only: whatever is missing or odd is left out, nothing here deci
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.verdicts.context import DOUBTFUL, WRONG, Verdict
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
@@ -147,3 +150,80 @@ def _pairs(facts: Mapping[str, object]) -> str:
 
 def _joined(*words: str | None) -> str:
     return ", ".join(word for word in words if word)
+
+
+METHOD = [
+    (
+        "step",
+        "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of these "
+        "steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
+    ),
+    (
+        "interval",
+        "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the range "
+        "below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n is "
+        "the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
+    ),
+    (
+        "efficiency",
+        "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither alone tells "
+        "how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
+    ),
+    (
+        "parts of a step",
+        "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. They "
+        "are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
+    ),
+    (
+        "communication",
+        "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. The breakdown "
+        "comes from runs with a communication hook, throughput from runs without it.",
+    ),
+    (
+        "not counted",
+        "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the reason. GPU "
+        "types, node types and software environments are never averaged together.",
+    ),
+]
+"""Term, what it means."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One of them, with what to do about it and the runs that show it."""
+
+    kind: str
+    """A verdict's name, `rejected`, `missing` or `note`."""
+    grave: str
+    """`wrong`, `doubtful` or ``, as it is coloured."""
+    text: str
+    advice: str = ""
+    runs: Sequence[str] = ()
+
+
+def remarks(found: Findings) -> list[Remark]:
+    """What is wrong first."""
+    grave = {"rejected": "wrong", "missing": "doubtful"}
+    of_runs = [
+        Remark(state, grave[state], reason, runs=tuple(run.name for run in same))
+        for state in grave
+        for reason, same in by_reason(run for run in found.records.runs if run.state == state).items()
+    ]
+    return [*map(_of_verdict, found.verdicts), *of_runs, *(Remark("note", "", note) for note in found.notes)]
+
+
+def by_kind(found: Findings) -> list[tuple[str, list[tuple[Remark, str]]]]:
+    """(kind, its remarks, each with its advice); what several in a row advise stands with the first of them."""
+    groups = [(kind, list(same)) for kind, same in groupby(remarks(found), key=lambda remark: remark.kind)]
+    return [(kind, [(one, one.advice if one.advice != before else "") for one, before in _after(same)]) for kind, same in groups]
+
+
+def _after(same: Sequence[Remark]) -> Iterator[tuple[Remark, str]]:
+    """Each with the advice of the one before it."""
+    return zip(same, ["", *(remark.advice for remark in same)], strict=False)
+
+
+def _of_verdict(verdict: Verdict) -> Remark:
+    grave = "wrong" if verdict.weight >= WRONG else "doubtful" if verdict.weight >= DOUBTFUL else ""
+    text = f"{verdict.where}: {verdict.evidence}" if verdict.where else verdict.evidence
+    return Remark(verdict.name, grave, text, verdict.advice, verdict.runs)

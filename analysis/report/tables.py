@@ -25,18 +25,15 @@ from hpcddp.analysis.report.cells import (
 )
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.exchange_tables import profiled, sharding
-from hpcddp.analysis.report.loader_tables import loaders
-from hpcddp.analysis.report.node_tables import bindings, preflight
-from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
+from hpcddp.analysis.report.node_tables import bindings, gpu_readings, loaders, node_readings, preflight
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
-from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
-from hpcddp.analysis.study.frames import TOKENS_PER_S
+from hpcddp.analysis.study.frames import NAMES, TOKENS_PER_S, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, times
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
@@ -83,8 +80,8 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
     is_of_keys = is_of_keys or _load_at_one_size(points)
     gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     costs = [
-        (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
-        (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", duration)),
+        (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", time_words)),
+        (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", time_words)),
         (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
         (Column("GPU kWh", EPOCH, terminal=None), number_of("gpu_kwh_per_epoch", quantity)),
     ]
@@ -131,7 +128,7 @@ def range_words(points: pd.DataFrame) -> str:
     few = sorted({int(n) for n in points.loc[points["interval"] == "range", "n"]})
     medians, ratios = (
         listed([f"{percent(confidence(n))} of studies with {n} runs" for n in few])
-        for confidence in (intervals.range_confidence, effects.range_confidence)
+        for confidence in (intervals.range_confidence, effects.effect_confidence)
     )
     efficiency = (points["efficiency_1gpu_interval"] == "range") | (points["efficiency_1node_interval"] == "range")
     of_ratios = f", that of an efficiency in {ratios}" if efficiency.any() else ""
@@ -156,7 +153,7 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
         *key_columns(apart),
         (Column("n"), number_of("n", str)),
         (Column("epochs", terminal=None), number_of("train_epochs", str)),
-        (Column("time"), number_of("train_s", duration)),
+        (Column("time"), number_of("train_s", time_words)),
         (Column("range", within=IN_BRACKETS, documents=False), _training_spread),
         (Column("node h"), number_of("node_h_to_train", quantity)),
         (Column("GPU h"), number_of("gpu_h_to_train", quantity)),
@@ -169,7 +166,7 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
 
 def _training_spread(row: Any) -> Cell:
     low, high = (row["train_s"] * row[f"epoch_s_{end}"] / row["epoch_s"] for end in ("low", "high"))
-    return between_cell(low, high, duration)
+    return between_cell(low, high, time_words)
 
 
 TERMINAL_HEADS = {

@@ -14,9 +14,8 @@ import pandas as pd
 
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
 from hpcddp.analysis.report.effect_tables import plain_effects
-from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.table import Table, terminal_forms
 from hpcddp.analysis.report.tables import EPOCH, scaling_foot
-from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.axis_words import leading_sentences

@@ -18,8 +18,7 @@ from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PE
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.util.library import library
-from hpcddp.analysis.util.output_files import write_file, write_text
+from hpcddp.analysis.util.output import library, write_file, write_text
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import escape_controls
 

@@ -1,4 +1,4 @@
-"""One run from its attempts: whether it counts, otherwise why not, and its statistics."""
+"""One run from its attempts: whether it counts, otherwise why not, and its statistics. A script's runs complete its points."""
 
 from __future__ import annotations
 
@@ -17,29 +17,65 @@ from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
-from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
-from hpcddp.analysis.runs.batches import batch_of_steps, begins_epoch, most_often, samples_of, timed_epochs
-from hpcddp.analysis.runs.communication import communication
+from hpcddp.analysis.runs.communication import communication, read_network
 from hpcddp.analysis.runs.distribution import distribution
-from hpcddp.analysis.runs.find_step import read_timeline
 from hpcddp.analysis.runs.intervals import mean_half_percent
-from hpcddp.analysis.runs.long_steps import evened, stalls
-from hpcddp.analysis.runs.network import read_network
-from hpcddp.analysis.runs.rank_map import rank_map
 from hpcddp.analysis.runs.readings import read_readings
-from hpcddp.analysis.runs.resources import Used, arithmetic, used
+from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, used
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.script_runs import with_script
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
-from hpcddp.analysis.runs.slow_ranks import unevenness
-from hpcddp.analysis.runs.typical import typical_step, windows_apart
+from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
+from hpcddp.analysis.runs.step_times import evened, stalls, typical_step, windows_apart
+from hpcddp.analysis.runs.timeline import read_timeline
+from hpcddp.analysis.runs.training import (
+    batch_of_steps,
+    begins_epoch,
+    loss_ends,
+    most_often,
+    samples_of,
+    samples_trained,
+    timed_epochs,
+)
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
-from hpcddp.core.launch_record import LaunchRecord, NodeRecord
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord, ScriptFacts
+from hpcddp.core.own_script import completed
+from hpcddp.core.point import Point
 from hpcddp.core.run_root import job_of
 from hpcddp.core.start_up import start_up
 from hpcddp.core.text import one_line
+
+
+def with_script(run: Run, facts: ScriptFacts | None) -> Run:
+    """The run with what its job found out."""
+    if facts is None or run.point is None:
+        return run
+    return replace(run, script=facts, point=completed(run.point, facts))
+
+
+def completed_points(points: Sequence[Point], runs: Sequence[Run], hold: str) -> list[Point]:
+    """Those that are scripts completed by their runs or, where a point has none, by runs of its arguments at another size."""
+    known = [run.point for run in runs if run.script and run.point]
+    return [_completed(point, known, runs, hold) if point.workload.script else point for point in points]
+
+
+def _completed(point: Point, known: Sequence[Point], runs: Sequence[Run], hold: str) -> Point:
+    facts = {run.label: run.script for run in runs if run.script}
+    if own := facts.get(point.label):
+        return completed(point, own)
+    alike = next((each for each in known if _arguments(each) == _arguments(point)), None)
+    other = facts.get(alike.label) if alike else None
+    if alike is None or other is None:
+        return point
+    samples = point.workload.samples_per_step or other.samples_per_step
+    if hold == "global_batch":
+        samples = max(1, alike.global_batch // point.gpus)
+    return completed(point, replace(other, samples_per_step=samples))
+
+
+def _arguments(point: Point) -> tuple[object, ...]:
+    return point.workload.script, point.workload.args
 
 
 def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], warnings: list[str]) -> Run:
@@ -115,7 +151,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         decoder=launch.data.decoder,
         unofficial=launch.data.unofficial or (),
         staging=launch.data.staging,
-        used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
+        used=Used(arithmetic=gpu_arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 
 

@@ -44,7 +44,7 @@ def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
     )
 
 
-def arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:
+def gpu_arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:
     """What most operations ran in: the point's precision, but fp32 may be TF32 on GPUs that have it.
 
     None where the records do not say.

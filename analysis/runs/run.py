@@ -11,18 +11,15 @@ from typing import Literal
 
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.steps import throughput_per_s
-from hpcddp.analysis.runs.accuracy import LossEnds
-from hpcddp.analysis.runs.communication import Communication
+from hpcddp.analysis.runs.communication import Communication, RunNetwork
 from hpcddp.analysis.runs.distribution import Distribution
-from hpcddp.analysis.runs.long_steps import Stalls
-from hpcddp.analysis.runs.network import RunNetwork
-from hpcddp.analysis.runs.rank_map import RankMap
 from hpcddp.analysis.runs.readings import Readings
 from hpcddp.analysis.runs.resources import Used
 from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
-from hpcddp.analysis.runs.slow_ranks import Unevenness
+from hpcddp.analysis.runs.slow_ranks import RankMap, Unevenness
+from hpcddp.analysis.runs.step_times import Stalls, TypicalStep
 from hpcddp.analysis.runs.timeline import Timeline
-from hpcddp.analysis.runs.typical import TypicalStep
+from hpcddp.analysis.runs.training import LossEnds
 from hpcddp.core.attempt_records import ShardedExchange
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.damaged_record import DamagedFiles
@@ -84,7 +81,7 @@ class Run:
     step_ci_percent: float | None = None
     """Half the width of its 95 % interval within this run, % of it."""
     windows_apart: tuple[float, float] | None = None
-    """As runs/typical.py has it."""
+    """As runs/step_times.py has it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None

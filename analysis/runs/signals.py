@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.bindings import NodeBindings, node_bindings
-from hpcddp.analysis.runs.long_steps import FEWEST, threshold
+from hpcddp.analysis.runs.step_times import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.errors import HpcddpError

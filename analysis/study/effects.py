@@ -1,4 +1,4 @@
-"""How much two groups of runs differ: the ratio of their medians with an interval."""
+"""How much two groups of runs differ: the ratio of their medians with an interval; and how well points are known."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.runs.intervals import interval_rank
+from hpcddp.analysis.runs.intervals import half_width_percent, interval_rank
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.batch_means import CONFIDENCE
+from hpcddp.core.run_root import Study
 
 Values = Sequence[Fraction] | Sequence[float]
 
@@ -53,7 +57,7 @@ def ratio(a: Values, b: Values) -> Ratio:
     return Ratio(middle, low, high, INTERVAL)
 
 
-def range_confidence(n: int) -> float:
+def effect_confidence(n: int) -> float:
     """How often the range of the ratio of two groups of n values holds the true one, where they differ in scale alone: it misses
     where all of one group lie beyond all of the other."""
     return 1 - 2 / math.comb(2 * n, n)
@@ -68,3 +72,24 @@ def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:
 def _median(values: Values) -> Fraction:
     """The median as an exact fraction, so that equal medians have a ratio of exactly 1."""
     return statistics.median([Fraction(value) for value in values])
+
+
+def precision(study: Study) -> dict[str, tuple[int, float | None]]:
+    """By label: runs that are compared, and half the width of their median's 95 % interval, % of it; None below six runs.
+
+    Points with a run that is not done, or does not count, are left out, and benchmarks of collectives. Where software or GPUs
+    have changed in between, the runs are those of the newest run's kind: others are never pooled with them. HpcddpError before
+    the first submission.
+    """
+    by_label = groupby(load_study(study).runs, key=lambda run: run.label)
+    points = {label: list(runs) for label, runs in by_label}
+    return {
+        label: _of_point(runs)
+        for label, runs in points.items()
+        if all(run.state == "counts" and run.step_ns is not None for run in runs)
+    }
+
+
+def _of_point(runs: list[Run]) -> tuple[int, float | None]:
+    alike = [run for run in runs if (run.env_id, run.gpu) == (runs[-1].env_id, runs[-1].gpu)]
+    return len(alike), half_width_percent([run.rate_per_s or Fraction(0) for run in alike])

@@ -15,11 +15,9 @@ from typing import Any
 from hpcddp.analysis.records.csv_reader import is_large
 from hpcddp.analysis.records.other_jobs import read_preflights
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
-from hpcddp.analysis.runs.load_run import load_run
+from hpcddp.analysis.runs.load_run import completed_points, load_run, with_script
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.script_runs import completed_points, with_script
-from hpcddp.analysis.util.cache import Cache, fingerprint
-from hpcddp.analysis.util.codec import from_plain, to_plain
+from hpcddp.analysis.util.cache import Cache, fingerprint, from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
@@ -62,8 +60,8 @@ class StudyRecords:
 def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = do_nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
-    What is made of its runs is stored in `keep_in`, by default where output_paths.cache_folder says. While processes read a large
-    study, this one calls `meanwhile`.
+    What is made of its runs is stored in `keep_in`, by default where output.analysis_cache_folder says. While processes read
+    a large study, this one calls `meanwhile`.
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")

@@ -64,7 +64,7 @@ def points(share: float, sign: str = "") -> str:
     return f"{100 * share:{sign}.2f}".replace("-0.00", "0.00")
 
 
-def duration(seconds: float) -> str:
+def time_words(seconds: float) -> str:
     """`57:46`, `1:02:03`; below a minute `12.3 s`."""
     if seconds < 59.95:
         return f"{quantity(seconds)} s"
@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 
 def effort(seconds: float, epochs: float) -> str:
     """`57:46 (12 epochs)`; medians, so that epochs may be half ones."""
-    return f"{duration(seconds)} ({epochs:g} epoch{'' if epochs == 1 else 's'})"
+    return f"{time_words(seconds)} ({epochs:g} epoch{'' if epochs == 1 else 's'})"
 
 
 def clock(seconds: float) -> str:

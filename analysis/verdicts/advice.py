@@ -11,8 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hpcddp.analysis.verdicts.context import Verdict
-from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
+from hpcddp.analysis.verdicts.context import HOSTS, Advice, Set, Verdict, phrase
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.text import natural
 

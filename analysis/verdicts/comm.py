@@ -11,18 +11,20 @@ from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
     LIMITED,
+    Advice,
     Case,
     PointRow,
+    Set,
     Verdict,
     found_points,
     larger_batch,
     layout,
+    phrase,
     run_numbers,
     span,
     step_s,
 )
 from hpcddp.analysis.verdicts.measured import EXCHANGING, OF_SHARDS, measured_advice
-from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 

@@ -14,16 +14,18 @@ from hpcddp.analysis.verdicts.context import (
     AGAIN,
     DOUBTFUL,
     INCOMPLETE,
+    Advice,
     Case,
     PointRow,
+    Set,
     Verdict,
     layout,
     listed,
+    phrase,
     run_names,
     run_numbers,
     where,
 )
-from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import count

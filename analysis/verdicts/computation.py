@@ -9,13 +9,22 @@ from typing import NamedTuple
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.binding import shared
-from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, layout, run_numbers
-from hpcddp.analysis.verdicts.cores import cores_of, starved_share
-from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed
-from hpcddp.analysis.verdicts.settings import CORES, Advice, Set, phrase
-from hpcddp.analysis.verdicts.stalls import stalled_share
-from hpcddp.analysis.verdicts.steps import begins_slowly
+from hpcddp.analysis.verdicts.binding import cores_of, shared, starved_share
+from hpcddp.analysis.verdicts.context import (
+    CORES,
+    LIMITED,
+    Advice,
+    Case,
+    PointRow,
+    Set,
+    Verdict,
+    found_points,
+    layout,
+    phrase,
+    run_numbers,
+)
+from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed_by_others
+from hpcddp.analysis.verdicts.steps import begins_slowly, stalled_share
 
 COMPUTES = ("forward", "backward", "optimizer")
 
@@ -95,7 +104,7 @@ def _is_explained(case: Case, row: PointRow, runs: list[Run]) -> bool:
     labels = {run.label for run in runs}
     hot = any(run.label in labels and run.signals and CLOCKS in run.signals.failed for run in case.records.runs)
     crowded = starved_share(case, row) is not None or stalled_share(case, row) is not None
-    odd = [run for run in runs if disturbed(run) or begins_slowly(run) or shared(run)]
+    odd = [run for run in runs if disturbed_by_others(run) or begins_slowly(run) or shared(run)]
     return hot or crowded or 2 * len(odd) >= len(runs)
 
 

@@ -14,9 +14,29 @@ from hpcddp.analysis.study.accuracy import Evaluated, evaluated
 from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
-from hpcddp.analysis.verdicts.settings import Advice, Set
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import spans
+
+WORKERS, CORES = "workload.loader_workers_per_rank", "layout.physical_cores_per_rank"
+HOSTS = "slurm.exclude"
+"""The key whose values are hosts, and add up."""
+
+
+@dataclass(frozen=True)
+class Set:
+    """Values of keys of a sweep, as a piece of advice: `--set KEY=VALUE`."""
+
+    values: Mapping[str, object]
+
+
+Advice = str | tuple[str | Set, ...]
+"""What to do: words with settings among them. advice.py makes one text of it."""
+
+
+def phrase(*pieces: Advice | Set) -> tuple[str | Set, ...]:
+    """One after the other."""
+    return tuple(part for piece in pieces for part in ((piece,) if isinstance(piece, str | Set) else piece) if part != "")
+
 
 WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
@@ -65,7 +85,7 @@ class Case:
     """The scaling table's rows that are shown."""
     names: Mapping[str, str]
     limits: Mapping[tuple[str, int, int], Mapping[str, float]]
-    """Rates by kind of input, as limits.rates_by_input has them."""
+    """Rates by kind of input, as readings.rates_by_input has them."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     fits: pd.DataFrame

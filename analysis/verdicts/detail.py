@@ -14,7 +14,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.distribution import Bins, pooled
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.comm_bench import fabric_limit, size_words
+from hpcddp.analysis.study.comm_bench import fabric_limit, layout_of_bench
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Case, Verdict
 
@@ -33,7 +33,7 @@ RANKS_COLUMNS = {
     **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
     "over_percent": "Float64",
 }
-"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see rank_map.py."""
+"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see runs/slow_ranks.py."""
 
 PARTS_COLUMNS = {
     **{"panel": "string", "step": "Int64", "step_s": "Float64", "aligned": "boolean", "rank": "Int64", "host": "string"},
@@ -184,7 +184,7 @@ def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
     hooked = {run.key for run in runs if run.exchange is not None}
     mine = case.buckets[[pair in hooked for pair in zip(case.buckets["label"], case.buckets["run"], strict=True)]]
     who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
-    who["layout"] = size_words(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
+    who["layout"] = layout_of_bench(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
     who["limit_bytes_per_s"] = fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
     by_size = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
     yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in by_size.items())

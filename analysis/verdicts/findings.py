@@ -10,29 +10,42 @@ from typing import TypeVar
 import pandas as pd
 
 from hpcddp.analysis.study.axes import Axis, axes
-from hpcddp.analysis.study.axis_judgement import judged_axes
-from hpcddp.analysis.study.axis_words import leading_sentences
-from hpcddp.analysis.study.comm_bench import COMM_COLUMNS, FIT_COLUMNS, comm_frame, comm_notes, fits_frame
+from hpcddp.analysis.study.axis_words import judged_axes, leading_sentences
+from hpcddp.analysis.study.comm_bench import (
+    BUCKET_COLUMNS,
+    COMM_COLUMNS,
+    FIT_COLUMNS,
+    STRAGGLER_COLUMNS,
+    buckets_frame,
+    comm_frame,
+    comm_notes,
+    fits_frame,
+    stragglers_frame,
+)
 from hpcddp.analysis.study.costs import with_training
 from hpcddp.analysis.study.epochs import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
-from hpcddp.analysis.study.exchanges import BUCKET_COLUMNS, STRAGGLER_COLUMNS, buckets_frame, stragglers_frame
-from hpcddp.analysis.study.fit_frame import LAW_COLUMNS, Fitted, fit_study, laws_frame
-from hpcddp.analysis.study.fit_words import implied, law_notes
+from hpcddp.analysis.study.fit_words import LAW_COLUMNS, Fitted, fit_study, implied, law_notes, laws_frame
 from hpcddp.analysis.study.frames import runs_frame
-from hpcddp.analysis.study.limits import LIMITS_COLUMNS, Rates, limits_frame, rates_by_input
 from hpcddp.analysis.study.load import StudyRecords
-from hpcddp.analysis.study.outliers import OUTLIER_COLUMNS, outlier_notes, outliers_frame
-from hpcddp.analysis.study.readings import READING_COLUMNS, reading_notes, readings_frame
-from hpcddp.analysis.study.scaling import scaling_frame
+from hpcddp.analysis.study.readings import (
+    LIMITS_COLUMNS,
+    READING_COLUMNS,
+    Rates,
+    limits_frame,
+    rates_by_input,
+    reading_notes,
+    readings_frame,
+)
+from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outliers_frame, scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences, target_sentences
 from hpcddp.analysis.verdicts.advice import decided
-from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
-from hpcddp.analysis.verdicts.damaged import damaged_notes
+from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.loaders import LOADER_COLUMNS, loaders_frame
+from hpcddp.analysis.verdicts.gates import damaged_notes
+from hpcddp.analysis.verdicts.loader_limit import LOADER_COLUMNS, loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
@@ -47,7 +60,6 @@ from hpcddp.analysis.verdicts.notes import (
     window_notes,
 )
 from hpcddp.analysis.verdicts.sentence import best_sentence, loader_sentence, nothing_counts, sentences, size_words
-from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.point import scaling_kind

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import fastest, pays, stops_paying, times_words, too_few
-from hpcddp.analysis.study.limits import whatever_input
+from hpcddp.analysis.study.readings import whatever_input
 from hpcddp.analysis.study.series import differing, full_names
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.context import Case, PointRow, run_numbers
-from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
+from hpcddp.analysis.verdicts.context import CORES, WORKERS, Advice, Case, PointRow, Set, phrase, run_numbers
 
 WAITING = (WORKERS, CORES)
 """Keys against waiting for data, and against too few cores."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.settings import WORKERS, Advice, Set, phrase
+from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord

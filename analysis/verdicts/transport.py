@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hpcddp.analysis.runs.network import RunNetwork
+from hpcddp.analysis.runs.communication import RunNetwork
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.context import LIMITED, Case, Verdict, run_names
 from hpcddp.core.text import count
@@ -25,7 +25,7 @@ PEER_MODULE = "lsmod | grep peermem"
 
 
 @dataclass(frozen=True)
-class Fault:
+class TransportFault:
     """What is wrong with a run's network, and what to do."""
 
     evidence: str
@@ -48,18 +48,18 @@ def no_gpudirect(case: Case) -> Iterator[Verdict]:
     yield from _verdicts(case, lambda run, network: gdr_fault(network, run.gpu), OF_GDR)
 
 
-def tcp_fault(network: RunNetwork) -> Fault | None:
+def tcp_fault(network: RunNetwork) -> TransportFault | None:
     """Any TCP counts: NCCL takes it only where it found nothing else, or was told to."""
     record = network.transport
     if not record.is_tcp or not _has_rdma(network) or len(record.nodes) < 2:
         return None
     remarks = f" ({'; '.join(record.remarks)})" if record.remarks else ""
-    return Fault(
+    return TransportFault(
         f"{transport_words(record)}, and the profile's network is {network.fabric.name or 'RDMA'}{remarks}", _tcp_advice(network)
     )
 
 
-def adapter_fault(network: RunNetwork) -> Fault | None:
+def adapter_fault(network: RunNetwork) -> TransportFault | None:
     """One adapter that is missing is one too few: each is an equal share of the node's bandwidth."""
     record, expected = network.transport, network.fabric.adapters_per_node
     fewest = record.fewest_adapters
@@ -72,10 +72,10 @@ def adapter_fault(network: RunNetwork) -> Fault | None:
     chosen = record.settings.get("NCCL_IB_HCA")
     why = f"NCCL_IB_HCA is {chosen}: leave it out" if chosen else f"see which are up, `ibstat` on {host}"
     advice = f"{why}; if the node has no more, correct `fabric.adapters_per_node` of the profile"
-    return Fault(words, advice, 1 - len(used) / expected)
+    return TransportFault(words, advice, 1 - len(used) / expected)
 
 
-def gdr_fault(network: RunNetwork, gpu: str | None) -> Fault | None:
+def gdr_fault(network: RunNetwork, gpu: str | None) -> TransportFault | None:
     """Only where it could be: an adapter whose driver refuses, or one near a GPU that NCCL passes over. A distance that NCCL
     holds to be too far is no fault.
     """
@@ -88,14 +88,14 @@ def gdr_fault(network: RunNetwork, gpu: str | None) -> Fault | None:
     if record.gdr_off:
         off = f"it is off for {', '.join(record.gdr_off[:8])}"
         advice = f"ask the site for nvidia-peermem on the nodes (`{PEER_MODULE}`)"
-        return Fault(f"{words}; {off}", f"{advice}; NCCL up to 2.22 does not find every version of it")
+        return TransportFault(f"{words}; {off}", f"{advice}; NCCL up to 2.22 does not find every version of it")
     level = record.settings.get("NCCL_NET_GDR_LEVEL")
     if level or network.near:
         why = (
             f"NCCL_NET_GDR_LEVEL is {level}: leave it out" if level else "compare `nvidia-smi topo -m` on a node with the profile"
         )
         near = "; the profile has GPUs next to adapters" if network.near else ""
-        return Fault(f"{words}{near}", why)
+        return TransportFault(f"{words}{near}", why)
     return None
 
 
@@ -119,7 +119,7 @@ def _tcp_advice(network: RunNetwork) -> str:
     return "see on a node whether adapters are up (`ibstat`), and in a container whether it has /dev/infiniband"
 
 
-def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], Fault | None], weight: float) -> Iterator[Verdict]:
+def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], TransportFault | None], weight: float) -> Iterator[Verdict]:
     judged = [(run, judge(run, run.network)) for run in case.counting if run.network and len(run.network.transport.nodes) > 1]
     found = [(run, fault) for run, fault in judged if fault is not None]
     if not found:

@@ -4,19 +4,19 @@
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
     comparability.py  contradicting figures, noisy and suspect baselines, mixed hardware and software, missing baselines
-    damaged.py        damaged data
-    cores.py          CPU starvation
+    gates.py        damaged data
+    binding.py          CPU starvation
     binding.py        shared cores, far socket
     input.py          input-bound
     computation.py    slower computation
-    stalls.py         stalls
+    steps.py         stalls
     comm.py           latency-bound, communication-bound
     straggler.py      straggler, slow link, slow node (by preflight)
-    uneven.py         uneven ranks
+    input.py         uneven ranks
     slow_ranks.py     who is slow, for these two
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
 
-What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
+What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/step_times.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
 """
 
@@ -32,7 +32,7 @@ from typing import Any
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
+from hpcddp.analysis.verdicts.binding import cores_shared, cpu_starvation, far_socket, starved_share
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.comparability import (
     baseline_missing,
@@ -44,15 +44,18 @@ from hpcddp.analysis.verdicts.comparability import (
 )
 from hpcddp.analysis.verdicts.computation import slower_computation, slower_share
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
-from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
-from hpcddp.analysis.verdicts.damaged import damaged_data
-from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
-from hpcddp.analysis.verdicts.input import input_bound, input_share
-from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
-from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
+from hpcddp.analysis.verdicts.gates import (
+    clock_throttling,
+    damaged_data,
+    nothing_counts,
+    shared_node,
+    unsynchronised,
+    wrong_evaluation,
+)
+from hpcddp.analysis.verdicts.input import input_bound, input_share, uneven_ranks, uneven_share
+from hpcddp.analysis.verdicts.steps import burst_network, stalled_share, stalls, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import link_share, slow_link, slow_nodes, straggler, waited_share
 from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
-from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "no run counts": nothing_counts,

@@ -64,7 +64,7 @@ def proposal(
         return
     from hpcddp.analysis.figures.style import STYLES, save
     from hpcddp.analysis.proposal.figures import drawings
-    from hpcddp.analysis.util.output_files import write_text
+    from hpcddp.analysis.util.output import write_text
 
     failures, figures = Failures(), drawings(found, STYLES[style])
 

@@ -172,6 +172,6 @@ def make_console() -> Console:
 
 def _precision(study: Study) -> Known:
     """Imports pandas, which a login node needs for --until-ci only."""
-    from hpcddp.analysis.study.precision import precision
+    from hpcddp.analysis.study.effects import precision
 
     return precision(study)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.study.precision import precision
+from hpcddp.analysis.study.effects import precision
 from hpcddp.backends.base import Submission
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
@@ -103,7 +103,7 @@ def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> 
 @pytest.mark.usefixtures("done")
 def test_a_wait_that_asks_for_no_percentage_needs_no_tables(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """pandas stays out of a login node that only waits."""
-    monkeypatch.setitem(sys.modules, "hpcddp.analysis.study.precision", None)
+    monkeypatch.setitem(sys.modules, "hpcddp.analysis.study.effects", None)
     (tmp_path / "small.yaml").write_text(SWEEP)
     assert run("submit", "small.yaml", "--wait", "-y").exit_code == 0
 

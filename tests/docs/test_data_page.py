@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 from hpcddp.analysis.verdicts.context import INPUT_SHARE
-from hpcddp.analysis.verdicts.damaged import DAMAGED_SHARE
+from hpcddp.analysis.verdicts.gates import DAMAGED_SHARE
 from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
 from hpcddp.analysis.verdicts.measured import FASTER
 from hpcddp.analysis.verdicts.verdicts import ALL

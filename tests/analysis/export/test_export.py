@@ -17,7 +17,7 @@ import pytest
 
 from hpcddp.analysis.export import to_tensorboard
 from hpcddp.analysis.export.exported import ExportedRun, exported
-from hpcddp.analysis.util.library import library
+from hpcddp.analysis.util.output import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_study

@@ -16,7 +16,7 @@ import pytest
 from hpcddp.analysis.records.csv_reader import MAYBE_INT, UNKNOWN, is_large
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.codec import to_plain
+from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study

@@ -17,9 +17,8 @@ from hpcddp.analysis.report.cells import key_columns
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.page import prose
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.table import Cell, Column, Table
+from hpcddp.analysis.report.table import Cell, Column, Table, terminal_forms
 from hpcddp.analysis.report.tables import exchange, laws, scaling
-from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.study.trained import trained

@@ -182,7 +182,7 @@ def test_a_range_holds_the_truth_as_often_as_it_says(kind: str) -> None:
         holds = (a.min(axis=1) <= truth) & (truth <= a.max(axis=1))
         assert float(holds.mean()) == pytest.approx(intervals.range_confidence(n), abs=0.01)
         overlap = (a.min(axis=1) <= b.max(axis=1)) & (b.min(axis=1) <= a.max(axis=1))
-        assert float(overlap.mean()) == pytest.approx(effects.range_confidence(n), abs=0.01)
+        assert float(overlap.mean()) == pytest.approx(effects.effect_confidence(n), abs=0.01)
 
 
 @pytest.mark.parametrize("kind", RUNS)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from hpcddp.analysis.figures.rank_map import stand_out
 from hpcddp.analysis.records.steps import RunSteps
-from hpcddp.analysis.runs.rank_map import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
+from hpcddp.analysis.runs.slow_ranks import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study

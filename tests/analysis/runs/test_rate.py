@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.report.api import analyze
-from hpcddp.analysis.study.breakdown import shown_parts, step_total_s
+from hpcddp.analysis.study.frames import shown_parts, step_total_s
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS

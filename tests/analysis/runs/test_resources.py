@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
+from hpcddp.analysis.runs.resources import MIXED, flops_per_s_per_gpu, gpu_arithmetic, share_of_peak
 from hpcddp.core.launch_record import LaunchRecord
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
@@ -27,23 +27,23 @@ def launched(tf32: Mapping[str, bool] | None, env: Mapping[str, str] | None = No
 
 def test_precision_asked_for_is_what_runs() -> None:
     """All but fp32, which is TF32 where the GPU has it and torch may use it: in convolutions unless told otherwise."""
-    assert arithmetic("bf16", A100, allowed(True, True)) == "bf16"
-    assert arithmetic("fp64", A100, allowed(True, True)) == "fp64"
-    assert arithmetic("fp32", A100, allowed(True, True)) == "tf32"
-    assert arithmetic("fp32", A100, allowed(True, False)) == MIXED
-    assert arithmetic("fp32", A100, allowed(False, False)) == "fp32"
-    assert arithmetic("fp32", A100, allowed(True, True, NVIDIA_TF32_OVERRIDE="0")) == "fp32"
-    assert arithmetic("fp32", V100, allowed(True, True)) == "fp32"
-    assert arithmetic("fp32", None, launched(None)) == "fp32"  # a CPU
+    assert gpu_arithmetic("bf16", A100, allowed(True, True)) == "bf16"
+    assert gpu_arithmetic("fp64", A100, allowed(True, True)) == "fp64"
+    assert gpu_arithmetic("fp32", A100, allowed(True, True)) == "tf32"
+    assert gpu_arithmetic("fp32", A100, allowed(True, False)) == MIXED
+    assert gpu_arithmetic("fp32", A100, allowed(False, False)) == "fp32"
+    assert gpu_arithmetic("fp32", A100, allowed(True, True, NVIDIA_TF32_OVERRIDE="0")) == "fp32"
+    assert gpu_arithmetic("fp32", V100, allowed(True, True)) == "fp32"
+    assert gpu_arithmetic("fp32", None, launched(None)) == "fp32"  # a CPU
 
 
 def test_arithmetic_nobody_tells_is_unknown() -> None:
     """A GPU that is not known may have TF32 or not; torch may not say; and products alone are not most of it."""
-    assert arithmetic("fp32", "Some GPU", allowed(True, True)) is None
+    assert gpu_arithmetic("fp32", "Some GPU", allowed(True, True)) is None
     for tf32 in ({}, {"products": False}, {"convolutions": True}):
-        assert arithmetic("fp32", A100, launched(tf32)) is None
-    assert arithmetic("fp32", A100, launched(None)) is None
-    assert arithmetic("fp32", A100, allowed(False, True)) is None
+        assert gpu_arithmetic("fp32", A100, launched(tf32)) is None
+    assert gpu_arithmetic("fp32", A100, launched(None)) is None
+    assert gpu_arithmetic("fp32", A100, allowed(False, True)) is None
 
 
 def test_share_of_peak_by_hand() -> None:

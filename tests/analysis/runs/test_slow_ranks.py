@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import RECORDED, over_ranks
 from hpcddp.analysis.runs.slow_ranks import Unevenness, unevenness
+from hpcddp.analysis.verdicts.input import MOST_WAITING
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, slow_ranks
-from hpcddp.analysis.verdicts.uneven import WAITING
 
 Floats = NDArray[np.float64]
 MS = 1_000_000
@@ -141,7 +141,7 @@ def of_seed(seed: int) -> tuple[np.random.Generator, dict[str, Any]]:
 def found_in(found: Unevenness | None) -> tuple[list[str], bool]:
     """Who is named, and whether ranks take turns, at a step of 98 ms."""
     assert found is not None
-    return [who.name for who in slow_ranks(found, 98 * MS)], found.often_ns > WAITING * 98 * MS
+    return [who.name for who in slow_ranks(found, 98 * MS)], found.often_ns > MOST_WAITING * 98 * MS
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -180,4 +180,4 @@ def test_ranks_that_take_turns_are_told_and_none_is_named(seed: int) -> None:
 
 def test_thresholds_have_room() -> None:
     """Twice what sound runs have, half of what was planted."""
-    assert SLOWER <= 0.1 / 2 < WAITING
+    assert SLOWER <= 0.1 / 2 < MOST_WAITING

@@ -11,9 +11,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from hpcddp.analysis.figures.timeline import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
-from hpcddp.analysis.runs import find_step
-from hpcddp.analysis.runs.find_step import lines_of_step
-from hpcddp.analysis.runs.timeline import BucketStep, Timeline
+from hpcddp.analysis.runs import timeline
+from hpcddp.analysis.runs.timeline import BucketStep, Timeline, lines_of_step
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import MOST_RUNS
 from hpcddp.analysis.verdicts.findings import find
@@ -23,7 +22,7 @@ from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, wri
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
 
 
-def timeline(folder: Path, recorded: Recorded, **changes: object) -> Timeline:
+def timeline_of(folder: Path, recorded: Recorded, **changes: object) -> Timeline:
     """Of a study of one run on two ranks."""
     where = point(1, 2, **changes)
     study = write_study(folder, [where])
@@ -73,7 +72,7 @@ def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pyte
     def fails(files: list[Path], step: int) -> list[bytes]:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(find_step, "lines_of_step", fails)
+    monkeypatch.setattr(timeline, "lines_of_step", fails)
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
     write_run(study, where, Recorded(step_ns=MS, shares=PARTS))
@@ -83,7 +82,7 @@ def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pyte
 
 def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
     """Of timed steps of 10, 20, ..., 50 ms the third; its parts follow each other."""
-    found = timeline(tmp_path / "s", Recorded(step_ns=lambda rank, step: max(step, 1) * 10 * MS, shares=PARTS))
+    found = timeline_of(tmp_path / "s", Recorded(step_ns=lambda rank, step: max(step, 1) * 10 * MS, shares=PARTS))
     assert found.step == 3
     assert found.aligned
     parts = (("data_wait", 3 * MS), ("forward", 9 * MS), ("backward", 12 * MS), ("comm_exposed", 6 * MS))
@@ -102,7 +101,7 @@ def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
         clocks={1: 5 * MS},
         buckets=[lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=(70 + rank) * MS)],
     )
-    found = timeline(tmp_path / "s", recorded, comm="on")
+    found = timeline_of(tmp_path / "s", recorded, comm="on")
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
     assert found.buckets == (BucketStep(0, 8, 40 * MS, 50 * MS, 71 * MS),)
 
@@ -125,7 +124,7 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
 def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
     """Rank 1's clock is off by no known amount: nothing is guessed of who began first."""
     recorded = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
-    found = timeline(tmp_path / "s", recorded)
+    found = timeline_of(tmp_path / "s", recorded)
     assert not found.aligned
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
 
@@ -138,7 +137,7 @@ def test_a_step_with_all_reduces_is_taken_where_not_all_have_them(tmp_path: Path
         buckets=[Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)],
         bucket_steps=(5,),
     )
-    assert timeline(tmp_path / "s", recorded, comm="on").step == 5
+    assert timeline_of(tmp_path / "s", recorded, comm="on").step == 5
 
 
 def test_a_row_that_is_no_row_leaves_it_out(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.proposal.proposal import propose
 from hpcddp.analysis.study.costs import energy_kwh, unit_hours
-from hpcddp.analysis.util.wording import duration
+from hpcddp.analysis.util.wording import time_words
 from hpcddp.core.point import Data
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -150,4 +150,4 @@ def test_cpus_have_no_gpu_hours(tmp_path: Path) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     """As a clock shows them, from a minute on."""
-    assert duration(seconds) == text
+    assert time_words(seconds) == text

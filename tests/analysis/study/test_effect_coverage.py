@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
-from hpcddp.analysis.study.axis_judgement import judged_axes
 from hpcddp.analysis.study.axis_significance import CHANCE, p_value
+from hpcddp.analysis.study.axis_words import judged_axes
 from hpcddp.analysis.study.effects import ratio
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from matplotlib.collections import LineCollection
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.figures import point_drawings
 from hpcddp.analysis.figures.scaling import efficiency_figure
+from hpcddp.analysis.report.table import terminal_forms
 from hpcddp.analysis.report.tables import scaling
-from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import efficiency_of_runs

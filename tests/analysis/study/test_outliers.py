@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.study.outliers import outliers
+from hpcddp.analysis.study.scaling import outliers
 from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.study.precision import precision
+from hpcddp.analysis.study.effects import precision
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_runs, write_study

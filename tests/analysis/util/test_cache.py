@@ -15,7 +15,7 @@ from hpcddp.analysis import How, analyze
 from hpcddp.analysis.study import load
 from hpcddp.analysis.study.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.util import cache
-from hpcddp.analysis.util.codec import from_plain, to_plain
+from hpcddp.analysis.util.cache import from_plain, to_plain
 from hpcddp.analysis.util.parallel import map_in_parallel
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study

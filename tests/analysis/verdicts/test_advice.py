@@ -12,9 +12,8 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts import advice
 from hpcddp.analysis.verdicts.advice import decided
-from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.context import Advice, Set, Verdict, phrase
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.point import OwnScript, Point
 from hpcddp.sweep.file import read_sweep
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.records.steps import RunSteps
-from hpcddp.analysis.runs.long_steps import FEWEST, Stalls, stalls
+from hpcddp.analysis.runs.step_times import FEWEST, Stalls, stalls
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.runs.network import RunNetwork, read_network
+from hpcddp.analysis.runs.communication import RunNetwork, read_network
 from hpcddp.analysis.verdicts.transport import adapter_fault, gdr_fault, tcp_fault
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord

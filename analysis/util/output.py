@@ -1,16 +1,24 @@
-"""Where reports and caches of a study lie: in its folder, or in the user's cache where that cannot be written."""
+"""What the analysis writes: where it lies (in the study's folder, or in the user's cache where that cannot be written), how
+(never through a link, never half, without characters that terminals or browsers act on), and with whose libraries.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
+import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from hpcddp.analysis.util.failures import NO_ROOM
-from hpcddp.core.errors import UsageError
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
+from hpcddp.core.text import escape_controls, escape_json
 
 REPORT, CACHE = "report", ".analysis"
 
@@ -20,7 +28,7 @@ def report_folder(study: Study) -> Path:
     return _beside(study, REPORT) or user_cache_folder("reports", study.folder)
 
 
-def cache_folder(study: Study) -> Path:
+def analysis_cache_folder(study: Study) -> Path:
     """`.analysis/` in the study; where that cannot be written, a folder of the user's cache."""
     return _beside(study, CACHE) or user_cache_folder("analysis", study.folder)
 
@@ -74,3 +82,47 @@ def _why_not(folder: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def write_plain(file: Path, plain: Mapping[str, Any]) -> None:
+    """JSON, two spaces, sorted keys."""
+    text = json.dumps(escape_json(plain), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_text(file, text + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """In UTF-8, with nothing in it that a terminal or a browser would act on."""
+    write_file(file, escape_controls(text).encode())
+
+
+def write_file(file: Path, data: bytes) -> None:
+    """Replaces the file, or a link in its place, at once; where that fails, the file of an earlier analysis is removed."""
+    try:
+        write_aside(file, data, sync=False)
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        raise
+
+
+def library(module: str, extra: str) -> Any:
+    """The module; HpcddpError where it, or one that it needs, is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise HpcddpError(f"{error.name or module} is not installed here: pip install 'hpcddp[{extra}]'") from error
+
+
+@contextlib.contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Sets these environment variables until the block ends."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
