@@ -28,7 +28,7 @@ from hpcddp.worker.loader_times import loader_times
 from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
-from hpcddp.worker.training.shard_marks import METHOD
+from hpcddp.worker.training.sharding import METHOD
 
 
 def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0 and this node know beside it

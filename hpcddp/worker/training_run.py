@@ -29,8 +29,8 @@ from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
 from hpcddp.worker.training.feeds import Feed, first_batch, loader_of, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import Checkpointer, Start, interruption_words, restore
-from hpcddp.worker.training.shard_marks import mark_exchanges
+from hpcddp.worker.training.resume import Checkpointer, RunStart, interruption_words, restore
+from hpcddp.worker.training.sharding import mark_exchanges
 from hpcddp.worker.training.train import train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
@@ -57,7 +57,7 @@ class TrainingRun:
 
 
 def prepare(
-    spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: Start
+    spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: RunStart
 ) -> TrainingRun:
     """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets.
 

@@ -21,8 +21,7 @@ from hpcddp.worker.main import run
 from hpcddp.worker.shard_gate import NAME
 from hpcddp.worker.training import trainer as trainer_module
 from hpcddp.worker.training.optimizers import make_optimizer
-from hpcddp.worker.training.shard_marks import METHOD, mark_exchanges
-from hpcddp.worker.training.sharding import Sharding
+from hpcddp.worker.training.sharding import METHOD, Sharding, mark_exchanges
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import SMALL, failed, small, this_rank
 from tests.worker.test_sharding import FP64, batch_of, joined, trainer_of
