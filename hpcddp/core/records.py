@@ -111,7 +111,7 @@ NODE_COLUMNS = (
     "power_mw",
 )
 """A reading of a node; times, traffic and energy are counters since it booted, summed over its processors and interfaces. Energy
-and power are of the whole node, GPUs included, where worker/telemetry/node_energy.py finds a source."""
+and power are of the whole node, GPUs included, where worker/telemetry/node.py finds a source."""
 
 GPU_COLUMNS = (
     "unix_ns",

@@ -7,7 +7,7 @@ from hpcddp.core.point import Point
 from hpcddp.script.container import shell_word
 
 BY_JOB = ("$SLURM_TMPDIR", "$TMPDIR")
-"""As worker/node_disk.py has it; after them /tmp."""
+"""As worker/staging.py has it; after them /tmp."""
 
 
 def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ import torch.distributed as dist
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import Resumed, StepRange
+from hpcddp.core.malloc import freed_memory
 from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.stop_signal import request_requeue
 from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, software
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
