@@ -32,10 +32,10 @@ from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.staging import StagedData, staged_data
-from hpcddp.worker.telemetry.flops import flops_of_sharded, flops_per_sample
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.training.evaluate import Evaluation, evaluate
 from hpcddp.worker.training.feeds import training_source
+from hpcddp.worker.training.models import flops_of_sharded, flops_per_sample
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.trainer import apply_settings
 from hpcddp.worker.training_run import TrainingRun, measure_further, prepare_training, train_timed
