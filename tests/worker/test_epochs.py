@@ -133,7 +133,7 @@ def test_epochs_are_those_of_a_plain_loop(three_epochs: Path) -> None:
 def test_the_end_has_the_epochs_and_all_gates(three_epochs: Path) -> None:
     """The last evaluation is the run's; rows and checksum are those of the file."""
     end, last = read(three_epochs / "end.json"), epochs(three_epochs)[-1]
-    assert (end["written"], end["epoch_crc32"]) == (3, zlib.crc32(epochs_file(three_epochs).read_bytes()))
+    assert (end["epoch_rows"], end["epoch_crc32"]) == (3, zlib.crc32(epochs_file(three_epochs).read_bytes()))
     assert (end["evaluation"]["samples"], end["evaluation"]["correct"]) == (last["total"], last["correct"])
     assert {gate["name"] for gate in end["gates"]} >= set(read(three_epochs / "launch.json")["gates"])
     assert all(gate["passed"] for gate in end["gates"])
