@@ -295,19 +295,19 @@ FAULTS = (
         "a GPU that slows down at its power cap passes",
     ),
     Fault(
-        "hpcddp/worker/telemetry/summary.py",
+        "hpcddp/worker/telemetry/reader_process.py",
         "statistics.median(sm_mhz[-quarter:])",
         "statistics.median(sm_mhz[:quarter])",
         "clocks that fall are told as held",
     ),
     Fault(
-        "hpcddp/worker/telemetry/summary.py",
+        "hpcddp/worker/telemetry/reader_process.py",
         "any(after[1] < before[1] for before, after in itertools.pairwise(known))",
         "known[-1][1] < known[0][1]",
         "energy over a driver's reload is told as measured",
     ),
     Fault(
-        "hpcddp/worker/telemetry/summary.py",
+        "hpcddp/worker/telemetry/reader_process.py",
         "window.begin_ns <= _time_ns(row) <= window.end_ns",
         "window.begin_ns <= _time_ns(row)",
         "idle time behind the steps counts in their power",

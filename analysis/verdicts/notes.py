@@ -22,7 +22,7 @@ VAGUE_CLOCK = 0.02
 """Share of the step that an error of clocks may reach before a note says so."""
 
 WARMUP_DETECTED_FROM = 100
-"""Steps, warm-up included, below which worker/training/steady_state.py does not look for the end of the warm-up."""
+"""Steps, warm-up included, below which worker/training/stop_rule.py does not look for the end of the warm-up."""
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""

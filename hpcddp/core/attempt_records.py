@@ -106,7 +106,7 @@ class EvaluationResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CommCheck:
-    """With `comm: check`: how the views of the exchange agree, on the rank where they agree least; see worker/comm/views.py.
+    """With `comm: check`: how the views of the exchange agree, on the rank where they agree least; see worker/comm/check.py.
 
     What the profiler saw is missing where it saw nothing.
     """

@@ -1,8 +1,10 @@
-"""What glibc's malloc does with memory that is freed."""
+"""What glibc's malloc does with memory that is freed: on CPUs a setting of the measurement."""
 
 from __future__ import annotations
 
 import ctypes
+
+from hpcddp.core.point import Point
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
@@ -23,3 +25,10 @@ def retain_freed_memory() -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return bool(mallopt and mallopt(M_TRIM_THRESHOLD, MAX_RETAINED_BYTES) and mallopt(M_MMAP_THRESHOLD, MAX_BLOCK_BYTES))
+
+
+def freed_memory(point: Point) -> str | None:
+    """`kept`, or `returned` to the kernel as glibc sees fit; None on a GPU, whose steps do not ask the host for memory."""
+    if point.device != "cpu":
+        return None
+    return "kept" if point.measure.keep_memory and is_glibc() else "returned"

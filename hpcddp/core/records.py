@@ -16,7 +16,7 @@ Everything is written as the job goes, flushed once a second while steps go on, 
     comm.json              of a point with `work: comm`, by rank 0: times of collectives by operation and size
     events.jsonl           of a run that resumes, one per line, by rank 0: checkpoints written, or passed over
     checkpoints/00000120.DIGEST.pt  after 120 steps of the run (training/checkpoint.py); two of a run are kept
-    checkpoints/00000120.shards/    with sharded parameters each shard of it (training/shard_checkpoint.py)
+    checkpoints/00000120.shards/    with sharded parameters each shard of it (training/checkpoint.py)
     end.json               by rank 0, renamed into place last: state, reason, gates, rows and checksum per rank; of a run that
                            failed `fault`: kind, rank and host at fault, the line of the rank's log. By the last rank where rank 0
                            is lost
@@ -111,7 +111,7 @@ NODE_COLUMNS = (
     "power_mw",
 )
 """A reading of a node; times, traffic and energy are counters since it booted, summed over its processors and interfaces. Energy
-and power are of the whole node, GPUs included, where worker/telemetry/node_energy.py finds a source."""
+and power are of the whole node, GPUs included, where worker/telemetry/node.py finds a source."""
 
 GPU_COLUMNS = (
     "unix_ns",

@@ -17,10 +17,10 @@ import torch
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import Resumed, StepRange
+from hpcddp.core.malloc import freed_memory
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.stop_signal import request_requeue
-from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, software
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.script_job import ScriptJob, current_job

@@ -21,8 +21,7 @@ from hpcddp.probe.step_sequence import StepSequence
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.script_job import current_job
 from hpcddp.worker.timing.clock import clock_for
-from hpcddp.worker.timing.losses import loss_reader_for
-from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 
 
 class LoopRecorder:

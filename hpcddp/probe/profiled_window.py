@@ -12,8 +12,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from hpcddp.core.point import Point
 from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import STEP_COLUMNS, trace_file
-from hpcddp.worker.comm.exchange_profile import profiled_exchange
-from hpcddp.worker.comm.trace import Event, events_of, read_events
+from hpcddp.worker.comm.trace import Event, events_of, profiled_exchange, read_trace
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.profiling import export_trace
 
@@ -75,7 +74,7 @@ class ProfiledWindow:
         if self._trace:
             export_trace(profiler, self._trace)
         if self._reads:
-            self._events = read_events(self._trace) if self._trace else events_of(profiler)
+            self._events = read_trace(self._trace) if self._trace else events_of(profiler)
 
 
 def window_of(point: Point, rank: int, timer: StepTimer, attempt: Path) -> ProfiledWindow | None:

@@ -40,8 +40,7 @@ from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.script_job import Measured, ScriptJob
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
-from hpcddp.worker.timing.continuity import first_break
-from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steplog import StepLog, first_break
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.preemption import PolledSteps
 from hpcddp.worker.training.train import peak_memory_bytes

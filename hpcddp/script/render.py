@@ -165,7 +165,7 @@ def _option(text: str) -> str:
 
 
 BY_JOB = ("$SLURM_TMPDIR", "$TMPDIR")
-"""As worker/node_disk.py has it; after them /tmp."""
+"""As worker/staging.py has it; after them /tmp."""
 
 
 def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:

@@ -1,16 +1,21 @@
-"""One attempt, from the rendezvous of the ranks to end.json."""
+"""One attempt, from the rendezvous of the ranks to end.json.
+
+With it the damaged pictures that its ranks came upon.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.catalog import check_workload
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
@@ -18,23 +23,44 @@ from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import data_fingerprint
+from hpcddp.data.pictures.imagenet import EvalImages, damaged_of_all
 from hpcddp.worker import gates
 from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.comm.transport import record_transport
-from hpcddp.worker.damaged_files import damaged_files
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.staging import StagedData, staged_data
-from hpcddp.worker.telemetry.flops import flops_of_sharded, flops_per_sample
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.training.evaluate import Evaluation, evaluate
 from hpcddp.worker.training.feeds import training_source
+from hpcddp.worker.training.models import flops_of_sharded, flops_per_sample
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.trainer import apply_settings
-from hpcddp.worker.training_run import TrainingRun, measure_further, prepare, train_timed
+from hpcddp.worker.training_run import TrainingRun, measure_further, prepare_training, train_timed
 from hpcddp.worker.watchdog.thread import Watchdog, stepping
+
+NAMED = 5
+"""Pictures that end.json names, with the reason."""
+
+
+def damaged_files(group: ProcessGroup, sources: Mapping[str, tuple[Source | None, int]]) -> dict[str, DamagedFiles]:
+    """By split, on rank 0; nothing elsewhere. All ranks call it. `sources`: with how many samples the ranks read in all."""
+    found = {}
+    for split, (source, read) in sources.items():
+        if isinstance(source, EvalImages):
+            indices = damaged_of_all(group.gather(f"damaged {split}", source.damaged.packed()))
+            if indices:
+                first = tuple(f"{printable(source.name(index))} ({source.why_damaged(index)})" for index in indices[:NAMED])
+                pictures = max(min(read, len(source)), len(indices))  # batches are read ahead of the last step
+                found[split] = DamagedFiles(pictures=len(indices), read=pictures, first=first)
+    return found
+
+
+def printable(name: str) -> str:
+    r"""The name with what is no character of a line as `\n` and `\udcff`."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
 
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
@@ -64,7 +90,7 @@ def _train_on(staged: StagedData, spec: JobSpec, group: ProcessGroup, attempt: P
         spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record, staging=staged.record
     )
     record_transport(group, attempt)
-    training = prepare(spec, (source, evaluated), group, attempt, start)
+    training = prepare_training(spec, (source, evaluated), group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, reader.pid if reader else None):
             result = train_timed(training)

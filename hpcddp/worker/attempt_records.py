@@ -21,14 +21,13 @@ from hpcddp.core.staging_record import Staging
 from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
 from hpcddp.worker.checks import run_gates
-from hpcddp.worker.comm.exchange_profile import mean_over_ranks
+from hpcddp.worker.comm.trace import mean_exchange
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.launch_record import launch_record, node_facts
-from hpcddp.worker.loader_times import loader_times
-from hpcddp.worker.rank_result import RankResult
+from hpcddp.worker.rank_result import RankResult, loader_times
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
-from hpcddp.worker.training.shard_marks import METHOD
+from hpcddp.worker.training.sharding import METHOD
 
 
 def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0 and this node know beside it
@@ -116,7 +115,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         compile_s=facts.compile_s,
         comm_check=facts.comm_check,
         sharded_exchange=_sharded_exchange(ranks, result.protocol.timed_steps),
-        profiled_exchange=mean_over_ranks([entry.profiled for entry in ranks]),
+        profiled_exchange=mean_exchange([entry.profiled for entry in ranks]),
         telemetry=facts.telemetry,
         loader=loader_times([entry.reads for entry in ranks]),
         flops_per_sample=facts.flops_per_sample,

@@ -9,8 +9,8 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
+from hpcddp.worker.checksums import shards_agree
 from hpcddp.worker.rank_result import RankResult
-from hpcddp.worker.shard_gate import shards_agree
 
 
 def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
@@ -32,7 +32,7 @@ def _of_training(spec: JobSpec, ranks: Sequence[RankResult]) -> list[GateResult]
     if any(buffers):
         found.append(gates.buffers_agree(buffers))
     if len(ranks) > 1:
-        found.append(gates.ranks_compute_the_same(ranks, arithmetic(spec.point), _differing(found)))
+        found.append(gates.ranks_compute_the_same(ranks, rounding_key(spec.point), _differing(found)))
     return found
 
 
@@ -71,7 +71,7 @@ def _of_nodes(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry |
     return found
 
 
-def arithmetic(point: Point) -> str:
+def rounding_key(point: Point) -> str:
     """Of gates.ROUNDING. Of GPUs of several types some may have TF32, which torch allows in convolutions."""
     chosen = point.workload.precision
     return "tf32" if chosen == "fp32" and point.device == "cuda" else chosen

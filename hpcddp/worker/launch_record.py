@@ -20,6 +20,7 @@ from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts
+from hpcddp.core.malloc import freed_memory
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
 from hpcddp.core.own_script import facts_of
 from hpcddp.core.point import Point, to_json
@@ -29,7 +30,6 @@ from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.data.pictures.decoders import decoder_version
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
-from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.gpus import gfx_of
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training_data import training_data

@@ -1,22 +1,72 @@
-"""The worker: one point, one run, in every rank of a job."""
+"""The worker: one point, one run, in every rank of a job.
+
+Caches of compiled code lie on the node's own disk: a parallel file system has no use for thousands of small files, and its locks
+fail the data bases that MIOpen writes ("disk I/O error"). Standard library only: all of it comes before torch.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.malloc import retain_freed_memory
+from hpcddp.core.malloc import freed_memory, retain_freed_memory
 from hpcddp.core.records import steps_file
 from hpcddp.core.stop_signal import block_stop_signal
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
-from hpcddp.worker.freed_memory import freed_memory
-from hpcddp.worker.local_caches import place_caches, remove_caches
 from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
+
+VARIABLES = {
+    "MIOPEN_USER_DB_PATH": "miopen",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch-extensions",
+}
+"""Where each library says that its cache may lie, and the folder there. torch.compile's own is in the node's temporary folder
+already.
+"""
+
+
+def place_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> None:
+    """Every cache that neither user nor site has placed goes into a folder of this attempt, if that is the user's own: what lies
+    there is run.
+    """
+    folder = node_caches(rank, env)
+    if _is_made(folder):
+        for name, own in VARIABLES.items():
+            env.setdefault(name, str(folder / own))
+
+
+def remove_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> None:
+    """When all of the node have trained: in a temporary folder that is not the job's own they would stay."""
+    shutil.rmtree(node_caches(rank, env), ignore_errors=True)
+
+
+def node_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> Path:
+    """The same for all ranks of a node; other users and other jobs have theirs."""
+    places = [env[name] for name in ("SLURM_TMPDIR", "TMPDIR") if name in env]
+    place = next((place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)), "/tmp")
+    return Path(place) / f"hpcddp-{os.getuid()}-{rank.job}-{rank.restart}"
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether it is there, made by this user for nobody else: by this rank, or by another one of the node."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def run(spec: dict[str, Any]) -> dict[str, object]:

@@ -11,26 +11,22 @@ from hpcddp.core.records import trace_file
 from hpcddp.data import Source
 from hpcddp.data.batches.read_clock import ReadClock
 from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
-from hpcddp.worker.buffers import buffers_at_next_forward
+from hpcddp.worker.checksums import buffers_at_next_forward, probe
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
-from hpcddp.worker.forward_probe import probe
-from hpcddp.worker.loader_times import rank_reads
 from hpcddp.worker.node_share import node_share
-from hpcddp.worker.rank_result import ForwardScores, RankResult, Trained
+from hpcddp.worker.rank_result import ForwardScores, RankResult, Trained, rank_reads
 from hpcddp.worker.rendezvous import TIMEOUT, ProcessGroup
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
-from hpcddp.worker.timing.continuity import first_break
-from hpcddp.worker.timing.losses import loss_reader_for
-from hpcddp.worker.timing.steplog import StepLog
-from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.timing.steplog import StepLog, first_break
+from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
 from hpcddp.worker.training.feeds import Feed, first_batch, loader_of, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import Checkpointer, Start, interruption_words, restore
-from hpcddp.worker.training.shard_marks import mark_exchanges
+from hpcddp.worker.training.resume import Checkpointer, RunStart, interruption_words, restore
+from hpcddp.worker.training.sharding import mark_exchanges
 from hpcddp.worker.training.train import train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
@@ -56,8 +52,8 @@ class TrainingRun:
     """Of `work: train`."""
 
 
-def prepare(
-    spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: Start
+def prepare_training(
+    spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: RunStart
 ) -> TrainingRun:
     """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets.
 

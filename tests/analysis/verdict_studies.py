@@ -26,7 +26,7 @@ from hpcddp.core.schema import encode
 from hpcddp.core.transport_record import TransportRecord
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import NodeShare
-from hpcddp.worker.training.steady_state import warmup_steps
+from hpcddp.worker.training.stop_rule import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
 from tests.analysis.synthetic import Bucket, Recorded, point, write_run, write_study
 from tests.preflight_sets import clean, slowed

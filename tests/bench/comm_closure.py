@@ -19,9 +19,8 @@ import torch
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.schema import encode
-from hpcddp.worker.comm.check import check_comm
+from hpcddp.worker.comm.check import NEAR, SMALL, check_comm
 from hpcddp.worker.comm.hook import time_buckets
-from hpcddp.worker.comm.views import NEAR, SMALL
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock

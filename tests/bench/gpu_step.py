@@ -39,12 +39,11 @@ from hpcddp.data.opening import SyntheticSource
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.telemetry.flops import flops_per_sample
 from hpcddp.worker.timing.clock import clock_for
-from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
-from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
+from hpcddp.worker.training.models import flops_per_sample
 from hpcddp.worker.training.train import train
 from hpcddp.worker.training.trainer import Trainer, apply_settings, make_trainer
 from tests.bench.step_overhead import Pairs, figures

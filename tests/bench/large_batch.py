@@ -28,8 +28,7 @@ from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, TrainLoader, eval_batches
 from hpcddp.data.source import TensorSource
 from hpcddp.worker.training.evaluate import evaluate_share
-from hpcddp.worker.training.optimizers import set_rate
-from hpcddp.worker.training.rates import RateSchedule
+from hpcddp.worker.training.optimizers import RateSchedule, set_rate
 from hpcddp.worker.training.trainer import make_trainer
 
 TRAINED, SMALL, LARGE, EPOCHS = 1200, 16, 200, 20

@@ -18,7 +18,7 @@ POWER_PERCENT = 10.0
 
 @touches(
     "hpcddp/worker/telemetry/amd_gpu.py",
-    "hpcddp/worker/telemetry/open_gpus.py",
+    "hpcddp/worker/telemetry/reader.py",
     "hpcddp/worker/launch_record.py",
     "hpcddp/worker/gpus.py",
     stand_in="torch says that it is built for ROCm, and AMD SMI is a program; no test has run on AMD's GPUs yet",

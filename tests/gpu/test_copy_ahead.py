@@ -14,7 +14,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.copy_ahead import CopyAheadFeed
+from hpcddp.worker.training.feeds import CopyAheadFeed
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.device import is_real
@@ -30,7 +30,7 @@ def parameters_at_the_end(attempt: ranks.Attempt) -> str:
 
 
 @touches(
-    "hpcddp/worker/training/copy_ahead.py",
+    "hpcddp/worker/training/feeds.py",
     "hpcddp/worker/training/feeds.py",
     "hpcddp/data/batches/loading.py",
     stand_in="a copy is over when it has been asked for",
@@ -77,7 +77,7 @@ def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any
 
 
 @touches(
-    "hpcddp/worker/training/copy_ahead.py",
+    "hpcddp/worker/training/feeds.py",
     "hpcddp/worker/training/inputs.py",
     stand_in="a copy is over when it has been asked for, so that nothing is hidden",
 )

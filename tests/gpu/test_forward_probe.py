@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.worker.checks import arithmetic
-from hpcddp.worker.forward_probe import VALUES, probe
+from hpcddp.worker.checks import rounding_key
+from hpcddp.worker.checksums import VALUES, probe
 from hpcddp.worker.gates import ROUNDING
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
@@ -35,7 +35,7 @@ def probed_twice(precision: str) -> dict[str, Any]:
     return {"first": first, "again": again, "unchanged": unchanged}
 
 
-@touches("hpcddp/worker/checks.py", "hpcddp/worker/forward_probe.py", stand_in="scores are a processor's")
+@touches("hpcddp/worker/checks.py", "hpcddp/worker/checksums.py", stand_in="scores are a processor's")
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.soak)])
 def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, precision: str) -> None:
     """Within what may be rounding; GPUs of one type give equal bits."""
@@ -45,4 +45,4 @@ def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, p
     others = [values for each in found for values in (each["first"], each["again"])]
     apart = max(abs(one - other) for values in others for one, other in zip(values, found[0]["first"], strict=True)) / largest
     figures.add("apart_percent", 100 * apart)
-    assert apart <= ROUNDING[arithmetic(given.point(1, device="cuda", precision=precision))]
+    assert apart <= ROUNDING[rounding_key(given.point(1, device="cuda", precision=precision))]

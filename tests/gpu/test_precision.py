@@ -41,7 +41,7 @@ TRIED = ("bf16", "fp16", "bare")
     "hpcddp/worker/training/trainer.py",
     "hpcddp/worker/training/parallel.py",
     "hpcddp/worker/training/train.py",
-    "hpcddp/worker/forward_probe.py",
+    "hpcddp/worker/checksums.py",
     "hpcddp/worker/checks.py",
     stand_in="the arithmetic is a processor's; the scaler does not scale; the model has no BatchNorm, which sync_batchnorm "
     "would change",
@@ -130,7 +130,7 @@ def test_data_parallel(tmp_path: Path) -> None:
     ranks.run_point(tmp_path, point).check_done()
 
 
-@touches("hpcddp/worker/training/divergence.py", "hpcddp/worker/timing/losses.py", stand_in="the arithmetic is a processor's")
+@touches("hpcddp/worker/training/train.py", "hpcddp/worker/timing/steptimer.py", stand_in="the arithmetic is a processor's")
 def test_a_loss_that_is_no_number_is_caught(tmp_path: Path) -> None:
     """A rate that no training survives: the run ends, and says which rank's loss of which step is the reason."""
     point = ranks.gpu_point(optimizer=Optimizer(lr=1e30), data=Data(name="synthetic-mnist"), model="mnist-cnn")

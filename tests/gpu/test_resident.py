@@ -48,7 +48,7 @@ def test_a_gpu_gathers_the_cpus_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @touches(
-    "hpcddp/worker/training/resident_feed.py",
+    "hpcddp/worker/training/feeds.py",
     "hpcddp/worker/training/feeds.py",
     stand_in="everything is on the CPU",
 )

@@ -50,7 +50,7 @@ device: {device}
 @touches(
     "hpcddp/worker/script_run.py",
     "hpcddp/probe/profiled_window.py",
-    "hpcddp/worker/comm/exchange_profile.py",
+    "hpcddp/worker/comm/trace.py",
     stand_in="the sweep's device is the processor, where the script's model lies",
 )
 def test_a_script_in_a_sweep(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.gpu.device import is_real
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
 
-FILES = ("hpcddp/worker/training/sharding.py", "hpcddp/worker/training/shard_marks.py", "hpcddp/worker/shard_gate.py")
+FILES = ("hpcddp/worker/training/sharding.py", "hpcddp/worker/training/sharding.py", "hpcddp/worker/checksums.py")
 
 
 @touches(*FILES, stand_in="gloo gathers and scatters while the rank waits: what hides behind the computation is not tried")

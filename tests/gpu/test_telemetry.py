@@ -104,7 +104,7 @@ def test_readings_are_nvidia_smis(tmp_path: Path, figures: Figures) -> None:
 
 @touches(
     "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/summary.py",
+    "hpcddp/worker/telemetry/reader_process.py",
     stand_in="the counter counts the power that is shown",
 )
 def test_the_energy_counter_is_the_integral_of_power(tmp_path: Path, figures: Figures) -> None:

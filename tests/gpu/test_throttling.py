@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from hpcddp.worker.gates import CLOCK_FALL, HARMFUL, THROTTLED_SHARE
-from hpcddp.worker.telemetry.summary import THROTTLE
+from hpcddp.worker.telemetry.reader_process import THROTTLE
 from tests.gpu import ranks
 from tests.gpu.device import is_real
 from tests.gpu.marks import touches
@@ -32,7 +32,7 @@ def run(study: Path, reasons: str = "0") -> ranks.Attempt:
 
 @touches(
     "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/summary.py",
+    "hpcddp/worker/telemetry/reader_process.py",
     stand_in="clocks and reasons are made up",
 )
 def test_the_gate_says_what_the_readings_say(tmp_path: Path, figures: Figures) -> None:

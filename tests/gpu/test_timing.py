@@ -15,9 +15,8 @@ from hpcddp.core.records import PARTS, steps_file
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for
-from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
-from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 from hpcddp.worker.training.feeds import first_batch
 from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
@@ -91,7 +90,7 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
 @touches(
     "hpcddp/worker/timing/clock.py",
     "hpcddp/worker/training/trainer.py",
-    "hpcddp/worker/timing/losses.py",
+    "hpcddp/worker/timing/steptimer.py",
     "hpcddp/worker/timing/steplog.py",
     "hpcddp/worker/rendezvous.py",
     stand_in="events are the host's clock, which keeps pace with itself; nothing is there to be waited for",

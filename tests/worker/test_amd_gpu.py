@@ -13,8 +13,8 @@ import pytest
 from hpcddp.core.records import GPU_COLUMNS
 from hpcddp.worker.telemetry.amd_gpu import THROTTLED, AmdGpuReader
 from hpcddp.worker.telemetry.gpu import NoGpus
-from hpcddp.worker.telemetry.open_gpus import open_gpus
-from hpcddp.worker.telemetry.summary import gpu_summary
+from hpcddp.worker.telemetry.reader import open_gpus
+from hpcddp.worker.telemetry.reader_process import gpu_summary
 
 STANDIN = Path(__file__).parent.parent / "gpu" / "standin_amdsmi" / "amdsmi.py"
 

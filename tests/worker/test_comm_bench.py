@@ -192,9 +192,9 @@ def test_a_second_worker_does_not_overwrite_the_benchmark(tmp_path: Path) -> Non
 def test_messages_longer_than_a_slice() -> None:
     """Filled and compared slice by slice: every element counts, the last too."""
     data = collectives.filled(torch.device("cpu"), collectives.SLICE + 3, 2)
-    assert collectives.holds(data, 2)
+    assert collectives.is_filled(data, 2)
     data[-1] += 1
-    assert not collectives.holds(data, 2)
+    assert not collectives.is_filled(data, 2)
 
 
 def test_the_rate_of_a_wire_is_recovered(link: Link, tmp_path: Path) -> None:

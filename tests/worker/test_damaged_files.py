@@ -16,7 +16,7 @@ from torch import nn
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data
 from hpcddp.study.study_records import read_end
-from hpcddp.worker.damaged_files import printable
+from hpcddp.worker.attempt import printable
 from hpcddp.worker.main import run
 from tests.data.files import write_picture
 from tests.worker import forked, given

@@ -24,8 +24,7 @@ from hpcddp.core.point import Ddp, Point
 from hpcddp.core.records import collectives_file, error_file
 from hpcddp.worker.main import run
 from hpcddp.worker.training.models import build_model
-from hpcddp.worker.watchdog.messages import Connection, Message
-from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat
+from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat, Connection, Message
 from tests.worker import forked, given
 
 STEP = 4

@@ -11,9 +11,9 @@ import pytest
 
 from hpcddp.core import malloc
 from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.malloc import freed_memory
 from hpcddp.core.point import flat_keys
 from hpcddp.worker import main
-from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id
 from tests.worker import forked, given
 

@@ -17,10 +17,9 @@ from hpcddp.core.point import Data
 from hpcddp.core.records import MOST_LOSS_E9, STEP_COLUMNS, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.clock import EventClock, HostClock
-from hpcddp.worker.timing.losses import DeviceLosses
 from hpcddp.worker.timing.steplog import AT_ONCE, StepLog
-from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.divergence import MORE_STEPS
+from hpcddp.worker.timing.steptimer import DeviceLosses, StepTimer
+from hpcddp.worker.training.train import MORE_STEPS
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import this_rank
 from tests.worker.test_steptimer import Stream

@@ -17,12 +17,11 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
+from hpcddp.worker.checksums import NAME
 from hpcddp.worker.main import run
-from hpcddp.worker.shard_gate import NAME
 from hpcddp.worker.training import trainer as trainer_module
 from hpcddp.worker.training.optimizers import make_optimizer
-from hpcddp.worker.training.shard_marks import METHOD, mark_exchanges
-from hpcddp.worker.training.sharding import Sharding
+from hpcddp.worker.training.sharding import METHOD, Sharding, mark_exchanges
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import SMALL, failed, small, this_rank
 from tests.worker.test_sharding import FP64, batch_of, joined, trainer_of

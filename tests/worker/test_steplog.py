@@ -1,4 +1,7 @@
-"""From the step clock into the files: what is written when."""
+"""From the step clock into the files: what is written when.
+
+Timed rows follow each other, or the place where they do not is told.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file
+from hpcddp.core.records import AFTER_PAUSE, BUCKET_COLUMNS, STEP_COLUMNS, WARMUP, RowWriter, buckets_file, steps_file
 from hpcddp.worker.timing.clock import HostClock
-from hpcddp.worker.timing.steplog import AT_ONCE, StepLog
+from hpcddp.worker.timing.steplog import AT_ONCE, StepLog, first_break
 from hpcddp.worker.timing.steptimer import StepTimer
 
 
@@ -90,3 +93,30 @@ def test_without_a_hook_there_is_no_bucket_file(tmp_path: Path) -> None:
         step(log)
     assert not buckets_file(tmp_path, 0).exists()
     assert set(log.counts()) == {"rows", "crc32"}
+
+
+Row = tuple[int, int, int, int]
+"""step, flags, start, total"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([(0, 0, 0, 5), (1, 0, 5, 5), (2, 0, 10, 5)], None),
+        ([(0, 0, 0, 5), (1, 0, 2_000_005, 5)], "step 1 begins 2.000 ms after the end of step 0"),
+        ([(0, 0, 0, 5), (1, AFTER_PAUSE, 2_000_005, 5)], None),
+        ([(0, WARMUP, 0, 5), (1, 0, 99, 5)], None),
+        ([(0, WARMUP, 0, 5), (0, WARMUP, 9, 5), (1, WARMUP, 20, 5)], None),
+        ([(0, 0, 0, 5), (0, AFTER_PAUSE, 5, 5)], "step 0 is followed by step 0"),
+        ([(0, 0, 0, 5), (2, 0, 5, 5)], "step 0 is followed by step 2"),
+        ([(0, 0, 0, 5), (1, WARMUP, 5, 5)], "step 0 is followed by step 1, a warm-up step"),
+        ([], None),
+    ],
+)
+def test_the_first_break_is_told(tmp_path: Path, rows: list[Row], says: str | None) -> None:
+    """Warm-up rows are left alone, and a pause that is flagged; a step that is counted twice is not."""
+    with RowWriter(steps_file(tmp_path, 0), STEP_COLUMNS) as out:
+        for step, flags, start, total in rows:
+            known = {"step": step, "flags": flags, "start_ns": start, "total_ns": total}
+            out.row([known.get(column) for column in STEP_COLUMNS])
+    assert first_break(tmp_path, 0) == says

@@ -209,7 +209,7 @@ def test_it_runs_the_code_of_its_rank(tmp_path: Path, monkeypatch: pytest.Monkey
     for folder in ("core", "worker"):
         shutil.copytree(package / folder, snapshot / "hpcddp" / folder)
     shutil.copy(package / "__init__.py", snapshot / "hpcddp")
-    code = snapshot / "hpcddp" / "worker" / "telemetry" / "open_gpus.py"
+    code = snapshot / "hpcddp" / "worker" / "telemetry" / "reader.py"
     code.write_text(code.read_text().replace("the run uses no GPU", "said by the snapshot"))
     (checkout / "hpcddp").mkdir(parents=True)
     for decoy in (checkout / "json.py", checkout / "hpcddp" / "__init__.py"):

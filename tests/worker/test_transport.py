@@ -14,8 +14,8 @@ import torch.distributed as dist
 from hpcddp.core.schema import decode_record
 from hpcddp.core.transport_record import RankTransport, TransportRecord, merged, transport_words
 from hpcddp.worker.comm import transport
-from hpcddp.worker.comm.gloo_interface import gloo_interface
 from hpcddp.worker.comm.nccl_log import parse_log
+from hpcddp.worker.comm.transport import gloo_interface
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from tests.worker import forked

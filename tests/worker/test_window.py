@@ -1,4 +1,7 @@
-"""Warm-up, stretches, pauses and the end of a run, with real ranks."""
+"""Warm-up, stretches, pauses and the end of a run, with real ranks.
+
+Garbage collection while steps are timed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import dataclasses
 import gc
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -25,7 +28,7 @@ from hpcddp.worker.training.feeds import LoaderFeed, make_feed
 from hpcddp.worker.training.preemption import Action
 from hpcddp.worker.training.train import train
 from hpcddp.worker.training.trainer import make_trainer
-from hpcddp.worker.training.window import StepWindow
+from hpcddp.worker.training.window import StepWindow, collecting
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
@@ -176,3 +179,55 @@ def test_input_alone_trains_nothing(tmp_path: Path) -> None:
     sums = [taken.split()[-1] for taken in gate["evidence"].partition("SHA-256 ")[2].split("; ")]
     assert len(sums) == 3
     assert len(set(sums)) == 1
+
+
+Policy = Literal["python", "frozen", "off"]
+
+
+class Loop:
+    """What only the garbage collector can free."""
+
+    freed = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        Loop.freed += 1
+
+
+def state() -> tuple[bool, int]:
+    return gc.isenabled(), gc.get_freeze_count()
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(("policy", "inside"), [("python", (True, False)), ("frozen", (True, True)), ("off", (False, False))])
+def test_policies(policy: Policy, inside: tuple[bool, bool]) -> None:
+    """frozen: today's objects are looked at no more. off: nothing is collected. Both begin with nothing left to collect."""
+    gc.collect()
+    before, freed = state(), Loop.freed
+    Loop()
+    with collecting(policy):
+        assert (gc.isenabled(), gc.get_freeze_count() > before[1]) == inside
+        assert policy == "python" or Loop.freed == freed + 1
+    assert state() == before
+
+
+@pytest.mark.parametrize("policy", ["frozen", "off"])
+def test_an_error_restores_it_too(policy: Policy) -> None:
+    """A failed run's handlers and an evaluation run as usual."""
+    before = state()
+    with contextlib.suppress(ZeroDivisionError), collecting(policy):
+        raise ZeroDivisionError
+    assert state() == before
+
+
+def test_who_has_switched_it_off_keeps_it_off() -> None:
+    """A user's own model may have done so."""
+    gc.disable()
+    try:
+        with collecting("off"):
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -69,7 +69,7 @@ def all_reduce(group: ProcessGroup, count: int) -> Collective:
     """Every rank gets the sum of all ranks' numbers."""
     ranks = range(group.rank.world)
     data = filled(group.device, count, _summand(group.rank.rank))
-    return Collective(lambda: dist.all_reduce(data), lambda: holds(data, sum(map(_summand, ranks))), (data,))
+    return Collective(lambda: dist.all_reduce(data), lambda: is_filled(data, sum(map(_summand, ranks))), (data,))
 
 
 def reduce_scatter(group: ProcessGroup, count: int) -> Collective:
@@ -78,7 +78,7 @@ def reduce_scatter(group: ProcessGroup, count: int) -> Collective:
     shares = [filled(group.device, count // ranks, _summand(rank) * _place(share)) for share in range(ranks)]
     data, out = torch.cat(shares), filled(group.device, count // ranks, 0)
     wanted = sum(map(_summand, range(ranks))) * _place(rank)
-    return Collective(lambda: getattr(dist, REDUCE_SCATTER)(out, data), lambda: holds(out, wanted), (data, out))
+    return Collective(lambda: getattr(dist, REDUCE_SCATTER)(out, data), lambda: is_filled(out, wanted), (data, out))
 
 
 def all_gather(group: ProcessGroup, count: int) -> Collective:
@@ -88,7 +88,7 @@ def all_gather(group: ProcessGroup, count: int) -> Collective:
     shares = out.chunk(ranks)
     return Collective(
         lambda: getattr(dist, ALL_GATHER)(out, data),
-        lambda: all(holds(share, rank + 1) for rank, share in enumerate(shares)),
+        lambda: all(is_filled(share, rank + 1) for rank, share in enumerate(shares)),
         (data, out),
     )
 
@@ -96,7 +96,7 @@ def all_gather(group: ProcessGroup, count: int) -> Collective:
 def broadcast(group: ProcessGroup, count: int) -> Collective:
     """Every rank gets the numbers of rank 0."""
     data = filled(group.device, count, 3 if group.rank.rank == 0 else 0)
-    return Collective(lambda: dist.broadcast(data, src=0), lambda: holds(data, 3), (data,))
+    return Collective(lambda: dist.broadcast(data, src=0), lambda: is_filled(data, 3), (data,))
 
 
 def send_recv(group: ProcessGroup, count: int) -> Collective:
@@ -114,7 +114,7 @@ def send_recv(group: ProcessGroup, count: int) -> Collective:
         if rank == second:
             dist.send(data, peer)
 
-    return Collective(there_and_back, lambda: holds(out, peer + 1), (data, out), messages=2)
+    return Collective(there_and_back, lambda: is_filled(out, peer + 1), (data, out), messages=2)
 
 
 COLLECTIVES: dict[str, Callable[[ProcessGroup, int], Collective]] = {
@@ -135,7 +135,7 @@ def filled(device: torch.device, count: int, weight: int) -> torch.Tensor:
     return data
 
 
-def holds(data: torch.Tensor, weight: int) -> bool:
+def is_filled(data: torch.Tensor, weight: int) -> bool:
     """Whether the tensor is filled with `weight`, bit for bit."""
     return all(torch.equal(part, expected) for part, expected in _slices(data, weight))
 

@@ -4,13 +4,18 @@ NCCL says it in its log only, when it makes a communicator and connects it. So t
 the training's own group (of a script, up to its measurement), on the node's own disk: of the subsystems INIT, NET and ENV, which
 have nothing to say in later collectives, so that timed steps cost what they cost without. NCCL reads its variables once, so they
 are gone from the environment afterwards, and so is the file. Who has set NCCL_DEBUG wants the log elsewhere: nothing is known.
+
+Of gloo it is the network interface, as torch chooses it: the one named, or that of the host's own name, or the loopback.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
+import socket
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +28,35 @@ import torch.distributed as dist
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.schema import encode
 from hpcddp.core.transport_record import RankTransport, TransportRecord, merged, transport_words
-from hpcddp.worker.comm.gloo_interface import gloo_interface
 from hpcddp.worker.comm.nccl_log import parse_log
 from hpcddp.worker.launch_record import nccl_version
 from hpcddp.worker.rendezvous import ProcessGroup
+
+VARIABLE = "GLOO_SOCKET_IFNAME"
+
+_GET_ADDRESS = 0x8915
+"""SIOCGIFADDR of netdevice(7)."""
+
+
+def gloo_interface(env: Mapping[str, str]) -> tuple[str, ...]:
+    """By name; empty where no interface has the address that the host's name stands for."""
+    named = env.get(VARIABLE)
+    if named:
+        return tuple(named.split(","))
+    with contextlib.suppress(OSError):
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return tuple(name for _, name in socket.if_nameindex() if _address(name) == address)
+    return ("lo",)
+
+
+def _address(interface: str) -> str | None:
+    """None where it has no IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, contextlib.suppress(OSError):
+        answer = fcntl.ioctl(any_socket.fileno(), _GET_ADDRESS, struct.pack("256s", interface.encode()[:15]))
+        return socket.inet_ntoa(answer[20:24])
+    return None
+
 
 PREFIX = "NCCL_DEBUG"
 """Of the variables that say what is logged, and where."""

@@ -1,10 +1,14 @@
-"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks."""
+"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks.
+
+Whether a rank evaluates the samples of its own share: a few are compared with what the source has at their index.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,15 +17,57 @@ from torch import nn
 from hpcddp.core.attempt_records import EvaluationResult, GateResult
 from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
+from hpcddp.data.batches.loading import read_batch
 from hpcddp.data.sampling import Share, eval_range
+from hpcddp.data.source import to_bytes
 from hpcddp.worker import gates
 from hpcddp.worker.barriers import evaluation_barrier
-from hpcddp.worker.loader_room import loader_room_bytes
 from hpcddp.worker.rank_result import EvaluatedShare, EvaluationSums
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.training.eval_check import EvalWatch
+from hpcddp.worker.training.feeds import loader_room_bytes
 from hpcddp.worker.training.inputs import to_device
 from hpcddp.worker.training.trainer import Trainer
+
+
+class EvalWatch:
+    """`due`: the indices of this rank's share, in the order in which its batches bring them."""
+
+    PROBES = 8
+
+    def __init__(self, due: range) -> None:
+        last = len(due) - 1
+        self._due = due
+        self._probes = sorted({last * probe // (self.PROBES - 1) for probe in range(self.PROBES)}) if due else []
+        self._crcs: dict[int, tuple[int, int]] = {}
+
+    def passing(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches; stores a CRC of each probed sample."""
+        begin = 0
+        for batch in batches:
+            end = begin + len(batch[1])
+            self._crcs |= {probe: _crc(batch, probe - begin) for probe in self._probes if begin <= probe < end}
+            begin = end
+            yield batch
+
+    def mismatch(self, source: Source) -> int | None:
+        """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
+
+        A user's source may draw its images at random even for evaluation: then only its labels are compared.
+        """
+        for probe in self._probes:
+            index = self._due[probe]
+            once, again = (_crc(read_batch(source, torch.tensor([index]), "eval"), 0) for _ in range(2))
+            served = self._crcs.get(probe)
+            if served is None or served[0] != once[0] or (served[1] != once[1] == again[1]):
+                return index
+        return None
+
+
+def _crc(batch: Batch, place: int) -> tuple[int, int]:
+    """Of the label and of the image."""
+    images, labels = batch
+    return zlib.crc32(to_bytes(labels[place])), zlib.crc32(to_bytes(images[place]))
+
 
 Evaluation = tuple[EvaluationResult, GateResult]
 """Counts of the complete set, and whether they are of each sample once."""

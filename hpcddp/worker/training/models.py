@@ -1,7 +1,11 @@
-"""The models by name, for images of 224 x 224 as published and of 32 x 32 in their usual small variants."""
+"""The models by name, for images of 224 x 224 as published and of 32 x 32 in their usual small variants.
+
+And the arithmetic of training one of them on a sample, counted by torch.
+"""
 
 from __future__ import annotations
 
+import copy
 import importlib
 from typing import Any
 
@@ -11,7 +15,9 @@ from torch import nn
 from hpcddp.core.catalog import MODELS, is_factory
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.factory import load_factory
+from hpcddp.core.point import Workload
 from hpcddp.core.schema import did_you_mean
+from hpcddp.data import Source
 
 SMALL = 64
 """Images of fewer rows than this lose everything in a stem made for 224 x 224: they get the small variant."""
@@ -89,4 +95,54 @@ def _from_factory(name: str, classes: int) -> nn.Module:
     model = load_factory("model", name)(classes)
     if not isinstance(model, nn.Module):
         raise HpcddpError(f"model `{name}` returned {type(model).__name__}; a torch.nn.Module is expected")
+    return model
+
+
+SAMPLES = 2
+"""BatchNorm takes no single sample while training."""
+
+
+def flops_per_sample(module: nn.Module, shape: tuple[int, ...]) -> int | None:
+    """Floating-point operations of forward and backward for a sample of `shape` (channels, height, width).
+
+    A multiplication and an addition are two. Counted are products and convolutions, as in published figures for models, not
+    what normalisation, activations and the optimizer do. On a copy without data, so that nothing is computed and no GPU is
+    touched; None where that fails: a model that reads the values of its input, an operator that knows no shapes.
+    """
+    try:
+        return _count(_without_data(module), shape)
+    except Exception:  # the user's own code, and any operator of torch, may raise anything; the figure is not worth a run
+        return None
+
+
+def flops_of_sharded(workload: Workload, source: Source) -> int | None:
+    """The same of a model whose parameters are sharded, which cannot be copied: of another one of its kind."""
+    try:
+        with torch.device("meta"):
+            model = build_model(workload.model, classes=source.classes, height=source.shape[1], seed=workload.seed)
+    except Exception:  # as above
+        return None
+    return flops_per_sample(model, source.shape)
+
+
+def _count(model: nn.Module, shape: tuple[int, ...]) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    images = torch.empty(SAMPLES, *shape, dtype=next(model.parameters()).dtype, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+        model(images).sum().backward()
+    return int(counter.get_total_flops()) // SAMPLES
+
+
+def _without_data(module: nn.Module) -> nn.Module:
+    """A copy on the meta device; parameters and buffers are not copied on the way, as a full GPU would not hold them twice."""
+    memo: dict[int, Any] = {
+        id(value): nn.Parameter(torch.empty_like(value, device="meta"), requires_grad=value.requires_grad)
+        for value in module.parameters()
+    }
+    memo |= {id(value): torch.empty_like(value, device="meta") for value in module.buffers()}
+    model = copy.deepcopy(module, memo).train()
+    for part in model.modules():
+        if isinstance(part, nn.SyncBatchNorm):
+            part.eval()  # while training it talks to the other ranks
     return model

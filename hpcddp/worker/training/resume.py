@@ -22,20 +22,29 @@ import torch.distributed as dist
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import Resumed, StepRange
+from hpcddp.core.malloc import freed_memory
 from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.stop_signal import request_requeue
 from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, software
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.checkpoint import (
+    State,
+    newest_intact,
+    prune,
+    prune_shards,
+    restore_shard,
+    to_resume,
+    unpack,
+    write_checkpoint,
+    write_shard,
+)
 from hpcddp.worker.training.epochs import EpochRecorder
 from hpcddp.worker.training.preemption import Action, ActionPoll
-from hpcddp.worker.training.shard_checkpoint import prune_shards, restore_shard, write_shard
 from hpcddp.worker.training.trainer import Trainer
 
 EARLY_STOPS = 3
@@ -55,7 +64,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Start:
+class RunStart:
     """Where an attempt begins."""
 
     signature: Signature | None = None
@@ -71,13 +80,13 @@ class Start:
     """On rank 0: the checkpoints that were passed over."""
 
 
-def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) -> Start:
+def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) -> RunStart:
     """All ranks call it: rank 0 reads the run's newest checkpoint that is intact and hands it to all.
 
     HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
     """
     if not spec.point.measure.resume:
-        return Start()
+        return RunStart()
     earlier = to_resume(attempts_before(spec, attempt)) if group.rank.rank == 0 else []
     file, data, passed_over = newest_intact(earlier)
     damaged = tuple(earlier[: len(passed_over)])
@@ -86,12 +95,12 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
     signature, data = _signature(spec, group, samples), _to_all(group, data)
     if not data:
         resumed = _resumed(attempt, None, 0, (), passed_over) if passed_over else None
-        return Start(signature, record=resumed, damaged=damaged)
+        return RunStart(signature, record=resumed, damaged=damaged)
     state = unpack(data)
     _check_same(state, signature, attempt.parent)
     steps, history = state["steps"], tuple(decode_record(StepRange, each) for each in state["history"])
     resumed = _resumed(attempt, file, steps, history, passed_over) if file else None
-    return Start(signature, steps, history, state, resumed, damaged)
+    return RunStart(signature, steps, history, state, resumed, damaged)
 
 
 def restore(state: State, trainer: Trainer, rank: int, run: Path) -> None:
@@ -123,7 +132,7 @@ class Checkpointer:
         spec: JobSpec,
         group: ProcessGroup,
         trainer: Trainer,
-        start: Start,
+        start: RunStart,
         timer: StepTimer,
         *,
         epochs: EpochRecorder | None = None,
@@ -227,7 +236,7 @@ def _resumed(attempt: Path, file: Path | None, step: int, history: tuple[StepRan
     )
 
 
-def history_of(start: Start, attempt: Path, steps: int) -> list[StepRange]:
+def history_of(start: RunStart, attempt: Path, steps: int) -> list[StepRange]:
     """Whose steps make up a run of which so many `steps` are made, in order; an attempt that made none is left out."""
     own = StepRange(attempt=attempt.name, first_step=start.step, steps=steps - start.step)
     return [*start.history, *([own] if own.steps else [])]

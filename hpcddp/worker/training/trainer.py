@@ -1,11 +1,14 @@
-"""One optimizer step: model, precision, micro-batches and gradient exchange."""
+"""One optimizer step: model, precision, micro-batches and gradient exchange.
+
+And an exponential moving average of the parameters, which is evaluated in their place.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -14,13 +17,59 @@ from torch.nn.parallel import DistributedDataParallel
 from hpcddp.core.point import Sharded, Workload
 from hpcddp.data import Batch, Source
 from hpcddp.worker.training.backward import Backward, Mark
-from hpcddp.worker.training.hand_exchange import HandExchange
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.training.optimizers import make_optimizer
-from hpcddp.worker.training.parallel import NOTHING, autocast, spread
+from hpcddp.worker.training.parallel import NOTHING, HandExchange, autocast, over_devices
 from hpcddp.worker.training.sharding import Sharding, shard
-from hpcddp.worker.training.weight_average import WeightAverage
+
+
+class WeightAverage:
+    """All ranks have the same one, as they have the same parameters. Buffers, as BatchNorm's statistics, are not averaged.
+
+    Why not torch.optim.swa_utils.AveragedModel: it is a second model, which copies all buffers in every step, begins as the
+    parameters are after the first step, and would be evaluated uncompiled beside the one that trains.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self._parameters: list[torch.Tensor] = list(module.parameters())
+        self._decay = decay
+        self._average = [parameter.detach().clone() for parameter in self._parameters]
+        self._steps = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After a step. At first the average moves faster: the parameters that it began with were drawn at random."""
+        keep = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        torch._foreach_lerp_(self._average, self._parameters, 1 - keep)
+        self._steps += 1
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the average's values; afterwards its own again, bit for bit."""
+        own = [parameter.detach().clone() for parameter in self._parameters]
+        self._put(self._average)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"average": self._average, "steps": self._steps}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Makes it what it was at a checkpoint."""
+        self._steps = state["steps"]
+        for own, value in zip(self._average, state["average"], strict=True):
+            own.copy_(value)
+
+    @torch.no_grad()
+    def _put(self, values: list[torch.Tensor]) -> None:
+        for parameter, value in zip(self._parameters, values, strict=True):
+            parameter.copy_(value)
+
 
 Backpropagation = Callable[[torch.Tensor, Mark, "Callable[[], None] | None"], None]
 
@@ -144,7 +193,7 @@ def make_trainer(  # noqa: PLR0913 - what is trained where, and over how many it
     chosen = workload.optimizer
     return Trainer(
         module=module,
-        model=spread(module, workload, device, gpus),
+        model=over_devices(module, workload, device, gpus),
         optimizer=make_optimizer(chosen, module),
         scaler=make_scaler(device) if workload.precision == "fp16" else None,
         normalize=Normalize(source.mean, source.std, dtype=dtype, device=device, channels_last=workload.channels_last),

@@ -1,18 +1,42 @@
-"""The steps of a run: warm-up and timed ones, in stretches between pauses, until the stop rule ends them."""
+"""The steps of a run: warm-up and timed ones, in stretches between pauses, until the stop rule ends them; and what Python's
+garbage collector does meanwhile.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Generator, Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hpcddp.core.attempt_records import MeasuringProtocol
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.training.gc_control import collecting
 from hpcddp.worker.training.preemption import Action, PolledSteps
 from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
+
+
+@contextlib.contextmanager
+def collecting(policy: Literal["python", "frozen", "off"]) -> Iterator[None]:
+    """`python`: as Python does; `frozen`: without the objects there are now; `off`: not at all. Restored afterwards."""
+    if policy == "python":
+        yield
+        return
+    was_enabled = gc.isenabled()
+    gc.collect()
+    if policy == "frozen":
+        gc.freeze()
+    else:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if policy == "frozen":
+            gc.unfreeze()
+        elif was_enabled:
+            gc.enable()
 
 
 class WritesCheckpoints(Protocol):

@@ -26,7 +26,7 @@ class LastBeat:
     heard_s: float
 
 
-def judge(beats: Mapping[int, LastBeat], world: int, now_s: float) -> Fault | None:
+def fault_by_beats(beats: Mapping[int, LastBeat], world: int, now_s: float) -> Fault | None:
     """The rank that holds up the others, None while there may be none. `beats`: of ranks that are watched and have not left.
 
     A rank is silent that has not been heard from: it is stopped, or its node is lost. Ranks that are further than another wait

@@ -14,9 +14,10 @@ from typing import Literal
 from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.master import Store, listen
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.watchdog.detector import LastBeat, died, first_cause, judge, late_rank, silent_rank
-from hpcddp.worker.watchdog.dump_round import Dump, DumpRound
-from hpcddp.worker.watchdog.messages import (
+from hpcddp.worker.watchdog.detector import LastBeat, died, fault_by_beats, first_cause, late_rank, silent_rank
+from hpcddp.worker.watchdog.flight_recorder import Dump, DumpRound
+from hpcddp.worker.watchdog.progress import (
+    Beat,
     Connection,
     Dumped,
     DumpRequest,
@@ -28,7 +29,6 @@ from hpcddp.worker.watchdog.messages import (
     Over,
     connect,
 )
-from hpcddp.worker.watchdog.progress import Beat
 
 GATHER_S = 0.2
 """After the first fault, rank 0 waits so long for more: srun ends the other ranks 0.4 s after one has died (Slurm 22.05)."""
@@ -74,7 +74,9 @@ class SelfMonitor:
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         """Once a second, with this rank's beat. `late`: this process was stopped, and so may have been the others."""
-        fault = judge({self._rank.rank: LastBeat(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
+        fault = (
+            fault_by_beats({self._rank.rank: LastBeat(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
+        )
         return Ending(fault, "locate") if fault else None
 
     def cause_of(self, fault: Fault) -> Fault:
@@ -201,7 +203,7 @@ class Hub:
             fault, until_s = self._hung
             return Ending(fault, "record") if now_s > until_s else None
         own = {} if self._left else {0: LastBeat(self._rank.host, beat, now_s)}
-        found = judge({**self._beats, **own}, self._rank.world, now_s)
+        found = fault_by_beats({**self._beats, **own}, self._rank.world, now_s)
         if found is None or not self._dumped(now_s):
             self._round = self._round if found else None
             return None

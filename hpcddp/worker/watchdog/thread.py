@@ -29,8 +29,7 @@ from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.watchdog.dump_round import Dump
-from hpcddp.worker.watchdog.flight_recorder import dump_collectives
+from hpcddp.worker.watchdog.flight_recorder import Dump, dump_collectives
 from hpcddp.worker.watchdog.progress import RankProgress, hang_limit_s
 from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 

@@ -20,12 +20,10 @@ from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file,
 from hpcddp.core.schema import encode
 from hpcddp.core.telemetry_record import NodeTelemetry
 from hpcddp.worker.telemetry.gpu import GpuReader
-from hpcddp.worker.telemetry.node import TICK_NS, NodeReader
-from hpcddp.worker.telemetry.node_energy import node_energy
-from hpcddp.worker.telemetry.summary import TimedSpan, node_summary, run_summary
+from hpcddp.worker.telemetry.node import TICK_NS, NodeReader, node_energy
+from hpcddp.worker.telemetry.reader_process import TimedSpan, node_summary, run_summary
 from tests.analysis.synthetic import MS, START_NS, Recorded, point, write_run, write_study
-from tests.worker.test_node_energy import cray
-from tests.worker.test_telemetry_readings import Nvml, interfaces, write
+from tests.worker.test_node import Nvml, cray, interfaces, write
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM
-from hpcddp.worker.training.steady_state import FEWEST
+from hpcddp.worker.training.stop_rule import FEWEST
 from tests.analysis.synthetic import FAILED, MS, point, write_runs, write_study
 
 

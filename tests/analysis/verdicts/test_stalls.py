@@ -19,7 +19,7 @@ from hpcddp.analysis.runs.step_times import FEWEST, Stalls, stalls
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.worker.training.steady_state import warmup_steps
+from hpcddp.worker.training.stop_rule import warmup_steps
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 PARTS = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "comm_exposed": 0.1, "optimizer": 0.08}

@@ -15,8 +15,7 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.data import Batch, TrainLoader
 from hpcddp.data.batches.read_clock import ReadTimes
 from hpcddp.data.source import TensorSource
-from hpcddp.worker.loader_times import loader_times, rank_reads
-from hpcddp.worker.rank_result import RankReads
+from hpcddp.worker.rank_result import RankReads, loader_times, rank_reads
 
 BATCH = 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from hpcddp.core.attempt_records import Fault
-from hpcddp.worker.watchdog.detector import LastBeat, judge, late_rank
+from hpcddp.worker.watchdog.detector import LastBeat, fault_by_beats, late_rank
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, HANG_S, LONGEST_S, Beat
 
 NOW = 1000.0
@@ -19,7 +19,7 @@ def last_beat(
 
 
 def kind(*ranks: LastBeat) -> tuple[str, int] | None:
-    fault = judge(dict(enumerate(ranks)), len(ranks), NOW)
+    fault = fault_by_beats(dict(enumerate(ranks)), len(ranks), NOW)
     return None if fault is None else (fault.kind, fault.rank)
 
 
@@ -55,9 +55,9 @@ def test_ranks_at_one_place_are_not_told_apart() -> None:
 def test_ranks_may_wait_for_one_that_is_not_watched() -> None:
     """One that could not connect, say: nobody knows how far it is, so none of the others is to blame, wherever they wait."""
     waiting = {0: last_beat((17, 4), HANG_S + 1), 2: last_beat((17, 4), HANG_S + 1)}
-    assert judge(waiting, 3, NOW) is None
-    assert judge({**waiting, 2: last_beat((17, 2), HANG_S + 1)}, 3, NOW) is None
-    stuck = judge({rank: last_beat((17, 4), LONGEST_S) for rank in waiting}, 3, NOW)
+    assert fault_by_beats(waiting, 3, NOW) is None
+    assert fault_by_beats({**waiting, 2: last_beat((17, 2), HANG_S + 1)}, 3, NOW) is None
+    stuck = fault_by_beats({rank: last_beat((17, 4), LONGEST_S) for rank in waiting}, 3, NOW)
     assert stuck is not None
     assert stuck.kind == "stuck"
 

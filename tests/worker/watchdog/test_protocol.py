@@ -14,8 +14,20 @@ import torch.distributed as dist
 from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.watchdog.messages import Connection, Failed, Goodbye, Hello, Hung, Message, Over, decode, encode
-from hpcddp.worker.watchdog.progress import BEFORE, LONGEST_S, Beat
+from hpcddp.worker.watchdog.progress import (
+    BEFORE,
+    LONGEST_S,
+    Beat,
+    Connection,
+    Failed,
+    Goodbye,
+    Hello,
+    Hung,
+    Message,
+    Over,
+    decode_message,
+    encode_message,
+)
 from hpcddp.worker.watchdog.protocol import Hub, Spoke
 
 BEAT = Beat(*BEFORE, None, False, 0.0, 0.0, 18.0)
@@ -91,7 +103,7 @@ def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: Store, said: b
 
 @pytest.mark.parametrize("message", [Hello("3fa9", 1, "gn02"), BEAT, Goodbye(), Failed(FAULT), Over(FAULT), Hung(FAULT)])
 def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
-    assert decode(encode(message)) == message
+    assert decode_message(encode_message(message)) == message
 
 
 def test_a_connection_carries_messages_and_knows_its_end() -> None:
@@ -101,7 +113,7 @@ def test_a_connection_carries_messages_and_knows_its_end() -> None:
     here.send(BEAT)
     here.send(Goodbye())
     assert there.received() == [BEAT, Goodbye()]
-    line = encode(Over(FAULT))
+    line = encode_message(Over(FAULT))
     left.send(line[:7])
     assert (there.received(), there.open) == ([], True)
     left.send(line[7:])

@@ -15,8 +15,8 @@ from hpcddp.worker import training_run
 from hpcddp.worker.barriers import steps_barrier
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.training import hand_exchange
-from hpcddp.worker.training.hand_exchange import HandExchange
+from hpcddp.worker.training import parallel
+from hpcddp.worker.training.parallel import HandExchange
 from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_ddp_is_right import flat, fresh, relative_difference, train_ranks
@@ -62,7 +62,7 @@ def train_two_steps(changes: dict[str, Any]) -> torch.Tensor:
     """Parameters and buffers of a rank after two steps."""
     group = join(this_rank("local"), "cpu")
     source = given.mnist(16)
-    workload = given.workload(model="tests.worker.test_hand_exchange:two_convolutions", precision="fp64", **changes)
+    workload = given.workload(model="tests.worker.test_parallel:two_convolutions", precision="fp64", **changes)
     trainer = make_trainer(workload, source, group.device, group.rank.rank)
     for step in range(2):
         first = 4 * (2 * step + group.rank.rank)
@@ -101,7 +101,7 @@ def test_the_exchange_is_exposed_communication(tmp_path: Path, kind: ByHand, acc
 
 def its_own_gradient(kind: ByHand, rank: int) -> None:
     """A rank takes part in the exchange and trains on with its own gradients."""
-    real = vars(hand_exchange)[kind]
+    real = vars(parallel)[kind]
 
     def average(gradient: torch.Tensor, ranks: int) -> None:
         own = gradient.clone()
@@ -109,7 +109,7 @@ def its_own_gradient(kind: ByHand, rank: int) -> None:
         if rank == 1:
             gradient.copy_(own)
 
-    vars(hand_exchange)[kind] = average
+    vars(parallel)[kind] = average
 
 
 def no_exchange(_: ByHand, __: int) -> None:

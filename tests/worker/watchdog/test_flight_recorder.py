@@ -15,9 +15,15 @@ import pytest
 from hpcddp.core.records import collectives_file
 from hpcddp.core.schema import encode
 from hpcddp.worker.watchdog import flight_recorder
-from hpcddp.worker.watchdog.collectives import stalled_collective
-from hpcddp.worker.watchdog.dump_round import WAIT_S, DumpRound
-from hpcddp.worker.watchdog.flight_recorder import COLLECTIVES, dump_collectives, group_states, keep_collectives
+from hpcddp.worker.watchdog.flight_recorder import (
+    COLLECTIVES,
+    WAIT_S,
+    DumpRound,
+    dump_collectives,
+    group_states,
+    keep_collectives,
+    stalled_collective,
+)
 
 BUCKET = [6553600]
 

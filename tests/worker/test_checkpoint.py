@@ -11,7 +11,7 @@ import pytest
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Point
-from hpcddp.worker.training.shard_checkpoint import prune_shards, restore_shard
+from hpcddp.worker.training.checkpoint import prune_shards, restore_shard
 from tests.worker.test_checkpoint_resume import launch
 from tests.worker.test_gates_planted import small
 

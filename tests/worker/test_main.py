@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.worker import main
-from hpcddp.worker.local_caches import VARIABLES, cache_folder, place_caches, remove_caches
+from hpcddp.worker.main import VARIABLES, node_caches, place_caches, remove_caches
 from hpcddp.worker.ranks import Rank, this_rank
 from tests.worker import given
 from tests.worker.test_ranks import SLURM
@@ -31,7 +31,7 @@ def test_all_in_a_folder_of_the_attempt(rank: Rank, tmp_path: Path) -> None:
     folder = tmp_path / f"hpcddp-{os.getuid()}-4711-0"
     assert {Path(env[name]).parent for name in VARIABLES} == {folder}
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert cache_folder(dataclasses.replace(rank, restart=1), env) != folder
+    assert node_caches(dataclasses.replace(rank, restart=1), env) != folder
     (folder / "triton").mkdir()
     remove_caches(rank, env)
     assert list(tmp_path.iterdir()) == []
@@ -46,7 +46,7 @@ def test_the_jobs_own_disk_comes_first(rank: Rank, tmp_path: Path, names: tuple[
     env = {name: str(tmp_path / name) for name in ("SLURM_TMPDIR", "TMPDIR")}
     for name in names:
         (tmp_path / name).mkdir()
-    assert cache_folder(rank, env).parent == (Path(env[expected]) if expected else Path("/tmp"))
+    assert node_caches(rank, env).parent == (Path(env[expected]) if expected else Path("/tmp"))
 
 
 def test_what_is_placed_already_stays(rank: Rank, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_is_placed_already_stays(rank: Rank, tmp_path: Path) -> None:
 def test_a_folder_that_somebody_else_may_have_filled(rank: Rank, tmp_path: Path, kind: str) -> None:
     """Nothing is placed there: what lies in a cache is run."""
     env = {"TMPDIR": str(tmp_path)}
-    folder = cache_folder(rank, env)
+    folder = node_caches(rank, env)
     if kind == "open to others":
         folder.mkdir()
         folder.chmod(0o777)
