@@ -9,10 +9,9 @@ import click
 
 from hpcddp.commands import complete
 from hpcddp.commands.options import laying_out, read_settings, remark, remark_on, set_option, yes_option
+from hpcddp.commands.submit import make_console
 
 if TYPE_CHECKING:
-    from hpcddp.core.survey_record import SurveyRecord
-    from hpcddp.submit.choose import ChosenPoints
     from hpcddp.submit.options import LayoutOptions
 
 
@@ -34,30 +33,13 @@ def survey(name: str, layout: LayoutOptions, settings: tuple[str, ...], runs: Pa
     """
     from hpcddp.cluster.survey_facts import disagreements, survey_text
     from hpcddp.submit.options import PointOptions
-    from hpcddp.submit.survey import survey_points
+    from hpcddp.submit.survey import run_survey, survey_points
 
     chosen = remark_on(survey_points(layout, PointOptions(cluster=name, settings=settings)))
-    found = _run(chosen, runs or Path("survey"), yes)
+    found = run_survey(chosen, read_settings(), runs or Path("survey"), make_console(), yes=yes)
     for problem in [*found.problems, *(problem for node in found.nodes for problem in node.problems), *disagreements(found)]:
         remark(problem)
     node_type = str(chosen.points[0].point.layout.node_type or chosen.profile.default_node_type)
     text = survey_text(found, chosen.profile, node_type)
     remark(f"paste these lines into the profile {name}" if text else f"nothing that the profile {name} lacks")
     click.echo(text, nl=False)
-
-
-def _run(chosen: ChosenPoints, folder: Path, yes: bool) -> SurveyRecord:
-    from hpcddp.backends.choose import make_backend
-    from hpcddp.core.run_root import Study
-    from hpcddp.core.text import count
-    from hpcddp.submit.submission_plan import check_plan, plan_submission
-    from hpcddp.submit.survey import run_survey
-
-    plan = plan_submission(chosen, read_settings())
-    check_plan(plan)
-    (request,) = plan.requests.values()
-    minutes = f"at most {request.walltime_min} min on {count(request.nodes, 'node')}"
-    if not yes:
-        click.confirm(f"Submit one job, {minutes}?", abort=True, err=True)
-    study = Study(folder.absolute())
-    return run_survey(study, plan, make_backend(chosen.profile.backend, study, rules=chosen.profile.slurm))

@@ -23,11 +23,10 @@ from hpcddp.study.data_jobs import DATA_FOLDER, data_job_lines, data_job_states
 from hpcddp.study.lock import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
 from hpcddp.submit.console import Console
-from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
+from hpcddp.submit.one_job import is_wanted, wait_for_job
 from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.short_jobs import wait_for_ends
-from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
+from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, make_submissions, plan_submission
 from hpcddp.sweep.expand import PlannedPoint, with_node_type
 
 ENTRY = "hpcddp.worker.data_job:run"
@@ -89,19 +88,21 @@ def anchored_task(task: DataTask) -> DataTask:
 
 def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Console) -> int:
     """Shows the job, submits it unless one for the task waits or runs, and waits as far as the options say; the exit code."""
-    console.echo(one_job_words(job.plan))
-    if options.dry_run:
-        end_dry_run(job.plan, console)
+    if not is_wanted(job.plan, options, console):
         return 0
-    check_plan(job.plan)
-    confirm_one_job(job.plan, options, console)
     record, is_new = ensure_data_job(job)
     if is_new:
         console.echo(submitted_words([record.job], None, job.plan.after))
     else:
         console.echo(f"nothing submitted: job {record.job} does that already")
-    console.progress(f"hpcddp status {shlex.quote(str(job.study.folder))}")
-    return _wait(job, record, console) if options.wait else 0
+    look = f"hpcddp status {shlex.quote(str(job.study.folder))}"
+    console.progress(look)
+    if not options.wait:
+        return 0
+    wait_for_job(record.job, record.name, job.backend, console, look)
+    (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
+    console.echo("\n".join(data_job_lines([state])))
+    return 0 if state.phase == "done" else FAILED
 
 
 def ensure_data_job(job: DataSubmission) -> tuple[DataJob, bool]:
@@ -123,15 +124,3 @@ def _send(job: DataSubmission) -> DataJob:
     record = DataJob(task=job.task, job=number, name=submission.name, backend=spec.backend, submitted_at=now)
     write_json(job.study.data_dir(number) / JOB_FILE, encode(record))
     return record
-
-
-def _wait(job: DataSubmission, record: DataJob, console: Console) -> int:
-    """Until the job is over; Ctrl-C ends only the waiting."""
-    try:
-        wait_for_ends({record.job: record.name}, job.backend)
-    except KeyboardInterrupt:
-        console.remark(f"the job goes on: hpcddp status {shlex.quote(str(job.study.folder))}")
-        raise
-    (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
-    console.echo("\n".join(data_job_lines([state])))
-    return 0 if state.phase == "done" else FAILED

@@ -20,7 +20,7 @@ from hpcddp.submit.missing_data import root_here, with_data_on_disk
 from hpcddp.submit.one_job import one_job_words
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.short_jobs import wait_for_ends
+from hpcddp.submit.small_jobs import wait_for_ends
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan
 
 

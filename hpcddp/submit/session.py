@@ -24,14 +24,13 @@ from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
+from hpcddp.submit.one_job import judged
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
-from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
-from hpcddp.submit.request_check import RequestCheck, check_requests
-from hpcddp.submit.smoke import run_smoke
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
+from hpcddp.submit.small_jobs import preflight_text, run_preflight, run_smoke, without_slow_nodes
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from hpcddp.submit.until_ci import Known, open_points, with_repeats
 
@@ -103,22 +102,13 @@ class _Session:
             self.console.remark(text)
         try:
             pending.affordable()
-            found = self.check_requests(pending)
+            found = judged(pending.plan, pending.next_runs, self.console)
             for text in (*found.certain, *found.uncertain):
                 self.console.remark(text)
         except UsageError as error:
             self.console.remark(str(error))
         self.console.echo(dry_run_words(pending.plan))
         return 0
-
-    def check_requests(self, pending: PendingRuns) -> RequestCheck:
-        """What Slurm would refuse of the runs that are next; why it has not judged all of them is said."""
-        if pending.plan.profile.backend != "slurm" or lacks_account(pending.plan):
-            return RequestCheck()
-        found = check_requests(pending.plan, pending.next_runs)
-        if found.remark is not None:
-            self.console.remark(found.remark)
-        return found
 
     def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
@@ -150,7 +140,7 @@ class _Session:
 
     def refuse_early(self, pending: PendingRuns) -> None:
         """RefusedError with everything that Slurm is sure to refuse, before a smoke or preflight job waits in the queue."""
-        found = self.check_requests(pending)
+        found = judged(pending.plan, pending.next_runs, self.console)
         if found.certain:
             raise RefusedError("\n".join(found.certain))
         for text in found.uncertain:

@@ -1,43 +1,40 @@
-"""One short job on nodes of one type, which finds out what no Slurm knows of them."""
+"""One small job on nodes of one type, which finds out what no Slurm knows of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from hpcddp.backends.base import Backend
-from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.backends.choose import make_backend
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.survey_record import SurveyRecord
-from hpcddp.study.study_records import read_record
+from hpcddp.core.text import count
 from hpcddp.submit.choose import ChosenPoints
-from hpcddp.submit.comm_benchmark import untrained_layout
+from hpcddp.submit.comm_benchmark import shorter, untrained_layout
+from hpcddp.submit.console import Console
 from hpcddp.submit.options import LayoutOptions, PointOptions
-from hpcddp.submit.short_jobs import run_short_jobs
-from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
-
-ENTRY = "hpcddp.worker.survey.job:run"
-
-WALLTIME_MIN = 10
+from hpcddp.submit.small_jobs import SURVEY, WALLTIME_MIN, run_kind
+from hpcddp.submit.submission_plan import check_plan, plan_submission
 
 
 def survey_points(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
     """The layout that is surveyed: by default two nodes, with a rank for each of their GPUs."""
-    wanted = replace(layout, nodes=layout.nodes or 2)
-    chosen = untrained_layout(wanted, options)
+    chosen = untrained_layout(replace(layout, nodes=layout.nodes or 2), options)
     if chosen.profile.backend != "slurm":
         raise UsageError(f"{chosen.profile.name} has no Slurm: a survey is a job on nodes that are not this machine")
-    slurm = replace(chosen.source.sweep.slurm, walltime_min=min(WALLTIME_MIN, chosen.source.sweep.slurm.walltime_min))
-    source = replace(chosen.source, sweep=replace(chosen.source.sweep, slurm=slurm))
-    return replace(chosen, source=source)
+    return shorter(chosen, WALLTIME_MIN)
 
 
-def run_survey(study: Study, plan: SubmissionPlan, backend: Backend) -> SurveyRecord:
-    """Submits the job, waits for it, and reads what it found; HpcddpError where it found nothing."""
-    study = Study(study.folder.absolute())
-    (submission,) = make_submissions(study, plan, backend.name, [(plan.points[0].point, 1)])
-    ((job, state),) = run_short_jobs([replace(submission, entry=ENTRY, title="survey")], backend)
-    found = read_record(SurveyRecord, study.survey_dir(job) / "survey.json")
-    if found is None:
-        why = state.detail or "it left no result"
-        raise HpcddpError(f"survey: job {job} {state.phase}: {why}; see {study.job_dir(job)}")
-    return found
+def run_survey(chosen: ChosenPoints, settings: Settings, folder: Path, console: Console, *, yes: bool) -> SurveyRecord:
+    """Submits the job, unless the user says no, and waits for it; HpcddpError where it found nothing."""
+    plan = plan_submission(chosen, settings)
+    check_plan(plan)
+    (request,) = plan.requests.values()
+    if not yes:
+        console.confirm(f"Submit one job, at most {request.walltime_min} min on {count(request.nodes, 'node')}?")
+    study = Study(folder.absolute())
+    backend = make_backend(chosen.profile.backend, study, rules=chosen.profile.slurm)
+    ((_, record),) = run_kind(SURVEY, study, plan, backend, {"": plan.points[0].point}).values()
+    return record
