@@ -74,7 +74,7 @@ def submit_command(job: CommandJob, options: SubmitOptions, console: Console) ->
     if not is_wanted(job.plan, options, console, lambda: backend.check_folder(job.folder, account), more):
         return 0
     number = _send(job)
-    console.echo(submitted_words([number], None, job.plan.after))
+    console.echo(submitted_words([number], job.plan.options))
     console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
     console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
     return _wait(number, job, backend, console) if options.wait else 0
@@ -85,9 +85,10 @@ def _send(job: CommandJob) -> str:
     with not_for_others(trusted_gids(job.plan.settings)):
         job.folder.mkdir(parents=True)
         write_file(job.script_file, job.script)
-    after = [f"--dependency=afterok:{':'.join(job.plan.after)}", "--kill-on-invalid-dep=yes"] if job.plan.after else []
+    after = job.plan.options.after
+    waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     try:
-        return send_script(job.plan, job.name, job.script_file, [f"--output={job.log}", *after])
+        return send_script(job.plan, job.name, job.script_file, [f"--output={job.log}", *waits])
     except RefusedError:
         shutil.rmtree(job.folder)
         raise
@@ -95,8 +96,8 @@ def _send(job: CommandJob) -> str:
 
 def _wait(number: str, job: CommandJob, backend: SlurmBackend, console: Console) -> int:
     state = wait_for_job(number, job.name, backend, console, f"squeue -j {number}")
-    never = job.plan.after and state.word == "CANCELLED" and state.by is None and state.nodes is None
-    why = never_started(job.plan.after).sentence if never else state.detail
+    never = job.plan.options.after and state.word == "CANCELLED" and state.by is None and state.nodes is None
+    why = never_started(job.plan.options.after).sentence if never else state.detail
     console.echo(f"{state.phase}{f': {why}' if why else ''}")
     return 0 if state.phase == "done" else FAILED
 

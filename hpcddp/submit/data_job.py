@@ -92,7 +92,7 @@ def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Consol
         return 0
     record, is_new = ensure_data_job(job)
     if is_new:
-        console.echo(submitted_words([record.job], None, job.plan.after))
+        console.echo(submitted_words([record.job], job.plan.options))
     else:
         console.echo(f"nothing submitted: job {record.job} does that already")
     look = f"hpcddp status {shlex.quote(str(job.study.folder))}"
@@ -119,7 +119,7 @@ def _send(job: DataSubmission) -> DataJob:
     spec = replace(run.spec, data_task=encode(job.task))
     submission = replace(run, spec=spec, entry=ENTRY, title=job.task.title)
     job.backend.check(submission)
-    (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.after))
+    (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.options.after))
     now = datetime.now(timezone.utc).isoformat()
     record = DataJob(task=job.task, job=number, name=submission.name, backend=spec.backend, submitted_at=now)
     write_json(job.study.data_dir(number) / JOB_FILE, encode(record))

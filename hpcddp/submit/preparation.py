@@ -50,7 +50,7 @@ def _submission(study: Study, plan: SubmissionPlan, backend: Backend, task: Data
     """On one node of the point's type."""
     layout = Layout(node_type=point.layout.node_type, exclusive=point.layout.exclusive)
     chosen = data_points(task, ChosenPoints(source=plan.source, profile=plan.profile, points=()), layout)
-    own = plan_task(chosen, plan.settings, SubmitOptions(after=plan.after))
+    own = plan_task(chosen, plan.settings, SubmitOptions(after=plan.options.after))
     return DataSubmission(task=task, plan=own, study=study, backend=backend)
 
 
@@ -67,7 +67,7 @@ def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console:
     """
     records = [_ensure(job, console) for job in preparations(study, plan, backend)]
     if backend.name == "slurm":
-        return replace(plan, after=(*plan.after, *(record.job for record in records)))
+        return replace(plan, options=replace(plan.options, after=(*plan.options.after, *(record.job for record in records))))
     ends = wait_for_ends({record.job: record.name for record in records}, backend) if records else {}
     failed = [state for state in data_job_states(study) if state.record.job in ends and state.phase != "done"]
     if failed:
@@ -83,5 +83,5 @@ def _ensure(job: DataSubmission, console: Console) -> DataJob:
         return beside[-1]
     check_plan(job.plan)
     record, _ = ensure_data_job(job)
-    console.echo(submitted_words([record.job], None, job.plan.after).replace("submitted   ", "preparation ", 1))
+    console.echo(submitted_words([record.job], job.plan.options).replace("submitted   ", "preparation ", 1))
     return record

@@ -54,7 +54,7 @@ def submit_points(
         if options.dry_run:
             return session.end_dry_run(pending)
         confirmed = session.confirm(pending, options)
-        if confirmed and options.preflight and not plan.one_allocation:
+        if confirmed and options.preflight and not plan.options.one_allocation:
             plan, pending = session.preflight(plan, pending)
         if confirmed and options.prepare:
             pending = session.prepare(pending)
@@ -92,7 +92,7 @@ class _Session:
         for text in pending_remarks(pending):
             self.console.remark(text)
         self.console.echo(pending_text(pending))
-        if pending.plan.prepares and pending.runs:
+        if pending.plan.options.prepare and pending.runs:
             for text in preparation_words(preparations(self.study, pending.plan, self.backend)):
                 self.console.echo(text)
 
@@ -166,7 +166,7 @@ class _Session:
                     self.console.remark(refused)
         finally:
             if submitted:
-                self.console.echo(submitted_words([run.job for run in submitted], options.max_running, pending.plan.after))
+                self.console.echo(submitted_words([run.job for run in submitted], pending.plan.options))
                 self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
         if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
             left = count(len(pending.runs) - len(submitted), "run")
@@ -191,7 +191,7 @@ class _Session:
             self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
             raise
         self.console.echo(status_table(states))
-        if pending.plan.failed_only:  # what is missing is not waited for
+        if pending.plan.options.failed:  # what is missing is not waited for
             states = [state for state in states if state.phase != "missing"]
         return {"missing" if state.key in unsent else state.phase for state in states}
 
@@ -237,9 +237,10 @@ def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, s
     One run is sent at a time: each attempt to submit an array would try every half of it too.
     """
     begun_s = time.monotonic()
-    first = plan if plan.one_allocation else replace(plan, max_jobs=1)
+    first = plan if plan.options.one_allocation else replace(plan, options=replace(plan.options, max_jobs=1))
     is_full = True
     while is_full and not submitted:
         time.sleep(pause_s(time.monotonic() - begun_s))
         is_full = submit_accepted(study, first, backend, submitted) is not None
-    return submit_accepted(study, replace(plan, max_jobs=plan.max_jobs and plan.max_jobs - 1), backend, submitted)
+    rest = replace(plan.options, max_jobs=plan.options.max_jobs and plan.options.max_jobs - 1)
+    return submit_accepted(study, replace(plan, options=rest), backend, submitted)
