@@ -33,7 +33,7 @@ def survey(name: str, layout: LayoutOptions, settings: tuple[str, ...], runs: Pa
     """
     from hpcddp.cluster.survey_facts import disagreements, survey_text
     from hpcddp.submit.options import PointOptions
-    from hpcddp.submit.survey import run_survey, survey_points
+    from hpcddp.submit.small_jobs import run_survey, survey_points
 
     chosen = remark_on(survey_points(layout, PointOptions(cluster=name, settings=settings)))
     found = run_survey(chosen, read_settings(), runs or Path("survey"), make_console(), yes=yes)

@@ -22,13 +22,13 @@ from hpcddp.study.study_folder import study_folder
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
+from hpcddp.submit.data_job import preparation_words, preparations, prepare_first
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.one_job import judged
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
-from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
 from hpcddp.submit.small_jobs import preflight_text, run_preflight, run_smoke, without_slow_nodes
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 from hpcddp.submit.submit import SubmittedRun, submit_runs

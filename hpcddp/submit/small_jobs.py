@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from hpcddp.backends.base import Backend, JobState, Submission, pause_s
-from hpcddp.core.errors import HpcddpError
+from hpcddp.backends.choose import make_backend
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.preflight_judgement import preflight_words, slow_hosts
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.smoke_record import SmokeSummary
 from hpcddp.core.survey_record import SurveyRecord
+from hpcddp.core.text import count
 from hpcddp.study.study_records import read_record
-from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
+from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.comm_benchmark import shorter, untrained_layout
+from hpcddp.submit.console import Console
+from hpcddp.submit.options import LayoutOptions, PointOptions
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, make_submissions, plan_submission
 
 Record = TypeVar("Record")
 
@@ -201,3 +208,24 @@ def without_slow_nodes(plan: SubmissionPlan, record: PreflightRecord) -> Submiss
         for label, request in plan.requests.items()
     }
     return replace(plan, requests=excluding)
+
+
+def survey_points(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
+    """The layout that is surveyed: by default two nodes, with a rank for each of their GPUs."""
+    chosen = untrained_layout(replace(layout, nodes=layout.nodes or 2), options)
+    if chosen.profile.backend != "slurm":
+        raise UsageError(f"{chosen.profile.name} has no Slurm: a survey is a job on nodes that are not this machine")
+    return shorter(chosen, WALLTIME_MIN)
+
+
+def run_survey(chosen: ChosenPoints, settings: Settings, folder: Path, console: Console, *, yes: bool) -> SurveyRecord:
+    """Submits the job, unless the user says no, and waits for it; HpcddpError where it found nothing."""
+    plan = plan_submission(chosen, settings)
+    check_plan(plan)
+    (request,) = plan.requests.values()
+    if not yes:
+        console.confirm(f"Submit one job, at most {request.walltime_min} min on {count(request.nodes, 'node')}?")
+    study = Study(folder.absolute())
+    backend = make_backend(chosen.profile.backend, study, rules=chosen.profile.slurm)
+    ((_, record),) = run_kind(SURVEY, study, plan, backend, {"": plan.points[0].point}).values()
+    return record
