@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -15,6 +16,7 @@ from hpcddp.core.schema import decode_record, encode
 from hpcddp.worker.ranks import Rank, this_rank
 
 Record = TypeVar("Record")
+T = TypeVar("T")
 
 ANSWER_WITHIN_S = 180.0
 """A network file system may show a new file a minute late (NFS's acdirmax is 60 s)."""
@@ -31,6 +33,17 @@ def leave(file: Path, record: object) -> dict[str, Any]:
     plain: dict[str, Any] = encode(record)
     write_json(file, plain)
     return plain
+
+
+def tried(problems: list[str], host: str, what: str, function: Callable[..., T], *arguments: object) -> T | None:
+    """What the function returns; None where it fails, and why is a sentence among the problems."""
+    try:
+        return function(*arguments)
+    except HpcddpError as error:
+        problems.append(str(error))
+    except Exception as error:
+        problems.append(f"{host}: {what}: {type(error).__name__}: {error}")
+    return None
 
 
 def answer_file(folder: Path, number: int) -> Path:

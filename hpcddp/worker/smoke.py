@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -44,16 +44,16 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     """What one rank finds; whatever goes wrong is a sentence under `problems`."""
     problems: list[str] = []
-    root = _data_root(job, problems)
+    root = small_job.tried(problems, rank.host, "the data folder", data_root, job)
     readable = None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)
     if readable and root is not None and rank.local_rank == 0 and job.point.reads_data:
-        _try(problems, rank, "the data cannot be read", _open_data, job.point.workload.data, root)
+        small_job.tried(problems, rank.host, "the data cannot be read", _open_data, job.point.workload.data, root)
     for name in _needed_modules(job):
-        _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
+        small_job.tried(problems, rank.host, f"cannot import {name}", importlib.import_module, name)
     found = _TorchFindings()
-    _try(problems, rank, "torch does not work", found.examine, rank, job.point.device)
+    small_job.tried(problems, rank.host, "torch does not work", found.examine, rank, job.point.device)
     if job.script and found.summed:
-        _try(problems, rank, "the script's imports", lambda: problems.extend(import_problems(job, rank)))
+        small_job.tried(problems, rank.host, "the script's imports", lambda: problems.extend(import_problems(job, rank)))
     return SmokeFindings(
         rank=rank.rank,
         host=rank.host,
@@ -137,23 +137,6 @@ class _TorchFindings:
         self.summed = int(ones.item())
         if self.summed != rank.world:
             raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {self.summed}")
-
-
-def _try(problems: list[str], rank: Rank, what: str, function: Callable[..., object], *arguments: object) -> None:
-    try:
-        function(*arguments)
-    except HpcddpError as error:
-        problems.append(str(error))
-    except Exception as error:
-        problems.append(f"{rank.host}: {what}: {type(error).__name__}: {error}")
-
-
-def _data_root(job: JobSpec, problems: list[str]) -> str | None:
-    try:
-        return data_root(job)
-    except HpcddpError as error:
-        problems.append(str(error))
-        return None
 
 
 def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
