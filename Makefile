@@ -2,6 +2,7 @@
 #
 #   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
+#   make quick    the tests that take less than half a second: three minutes on two processors, without root or Slurm
 #   make lint     ruff, mypy, import-linter, shellcheck
 #   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
@@ -19,7 +20,7 @@ LOCKED := 3.13 3.12 3.11
 IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
 PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint docs bench soak gpu wheelhouse newest lock packages mutants
+.PHONY: demo test quick lint docs bench soak gpu wheelhouse newest lock packages mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -32,6 +33,9 @@ demo: $(VENV)/installed-demo
 
 test: $(VENV)/installed-test packages
 	$(BIN)/python -m tests
+
+quick: $(VENV)/installed-test
+	$(BIN)/python -m tests --quick
 
 soak: $(VENV)/installed-test packages
 	$(BIN)/python -m pytest -m soak

@@ -20,7 +20,7 @@ from tests.closure import closure
 from tests.twin.controllers import Controllers
 from tests.twin.manager import Twins
 from tests.twin.requirements import missing
-from tests.twin.shipped_profiles import slurm_profiles
+from tests.twin.shipped_profiles import OF_OTHER_RULES
 from tests.twin.twin import Twin
 
 if TYPE_CHECKING:
@@ -33,11 +33,16 @@ settings.load_profile("unhurried")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks are forked from this process: they would wait for threads that it had
 
+os.environ.pop("MAKEFLAGS", None)  # a make that a test starts is none of the one that started this
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of `make test &` in a script: what tests start would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIMIT_S, SOAK_LIMIT_S = 600, 7200
 """Of a test with its fixtures. On two busy processors the longest of those without Slurm took two minutes."""
+
+MAY_TAKE_LONG = ("slurm", "timed", "gpu", "soak", "dear")
+BEGAN_S = pytest.StashKey[float]()
 
 BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
 
@@ -81,8 +86,8 @@ def controllers(twins: Twins) -> Controllers:
 
 @pytest.fixture(scope="module")
 def shipped(controllers: Controllers) -> Controllers:
-    """The same, with the controllers of all shipped profiles up: booting beside each other they take little longer than one."""
-    controllers.boot([load_profile(name) for name in slurm_profiles()])
+    """The same, with those that `make test` needs up: booting beside each other they take little longer than one."""
+    controllers.boot([load_profile(name) for name in OF_OTHER_RULES])
     return controllers
 
 
@@ -106,6 +111,37 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         cannot_run("no Chromium: apt-get install chromium")
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
         yield page
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Of sessions that run many tests: in one of a single test what is imported first would count as the test's."""
+    words = "fail a test, unless it is marked to take long, that takes more seconds of processor time with its fixtures"
+    parser.addoption("--most-cpu", type=float, metavar="SECONDS", help=words)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """The processor time of a test begins before its fixtures."""
+    item.stash[BEGAN_S] = _processor_s()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """And ends behind them: that of this process and of all those that it waited for."""
+    yield
+    most_s, took_s = item.config.getoption("--most-cpu"), _processor_s() - item.stash[BEGAN_S]
+    if most_s is not None and took_s > most_s and not any(map(item.get_closest_marker, MAY_TAKE_LONG)):
+        pytest.fail(
+            f"it took {took_s:.1f} s of processor time, more than {most_s:.0f}: make it cheaper, or mark it `dear`, or `soak` if"
+            " another test finds the same faults",
+            pytrace=False,
+        )
+
+
+def _processor_s() -> float:
+    """Of this process and its children."""
+    return sum(os.times()[:4])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

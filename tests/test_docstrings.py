@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.test_words import ROOT, sources
 
 
@@ -13,6 +15,8 @@ def undocumented(tree: ast.Module) -> list[str]:
     return [node.name for node in offered if not ast.get_docstring(node)]
 
 
+@pytest.mark.dear
+@pytest.mark.quick
 def test_public_functions_and_classes_have_docstrings() -> None:
     """Those of both packages."""
     trees = {file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8")) for file in sources("hpcddp", "analysis")}

@@ -15,6 +15,8 @@ import sys
 import tokenize
 from collections.abc import Iterator
 
+import pytest
+
 from hpcddp.sweep.file import Sweep
 from tests.test_words import ROOT, sources
 
@@ -141,6 +143,8 @@ def found() -> list[str]:
     ]
 
 
+@pytest.mark.dear
+@pytest.mark.quick
 def test_what_prose_names_exists() -> None:
     """A name that moved away is found where prose still has it."""
     assert found() == []

@@ -16,6 +16,8 @@ from hpcddp import __version__
 from tests.analysis.synthetic import point, write_runs, write_study
 from tests.fresh_install import CHECKOUT, build, copy_checkout, install, run
 
+pytestmark = pytest.mark.dear
+
 RUNS = ("jobs/local-mnist", "jobs/x")
 
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.fresh_install import CHECKOUT, copy_checkout, run
 
+pytestmark = pytest.mark.dear
+
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("hpcddp", "analysis", "tests")
 BANNED = frozenset(
@@ -88,6 +90,8 @@ def test_test_functions_have_sentences_for_names() -> None:
     assert [name for name, _ in identifiers(ast.parse("def test_all_is_told(told): pass"))] == ["told"]
 
 
+@pytest.mark.dear
+@pytest.mark.quick
 def test_no_identifier_has_a_banned_word() -> None:
     """Each place is named."""
     assert banned() == {}

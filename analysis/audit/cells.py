@@ -110,8 +110,7 @@ def number(text: str, scale: float = 1.0) -> Number:
     """`1,200`, `95 %`, `1.9x`, `~12.5K samples/s`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
     bare, about = _bare(text)
     matched = DIGITS.fullmatch(bare)
-    plain = _plain_digits(matched.group(1).strip()) if matched else ""
-    unit = matched.group(2).strip() if matched else ""
+    plain, unit = (_plain_digits(matched.group(1).strip()), matched.group(2).strip()) if matched else ("", "")
     if not PLAIN.fullmatch(plain) or re.match(r"[^\w%x×/µ]|\d", unit):
         raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
     many = re.match(r"([kKMGB])(?=\s|$|[a-z]*/)(?!Hz|B/)", unit)

@@ -27,6 +27,7 @@ ROUNDED_BATCH = 1.05
 
 
 def grouped(each_of: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """Key -> those that have it, in their order."""
     found: dict[Any, list[Any]] = {}
     for each in each_of:
         found.setdefault(key(each), []).append(each)

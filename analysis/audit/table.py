@@ -172,6 +172,7 @@ def _rows(columns: Sequence[Column], body: Lines, unread: dict[str, tuple[int, s
 
 
 def lines_of(rows: Iterable[Row]) -> tuple[int, ...]:
+    """Of the file."""
     return tuple(row.line for row in rows)
 
 

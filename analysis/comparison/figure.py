@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison
-from hpcddp.analysis.comparison.text import names, share
+from hpcddp.analysis.comparison.compare import ComparedPoint, StudyComparison
+from hpcddp.analysis.comparison.text import point_names, share
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 
@@ -24,7 +24,7 @@ COLOURS = {
 """What differs has a colour; the band says whether it matters."""
 
 
-def compare_figure(found: Comparison, style: Style = DEFAULT) -> Figure:
+def compare_figure(found: StudyComparison, style: Style = DEFAULT) -> Figure:
     """Hollow where the verdict rests on the median alone; the band is the threshold on both sides of 1."""
     points = found.points[:MAX_POINTS]
     with new_figure(style, AROUND_MM + LINE_MM * len(points)) as (figure, (ax,)):
@@ -32,7 +32,7 @@ def compare_figure(found: Comparison, style: Style = DEFAULT) -> Figure:
         ax.axvline(1, color=FAINT, linewidth=pt(0.9), zorder=1)
         for i, point in enumerate(points):
             _draw(ax, i, point)
-        ax.set_yticks(range(len(points)), names(found)[:MAX_POINTS])
+        ax.set_yticks(range(len(points)), point_names(found)[:MAX_POINTS])
         ax.set_ylim(len(points) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_major_locator(MaxNLocator(5))

@@ -131,7 +131,8 @@ def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: St
     text = _text(group.key, loose)
     fitting = _by_key(others, loose).get(text, [])
     if fitting:
-        which = ", ".join(sorted((_found(each) for each in fitting), key=natural))
+        found = (f"{each.label} ({each.key['gpu'] or 'no GPU'}, {each.environment})" for each in fitting)
+        which = ", ".join(sorted(found, key=natural))
         return Unmatched(
             group.label, f"more than one fits: {which}" if len(fitting) > 1 else f"not the only one that fits {which}"
         )
@@ -170,10 +171,6 @@ def _differences(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> str:
 
 def _differing(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> list[str]:
     return sorted(name for name in {*a, *b} - loose if a.get(name) != b.get(name))
-
-
-def _found(group: MeasuredPoint) -> str:
-    return f"{group.label} ({group.key['gpu'] or 'no GPU'}, {group.environment})"
 
 
 def _place(group: MeasuredPoint) -> tuple[Any, ...]:

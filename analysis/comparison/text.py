@@ -1,20 +1,19 @@
-"""A comparison in words: a sentence, what differs, a table, what has no counterpart, notes."""
+"""A comparison in words: a sentence, what differs, a table, what has no counterpart, notes; and as JUnit XML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
+from xml.etree import ElementTree as ET
 
-from hpcddp.analysis.comparison.accuracy import accuracy_text, compared_accuracy
-from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
-from hpcddp.analysis.comparison.effects import effect_texts
-from hpcddp.analysis.comparison.facts import Difference
+from hpcddp.analysis.comparison.compare import ComparedPoint, Difference, Side, StudyComparison, median_rate
+from hpcddp.analysis.comparison.compared import differing_readings, ends_words
 from hpcddp.analysis.comparison.match import Unmatched
-from hpcddp.analysis.comparison.readings import differing_readings
-from hpcddp.analysis.comparison.to_accuracy import compared_time, time_text
 from hpcddp.analysis.report.terminal_table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
+from hpcddp.core.text import count
 
 AT_MOST = 12
 """Differences and unmatched points that are listed one by one; the JSON has them all."""
@@ -22,32 +21,39 @@ AT_MOST = 12
 NAMED = 3
 """Regressions that the sentence names."""
 
+NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, even escaped."""
 
-def to_text(found: Comparison) -> str:
+
+def compared_text(found: StudyComparison) -> str:
     """The comparison as the terminal shows it."""
     blocks = [
-        [_side("A", found.a), _side("B", found.b), sentence(found)],
+        [_side("A", found.a), _side("B", found.b), comparison_sentence(found)],
         _differences(found.differences),
         _table(found),
-        [*_accuracies(found), *_times_to_accuracy(found)],
-        _readings(found),
-        _rows("effects", effect_texts(found.effects)),
+        [
+            *_listed("accuracy", found, lambda point: point.accuracy.text if point.accuracy else ""),
+            *_listed("time to", found, lambda point: point.to_accuracy.text if point.to_accuracy else ""),
+        ],
+        _listed("readings", found, lambda point: "; ".join(differing_readings(point.a.readings, point.b.readings))),
+        _rows("effects", [each.text for each in found.effects if each.text]),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
-        [f"note: {note}" for note in notes(found)],
+        [f"note: {note}" for note in comparison_notes(found)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def sentence(found: Comparison) -> str:
+def comparison_sentence(found: StudyComparison) -> str:
     """`B trains 0.901 to 1.020 times as fast as A at 5 matched points; slower by more than 5 % at 1: 16 x 4 (0.901).`"""
     ratios = sorted(point.ratio.ratio for point in found.points)
     if len(found.points) == 1:
         (point,) = found.points
-        return f"B trains {_times(point)} times as fast as A at {size(point)}: {_judgement(point, found.threshold)}."
+        times = f"{point.ratio.ratio:.3f}{ends_words(point.ratio)}"
+        return f"B trains {times} times as fast as A at {point_size(point)}: {_judgement(point, found.threshold)}."
     extent = f"{ratios[0]:.3f} to {ratios[-1]:.3f}" if f"{ratios[0]:.3f}" != f"{ratios[-1]:.3f}" else f"{ratios[0]:.3f}"
     head = f"B trains {extent} times as fast as A at {len(found.points)} matched points"
     limit = f"slower by more than {share(found.threshold)}"
-    called = {id(point): name for point, name in zip(found.points, names(found), strict=True)}
+    called = {id(point): name for point, name in zip(found.points, point_names(found), strict=True)}
     slow = sorted(found.regressions, key=lambda point: point.ratio.ratio)
     slightly = sum(point.judgement == "slightly slower" for point in found.points)
     less = f"; slower by less at {slightly}" if slightly else ""
@@ -58,7 +64,7 @@ def sentence(found: Comparison) -> str:
     return f"{head}; {limit} at {len(slow)}: {named}{more}{less}."
 
 
-def notes(found: Comparison) -> Iterator[str]:
+def comparison_notes(found: StudyComparison) -> Iterator[str]:
     """What the numbers cannot say."""
     unsure = [point for point in found.points if not point.sure]
     if unsure:
@@ -74,7 +80,7 @@ def notes(found: Comparison) -> Iterator[str]:
         yield f"{len(found.unfinished)} of A's points have no run that counts in B yet"
 
 
-def size(point: ComparedPoint) -> str:
+def point_size(point: ComparedPoint) -> str:
     """`16 x 4`: nodes x GPUs per node."""
     nodes, gpus = point.a.layout
     return f"{nodes} x {gpus}"
@@ -85,22 +91,15 @@ def share(threshold: float) -> str:
     return f"{100 * threshold:g} %"
 
 
-def names(found: Comparison) -> list[str]:
+def point_names(found: StudyComparison) -> list[str]:
     """The name of each point: its size, with whatever else distinguishes it from the others."""
-    apart = _apart(found)
-    return [", ".join([size(point), *(f"{name} {text}" for name, text in more.items())]) for point, more in _zip(found, apart)]
+    others = [[f"{name} {text}" for name, text in more.items()] for more in _apart(found)]
+    return [", ".join([point_size(point), *more]) for point, more in zip(found.points, others, strict=True)]
 
 
 def _side(letter: str, side: Side) -> str:
     clusters = "+".join(sorted({point.cluster for point in side.records.points}))
     return f"{letter}  {side.name} ({clusters}, {side.facts.dates}): {side.place}"
-
-
-def _times(point: ComparedPoint) -> str:
-    found = point.ratio
-    if found.kind is None:
-        return f"{found.ratio:.3f}"
-    return f"{found.ratio:.3f} ({found.kind} {found.low:.3f}-{found.high:.3f})"
 
 
 def _judgement(point: ComparedPoint, threshold: float) -> str:
@@ -132,7 +131,7 @@ def _values(values: Sequence[str], room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
-def _table(found: Comparison) -> list[str]:
+def _table(found: StudyComparison) -> list[str]:
     apart = _apart(found)
     keys = list(apart[0])
     kinds = {point.ratio.kind for point in found.points} - {None}
@@ -140,53 +139,26 @@ def _table(found: Comparison) -> list[str]:
     heads = ["nodes x GPUs", *keys, "n A", "n B", "A samples/s", "B samples/s", head, ""]
     rows = [
         [
-            size(point),
+            point_size(point),
             *(more[key] for key in keys),
             str(len(point.a.rates)),
             str(len(point.b.rates)),
-            quantity(middle(point.a)),
-            quantity(middle(point.b)),
-            _cell(point),
+            quantity(median_rate(point.a)),
+            quantity(median_rate(point.b)),
+            f"{point.ratio.ratio:.3f}{ends_words(point.ratio, kind=False)}",
             f"{point.judgement}{'' if point.sure else ' (median)'}",
         ]
-        for point, more in _zip(found, apart)
+        for point, more in zip(found.points, apart, strict=True)
     ]
     return [line.rstrip() for line in aligned(heads, rows).splitlines()]
 
 
-def _accuracies(found: Comparison) -> list[str]:
-    """A text for each point of which a side was evaluated; points that are alike in it share theirs."""
+def _listed(head: str, found: StudyComparison, text: Callable[[ComparedPoint], str]) -> list[str]:
+    """What there is to say of each point; points of which it is the same share it."""
     texts: dict[str, list[str]] = {}
-    for point, name in zip(found.points, names(found), strict=True):
-        compared = compared_accuracy(point.a, point.b)
-        if compared is not None:
-            texts.setdefault(accuracy_text(point.a, point.b, compared), []).append(name)
-    return _listed("accuracy", texts)
-
-
-def _times_to_accuracy(found: Comparison) -> list[str]:
-    """The same of trainings."""
-    texts: dict[str, list[str]] = {}
-    for point, name in zip(found.points, names(found), strict=True):
-        compared = compared_time(point.a, point.b)
-        if compared is not None:
-            texts.setdefault(time_text(compared), []).append(name)
-    return _listed("time to", texts)
-
-
-def _readings(found: Comparison) -> list[str]:
-    """The same of readings that differ."""
-    texts: dict[str, list[str]] = {}
-    for point, name in zip(found.points, names(found), strict=True):
-        differ = differing_readings(point.a, point.b)
-        if differ:
-            texts.setdefault("; ".join(differ), []).append(name)
-    return _listed("readings", texts)
-
-
-def _listed(head: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
-    """`texts`: each with the names of the points that it is of."""
-    return _rows(head, [f"{_first_names(of)}: {text}" for text, of in texts.items()])
+    for point, name in zip(found.points, point_names(found), strict=True):
+        texts.setdefault(text(point), []).append(name)
+    return _rows(head, [f"{_first_names(of)}: {said}" for said, of in texts.items() if said])
 
 
 def _rows(head: str, listed: Sequence[str]) -> list[str]:
@@ -199,11 +171,6 @@ def _first_names(of: Sequence[str]) -> str:
     return "; ".join(of[:NAMED]) + (f" and {len(of) - NAMED} more" if len(of) > NAMED else "")
 
 
-def _cell(point: ComparedPoint) -> str:
-    found = point.ratio
-    return f"{found.ratio:.3f}" if found.kind is None else f"{found.ratio:.3f} ({found.low:.3f}-{found.high:.3f})"
-
-
 def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
     lines = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
     if len(found) > AT_MOST:
@@ -212,10 +179,10 @@ def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
 
 
 def _sizes(points: Sequence[ComparedPoint]) -> str:
-    return ", ".join(dict.fromkeys(size(point) for point in points))
+    return ", ".join(dict.fromkeys(point_size(point) for point in points))
 
 
-def _apart(found: Comparison) -> list[dict[str, str]]:
+def _apart(found: StudyComparison) -> list[dict[str, str]]:
     """For each point in turn, what distinguishes it from others of its size, as study A has it."""
     outside = ("layout.nodes", "layout.gpus_per_node", *FOUND)
     texts = [key_text({name: value for name, value in point.a.key.items() if name not in outside}) for point in found.points]
@@ -223,5 +190,37 @@ def _apart(found: Comparison) -> list[dict[str, str]]:
     return [{name: value_text(value) for name, value in apart[text].items()} for text in texts]
 
 
-def _zip(found: Comparison, apart: list[dict[str, str]]) -> Iterator[tuple[ComparedPoint, dict[str, str]]]:
-    return zip(found.points, apart, strict=True)
+def to_junit(found: StudyComparison) -> str:
+    """Slower points fail; a point of A without a run that counts in B is an error, one that B does not have is skipped."""
+    others = [each for each in found.a.unmatched if not each.unfinished]
+    counts = {
+        "tests": len(found.points) + len(found.a.unmatched),
+        "failures": len(found.regressions),
+        "errors": len(found.unfinished),
+        "skipped": len(others),
+    }
+    plain = {"name": _clean(f"{found.b.name} against {found.a.name}"), **{name: str(number) for name, number in counts.items()}}
+    suite = ET.Element("testsuite", plain)
+    for point in found.points:
+        case = _case(suite, found, point.a.label)
+        if point.judgement == "slower":
+            ET.SubElement(case, "failure", message=_clean(f"slower by more than {share(found.threshold)}: {_numbers(point)}"))
+        ET.SubElement(case, "system-out").text = _clean(f"{_numbers(point)}: {point.judgement}")
+    for each in found.a.unmatched:
+        kind = "error" if each.unfinished else "skipped"
+        ET.SubElement(_case(suite, found, each.label), kind, message=_clean(each.reason))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, found: StudyComparison, label: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=_clean(found.b.name), name=_clean(label))
+
+
+def _numbers(point: ComparedPoint) -> str:
+    runs = f"{count(len(point.b.rates), 'run')} against {len(point.a.rates)}"
+    return f"throughput B / A {point.ratio.ratio:.4f}{ends_words(point.ratio, 4, ' to ')}, {runs}"
+
+
+def _clean(text: str) -> str:
+    return NOT_XML.sub("?", text)

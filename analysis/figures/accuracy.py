@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from hpcddp.analysis.figures.axis import log_ticks, rate_axis, rate_limits, size_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, log_ticks, rate_axis, rate_limits, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
-from hpcddp.analysis.figures.labels import EndLabel, end_labels
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.series_lines import tracks, whiskers
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, in_column, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
+from hpcddp.analysis.study.series import differing, full_names, short_names
 from hpcddp.analysis.util.wording import duration, points, quantity, times, unit
+from hpcddp.analysis.verdicts.findings import Findings
 
 PANEL_MM = 62.0
 
@@ -55,15 +56,14 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
         for ax, column in zip(axes, AGAINST, strict=True):
             _panel(ax, epochs, column, of)
             entitle(ax, style, "", "Accuracy, %")
-        handles = [Line2D([], [], color=of.colours[point], label=_in_legend(name)) for point, name in names.items()]
+        handles = [
+            Line2D([], [], color=of.colours[point], label="\n".join(in_column(name, LEGEND_LETTERS)))
+            for point, name in names.items()
+        ]
         if target is not None:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
         figure.legend(handles=handles, loc="upper left", bbox_to_anchor=LEGEND_AT, frameon=False, labelspacing=0.4)
     return figure
-
-
-def _in_legend(name: str) -> str:
-    return "\n".join(in_column(name, LEGEND_LETTERS))
 
 
 def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
@@ -128,7 +128,8 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
             low, high = ax.get_ylim()
             rate_axis(ax, low, high, lambda value: f"{value:g}")
             name = names.get(str(group["series"].iloc[0]), "") if len(series) > 1 else ""
-            entitle(ax, style, name, f"Speedup over {_base_name(group)}")
+            base = unit(group["device"].iloc[0]) if base_of(group) == "1gpu" else "node"
+            entitle(ax, style, name, f"Speedup over one {base}")
             end_labels(ax, texts)
     return figure
 
@@ -136,10 +137,6 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
 def base_of(series: pd.DataFrame) -> str | None:
     """The baseline of a series' speedups that has a larger size beside it: one GPU, else one node; None without any."""
     return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
-
-
-def _base_name(series: pd.DataFrame) -> str:
-    return f"one {unit(series['device'].iloc[0])}" if base_of(series) == "1gpu" else "one node"
 
 
 def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
@@ -198,3 +195,37 @@ def chosen_points(epochs: pd.DataFrame, apart: Mapping[str, str]) -> tuple[dict[
     if len(every) > most:
         every = [every[round(i * (len(every) - 1) / (most - 1))] for i in range(most)]
     return {point: found[point] for point in every}, len(found)
+
+
+MAX_PANELS = 4
+"""Series in the figure of speedups; the table has them all."""
+
+
+def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Callable[[], MarkedFigure]], list[str]]:
+    """Figures by name, and notes on what they leave out; none without evaluated epochs."""
+    epochs, targets, apart = found.epochs, found.targets, found.shown_apart
+    figures: dict[str, Callable[[], MarkedFigure]] = {}
+    notes = []
+    evaluated = epochs[epochs["accuracy"].notna() & epochs["series"].isin(list(apart))]
+    if len(evaluated):
+        evaluated = _with_points(evaluated)
+        names, every = chosen_points(evaluated, short_names(differing(evaluated["series"].unique())))
+        shown = evaluated[evaluated["point"].isin(list(names))]
+        aims = set(targets["target"].dropna())
+        figures["accuracy"] = partial(accuracy_figure, shown, names, aims.pop() if len(aims) == 1 else None, style)
+        if every > len(names):
+            notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; epochs.csv has them all")
+    wide = [group for _, group in targets.groupby("series", sort=False) if base_of(group) is not None]
+    if wide:
+        figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), style)
+    if len(wide) > MAX_PANELS:
+        notes.append(f"figures/to_accuracy.png shows {MAX_PANELS} of {len(wide)} series; to_accuracy.csv has them all")
+    return figures, notes
+
+
+def _with_points(epochs: pd.DataFrame) -> pd.DataFrame:
+    """Series in the order in which they come, their sizes from the smallest; `point`: which one a row is of."""
+    order = {series: i for i, series in enumerate(dict.fromkeys(epochs["series"]))}
+    ordered = epochs.assign(place=[order[series] for series in epochs["series"]])
+    ordered["point"] = ordered["place"].astype(str) + " " + ordered["gpus"].astype(str) + " " + ordered["nodes"].astype(str)
+    return ordered.sort_values(["place", "gpus", "nodes", "label", "run", "epoch"], kind="stable")

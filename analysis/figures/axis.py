@@ -1,17 +1,19 @@
-"""Axes: GPUs, with the nodes they make on a second line, rates, and shares."""
+"""Axes: GPUs, with the nodes they make on a second line, rates, shares; and names beside lines and rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hpcddp.analysis.figures.colours import GRID
-from hpcddp.analysis.figures.style import pt
-from hpcddp.analysis.util.wording import unit
+from hpcddp.analysis.figures.style import lay_out, pt
+from hpcddp.analysis.util.wording import shortened, unit
 
 TICK_PT = 3.5
 LABEL_PAD = 3.0
@@ -121,3 +123,60 @@ def _name_lines(ax: Axes, names: str) -> None:
         ha="right",
         va="top",
     )
+
+
+LINE_PT = 9.5
+"""Height of a line of text with its space, at a type of 8 points."""
+
+
+@dataclass(frozen=True)
+class EndLabel:
+    """A text at the right edge of the axes, at the height of `y` (data), in `colour`."""
+
+    y: float
+    text: str
+    colour: str
+
+
+def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
+    """Draws the labels; the axis limits must be final."""
+    ordered = sorted(labels, key=lambda label: (label.y, label.text))
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    lay_out(figure)
+    to_pt = 72.0 / figure.dpi
+    heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
+    for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
+        ax.annotate(
+            label.text,
+            xy=(1, label.y),
+            xycoords=("axes fraction", "data"),
+            xytext=(pt(4), height - wanted),
+            textcoords="offset points",
+            color=label.colour,
+            va="center",
+            ha="left",
+            annotation_clip=False,
+        )
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Ascending heights moved as little as need be for `gap` between neighbours: those that touch share their middle."""
+    blocks: list[tuple[list[float], float]] = []
+    for height in heights:
+        members, middle = [height], height
+        while blocks and middle - blocks[-1][1] < gap * (len(members) + len(blocks[-1][0])) / 2:
+            members = [*blocks.pop()[0], *members]
+            middle = sum(members) / len(members)
+        blocks.append((members, middle))
+    return [middle + gap * (i - (len(members) - 1) / 2) for members, middle in blocks for i in range(len(members))]
+
+
+HOST_LETTERS = 12
+
+
+def short_hosts(hosts: Iterable[str]) -> dict[str, str]:
+    """Name -> a form that fits beside a row, different for each: `…134` for `ip-10-0-12-134` beside `ip-10-0-12-99`."""
+    names = sorted({str(host) for host in hosts})
+    short = zip(names, shortened(names, HOST_LETTERS), strict=True)
+    return {name: cut if name.startswith(cut) else f"…{cut}" for name, cut in short}

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, in_column, legend_of_parts, mark_box, new_figure, pt
 from hpcddp.analysis.study.breakdown import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
@@ -47,7 +46,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BarLayout:
     """Lines from top to bottom."""
 
     lines: list[Line]
@@ -74,7 +73,7 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
     return figure
 
 
-def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], bar_mm: float) -> Layout:
+def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], bar_mm: float) -> BarLayout:
     """Headings and bars: `16 x 4` under its series' heading; behind the first series those of one point that differ from it in
     little, `1 x 4, workers 2`. Headings of the others say what differs from the first. `bar_mm`: a bar with the space around it.
     """
@@ -93,7 +92,7 @@ def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str
             size = f"{row['nodes']} x {row['gpus_per_node']}"
             lines.append(Line(f"{size}, {short[key]}" if beside[i] else size, height, row))
             height += 1
-    return Layout(lines, height)
+    return BarLayout(lines, height)
 
 
 def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
@@ -158,7 +157,7 @@ def _step_ms(row: pd.Series[Any]) -> float:
     return float(row["step_s"] if pd.isna(row["step_hook_s"]) else row["step_hook_s"]) * 1e3
 
 
-def _axes(ax: Axes, layout: Layout, scaling: pd.DataFrame) -> None:
+def _axes(ax: Axes, layout: BarLayout, scaling: pd.DataFrame) -> None:
     ax.set_yticks(list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None])
     ax.set_ylim(layout.height - 0.4, -0.6)
     ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)

@@ -9,11 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from hpcddp.analysis.figures.axis import rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
-from hpcddp.analysis.figures.labels import EndLabel, end_labels
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_point, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.text import message_size

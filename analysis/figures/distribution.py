@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.breakdown import Layout, at_edge, lay_lines
+from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
 from hpcddp.analysis.verdicts.detail import bins_of
@@ -163,7 +162,7 @@ def _beside(ax: Axes, column: int, text: str, height: float, colour: str) -> Non
     ax.annotate(text, (1, height), xytext=(pt(COLUMN_PT[column]), 0), color=colour, annotation_clip=False, **where)  # type: ignore[arg-type]
 
 
-def _axes(ax: Axes, layout: Layout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
+def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
     bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
     names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
     ax.set_yticks(list(layout.bars.values()), names, linespacing=1.0)

@@ -12,9 +12,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from hpcddp.analysis.figures.axis import LABEL_PAD, TICK_PT, rate_axis
 from hpcddp.analysis.figures.colours import BASELINES, INK
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.series_lines import whiskers
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, in_column, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
@@ -42,7 +41,7 @@ def effect_figure(axis: Axis, style: Style = DEFAULT) -> MarkedFigure:
     """A panel for each size and each value of other keys, all on one scale."""
     panels = axis.panels[:MAX_PANELS]
     rows = [_lines_below(axis, panel) for panel in panels]
-    height = PANEL_MM + LINE_MM * max(sum(text.count("\n") + 1 for text in _highest(row)) for row in rows)
+    height = PANEL_MM + LINE_MM * max(sum(1 + max(text.count("\n") for text in texts) for texts in row.values()) for row in rows)
     ends = [end for panel in panels for value in panel.values for end in _ends(value)]
     with new_figure(style, height, len(panels)) as (figure, every):
         for ax, panel, below in zip(every, panels, rows, strict=True):
@@ -119,10 +118,6 @@ def _hours(value: AxisValue) -> str:
     return f"{hours:.{max(0, 1 - math.floor(math.log10(hours)))}f}"
 
 
-def _highest(lines: dict[str, list[str]]) -> list[str]:
-    return [max(texts, key=lambda text: text.count("\n")) for texts in lines.values()]
-
-
 def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[str]]) -> None:
     """The values, and below each what it comes to; to the left what each line is."""
     places = _places(axis, panel)
@@ -131,14 +126,11 @@ def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[s
     ax.xaxis.set_minor_locator(NullLocator())
     ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
     ax.set_xticklabels(list(shown.values()))
-    names = "\n".join(_short_name(name) + "\n" * texts[0].count("\n") for name, texts in lines.items())
+    names = "\n".join(
+        (name if len(name) <= 13 else f"{name[:12]}…") + "\n" * texts[0].count("\n") for name, texts in lines.items()
+    )
     down = -pt(LABEL_PAD + TICK_PT)
     ax.annotate(names, xy=(0, 0), xycoords="axes fraction", xytext=(down, down), textcoords="offset points", ha="right", va="top")
-
-
-def _short_name(name: str) -> str:
-    """What fits to the left of an axis."""
-    return name if len(name) <= 13 else f"{name[:12]}…"
 
 
 def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:

@@ -19,8 +19,7 @@ from matplotlib.legend import Legend
 from matplotlib.transforms import Bbox, BboxBase
 
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, PARTS
-from hpcddp.analysis.figures.marks import Mark, MarkedFigure
-from hpcddp.analysis.figures.style import rc_style
+from hpcddp.analysis.figures.style import Mark, MarkedFigure, rc_style
 
 DPI = 72.0
 """matplotlib's SVG counts in points."""

@@ -12,11 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, short_hosts
 from hpcddp.analysis.figures.colours import FASTER, INK, SLOWER
-from hpcddp.analysis.figures.hosts import short_hosts
-from hpcddp.analysis.figures.labels import EndLabel, end_labels
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 
 ROW_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
 AROUND_MM = 30.0
@@ -44,7 +42,7 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(ROW_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
     with new_figure(style, AROUND_MM + height_mm, len(panels)) as (figure, axes):
-        most = scale(cells)
+        most = colour_scale(cells)
         for ax, panel in zip(axes, panels, strict=True):
             entitle(ax, style, str(panel["panel"].iloc[0]), most=TITLE_LETTERS)
             _panel(ax, panel, most, height_mm / panel["row"].nunique())
@@ -55,7 +53,7 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
     return figure
 
 
-def scale(cells: pd.DataFrame) -> float:
+def colour_scale(cells: pd.DataFrame) -> float:
     """% of the step at which a colour is full, on either side: single odd cells are beyond it."""
     return max(LEAST_SCALE, float(np.quantile(cells["over_percent"].abs().astype(float), 0.98)))
 
@@ -71,7 +69,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:
     ax.set_ylim(len(table) - 0.5, -0.5)
     for side in ("left", "bottom"):
         ax.spines[side].set_visible(False)
-    found = blocks(panel)
+    found = host_blocks(panel)
     apart = math.ceil(NAME_MM / (row_mm * min(block.end - block.first for block in found)))
     short = short_hosts(panel["host"])
     ax.set_yticks([block.middle for block in found[::apart]], [short.get(block.name, block.name) for block in found[::apart]])
@@ -110,7 +108,7 @@ class Block:
         return (self.first + self.end - 1) / 2
 
 
-def blocks(panel: pd.DataFrame) -> list[Block]:
+def host_blocks(panel: pd.DataFrame) -> list[Block]:
     """From the first row to the last."""
     rows = panel.drop_duplicates("row")
     by_rank = rows["host"].nunique() == 1 and rows["rank"].notna().all()
@@ -141,7 +139,7 @@ def stand_out(panel: pd.DataFrame) -> list[Slow]:
     over = by_row.median().where(by_row.agg(lambda values: (values > 0).mean()) >= NEARLY_ALWAYS, 0.0)
     ranks = panel.drop_duplicates("row").set_index("row")["rank"]
     found = []
-    for block in blocks(panel):
+    for block in host_blocks(panel):
         slow = over.loc[block.first : block.end - 1]
         if (slow >= STANDS_OUT).all():
             found.append(Slow(block.middle, block.name, None, float(slow.median())))

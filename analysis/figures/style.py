@@ -20,7 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
-from hpcddp.analysis.figures.marks import MarkedFigure
 from hpcddp.analysis.util.output_files import write_file
 
 TYPE_PT = 8.0
@@ -120,6 +119,37 @@ def rc_style(type_pt: float = TYPE_PT) -> AbstractContextManager[None]:
 def pt(points: float) -> float:
     """A length at a type of 8 points as it is in the figure being drawn."""
     return points * float(mpl.rcParams["font.size"]) / TYPE_PT
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A box in the panel's data coordinates, or a point where both ends of both sides are the same."""
+
+    ax: Axes
+    x: tuple[float, float]
+    y: tuple[float, float]
+    values: Mapping[str, str]
+    """Name -> text."""
+
+
+class MarkedFigure(Figure):
+    """A figure with the marks of its panels, in the order in which the keyboard goes through them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.marks: list[Mark] = []
+
+
+def mark_point(ax: Axes, x: Any, y: Any, values: Mapping[str, str]) -> None:
+    """A symbol."""
+    mark_box(ax, (float(x), float(x)), (float(y), float(y)), values)
+
+
+def mark_box(ax: Axes, x: tuple[float, float], y: tuple[float, float], values: Mapping[str, str]) -> None:
+    """A bar, or a row."""
+    figure = ax.figure
+    assert isinstance(figure, MarkedFigure)
+    figure.marks.append(Mark(ax, x, y, values))
 
 
 @contextmanager

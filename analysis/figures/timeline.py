@@ -11,11 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
+from hpcddp.analysis.figures.axis import short_hosts
 from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
-from hpcddp.analysis.figures.hosts import short_hosts
-from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
-from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, legend_of_parts, mark_box, new_figure
 from hpcddp.analysis.study.breakdown import NAMES
 from hpcddp.analysis.util.wording import percent, quantity
 
@@ -161,7 +160,7 @@ def _travelled(travels: pd.DataFrame, first_row: float) -> Iterator[Bar]:
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
-    handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts)]
+    handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in parts_of_steps(parts)]
     if (travels["last_ready_s"] > travels["first_ready_s"]).any():
         handles.append(Patch(color=WAITS, label="bucket waits"))
     if len(travels):
@@ -169,7 +168,7 @@ def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
     return handles
 
 
-def visible_parts(parts: pd.DataFrame) -> list[str]:
+def parts_of_steps(parts: pd.DataFrame) -> list[str]:
     """In the order of a step; those that are more than 0 % of it on some rank."""
     lengths = (parts["end_s"] - parts["begin_s"]).astype(float)
     long = lengths > LEAST_SHARE * float(parts["end_s"].max())

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import pandas as pd
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.efficiency import efficiency_figure
-from hpcddp.analysis.figures.scaling import scaling_figure
+from hpcddp.analysis.figures.scaling import efficiency_figure, scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, Style
 from hpcddp.analysis.proposal.proposal import Proposal
 from hpcddp.analysis.study.series import full_names
@@ -19,20 +17,10 @@ def drawings(found: Proposal, style: Style = DEFAULT) -> dict[str, Callable[[], 
     """What draws them, by name; none for a single size."""
     if len(found.sizes) < 2:
         return {}
-    rows, names = _rows(found), full_names(found.found.apart)
+    shown, runs, series = found.found.shown, found.found.runs, found.sizes[0].row["series"]
+    rows, names = shown[shown["series"] == series], full_names(found.found.apart)
+    rejected = runs[(runs["state"] == "rejected") & (runs["series"] == series)].dropna(subset=["samples_per_s"])
     return {
-        "scaling": partial(scaling_figure, rows, names, _rejected(found), style=style),
+        "scaling": partial(scaling_figure, rows, names, rejected, style=style),
         "efficiency": partial(efficiency_figure, rows, names, style),
     }
-
-
-def _rows(found: Proposal) -> pd.DataFrame:
-    rows = found.found.shown
-    mine: pd.DataFrame = rows[rows["series"] == found.sizes[0].row["series"]]
-    return mine
-
-
-def _rejected(found: Proposal) -> pd.DataFrame:
-    runs, series = found.found.runs, found.sizes[0].row["series"]
-    mine: pd.DataFrame = runs[(runs["state"] == "rejected") & (runs["series"] == series)].dropna(subset=["samples_per_s"])
-    return mine

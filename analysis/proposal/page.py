@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.proposal.accuracy import accuracy, targets_of
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
-from hpcddp.analysis.proposal.effects import what_changes_it
-from hpcddp.analysis.proposal.gpu_use import gpu_use
-from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
+from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
+from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span
+from hpcddp.analysis.proposal.sections import accuracy_blocks, gpu_use, targets_of, what_changes_it
+from hpcddp.analysis.report.cells import number_of, text_cell, words_of
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
@@ -52,10 +52,10 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
         Items(list(fact_lines(found))),
     ]
     blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), scaling_table(found)]
-    blocks += [Picture(name, _caption(found, name)) for name in figures]
+    blocks += [Picture(name, f"{CAPTIONS[name]} of {found.name} against {baselines(found)}.") for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
-    blocks += [*accuracy(found), *what_changes_it(found)]
+    blocks += [*accuracy_blocks(found), *what_changes_it(found)]
     unknown = list(unknown_lines(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]
@@ -69,7 +69,7 @@ def source_lines(found: Proposal) -> list[str]:
 
 def summary(found: Proposal) -> str:
     """The sentence of the study on this series, which one it is, and how many series the page leaves out."""
-    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
+    rows = found.rows
     verb = "is" if found.others == 1 else "are"
     which = full_names(found.found.shown_apart)[rows["series"].iloc[0]]
     more = f" This is with {which}; {found.others} more series of the study {verb} not shown here." if found.others else ""
@@ -105,18 +105,14 @@ def workload_words(found: Proposal) -> str:
 
 def method_words(found: Proposal) -> str:
     """How the numbers come from the runs, and what stands in brackets."""
+    ranges = f"{range_words(found.rows)} " if (found.rows["interval"] == "range").any() else ""
     return (
         "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
-        f"has neither. {_ranges(found)}Efficiency is throughput per "
+        f"has neither. {ranges}Efficiency is throughput per "
         f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
         "hours are billed by their sum. Runs that failed a check do not count."
     )
-
-
-def _ranges(found: Proposal) -> str:
-    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
-    return f"{range_words(rows)} " if (rows["interval"] == "range").any() else ""
 
 
 def fact_lines(found: Proposal) -> Iterator[str]:
@@ -127,53 +123,28 @@ def fact_lines(found: Proposal) -> Iterator[str]:
     for name, values in facts.items():
         more = f"; and {len(values) - SHOWN_FACTS} more" if len(values) > SHOWN_FACTS else ""
         yield f"{name}: {'; '.join(values[:SHOWN_FACTS])}{more}"
-    yield from (f"{name}: not recorded" for name in ("processor", "GPU driver") if name not in facts and _needed(found, name))
-
-
-def _needed(found: Proposal, name: str) -> bool:
-    return name != "GPU driver" or found.sizes[0].row["device"] != "cpu"
+    needed = ("processor",) if _device(found) == "cpu" else ("processor", "GPU driver")
+    yield from (f"{name}: not recorded" for name in needed if name not in facts)
 
 
 def scaling_table(found: Proposal) -> Table:
     """A row for each size."""
     gpu = _unit(found)
     node = f"vs one node ({units(int(found.sizes[0].row['full_node_gpus']), _device(found))})"
-    heads = [
-        "nodes",
-        f"{gpu}s",
-        "n",
-        "samples/s",
-        f"efficiency vs one {gpu}",
-        f"efficiency {node}",
-        "epoch",
-        "node h per epoch",
-        *(["time to train", "node h to train"] if found.epochs is not None else []),
-        "runs",
-    ]
-    rows = [
-        [
-            str(size.nodes),
-            str(size.row["gpus"]),
-            str(size.row["n"]),
-            _rate(size),
-            _share(size.vs_gpu),
-            _share(size.vs_node) if size.row["gpus"] >= size.row["full_node_gpus"] else "-",
-            _or_unknown(size.row["epoch_s"], duration),
-            _or_unknown(size.row["node_h_per_epoch"], quantity),
-            *(
-                [_or_unknown(size.row["train_s"], duration), _or_unknown(size.row["node_h_to_train"], quantity)]
-                if found.epochs is not None
-                else []
-            ),
-            found.source(size),
-        ]
-        for size in found.sizes
-    ]
-    return text_table(heads, rows)
-
-
-def _caption(found: Proposal, name: str) -> str:
-    return f"{CAPTIONS[name]} of {found.name} against {baselines(found)}."
+    columns: dict[str, CellOf] = {
+        "nodes": number_of("nodes", str),
+        f"{gpu}s": number_of("gpus", str),
+        "n": number_of("n", str),
+        "samples/s": lambda row: text_cell(_rate(row)),
+        f"efficiency vs one {gpu}": lambda row: text_cell(_share(row["size"].vs_gpu)),
+        f"efficiency {node}": lambda row: text_cell(_share(row["size"].vs_node) if row["gpus"] >= row["full_node_gpus"] else "-"),
+        "epoch": number_of("epoch_s", duration),
+        "node h per epoch": number_of("node_h_per_epoch", quantity),
+    }
+    if found.epochs is not None:
+        columns |= {"time to train": number_of("train_s", duration), "node h to train": number_of("node_h_to_train", quantity)}
+    columns["runs"] = words_of("runs")
+    return rows_table(columns, ({**size.row, "size": size, "runs": found.source(size)} for size in found.sizes))
 
 
 def baselines(found: Proposal) -> str:
@@ -260,7 +231,7 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
         (f"energy of the nodes with their GPUs, kWh (by {amounts.node_energy_from})", amounts.node_kwh, quantity),
         *_co2(found, amounts),
     ]
-    rows = [[name, *(_spanned(times(span, many), text) for many in counts.values())] for name, span, text in kinds if span]
+    rows = [[name, *(_spanned(span.times(many), text) for many in counts.values())] for name, span, text in kinds if span]
     return text_table(["", *counts], rows)
 
 
@@ -300,8 +271,7 @@ def _source(found: Proposal, size: MeasuredSize) -> str:
     return f"{found.source(size)} {named}; {checks}{left}"
 
 
-def _rate(size: MeasuredSize) -> str:
-    row = size.row
+def _rate(row: Mapping[str, Any]) -> str:
     low, high = (None if pd.isna(row[f"samples_per_s_{end}"]) else float(row[f"samples_per_s_{end}"]) for end in ("low", "high"))
     return _spanned(Span(float(row["samples_per_s"]), low, high), quantity)
 
@@ -318,10 +288,6 @@ def _share(known: Ratio | None) -> str:
     if known.low is None or known.high is None:
         return percent(known.ratio)
     return f"{percent_within(known.ratio, known.low, known.high)} ({percents(known.low, known.high, ' to ')} %)"
-
-
-def _or_unknown(value: float, text: Callable[[float], str]) -> str:
-    return "unknown" if pd.isna(value) else text(float(value))
 
 
 def _nodes(number: int) -> str:

@@ -66,6 +66,10 @@ class Span:
     low: float | None
     high: float | None
 
+    def times(self, count: int) -> Span:
+        """So often."""
+        return Span(self.value * count, *(None if end is None else end * count for end in (self.low, self.high)))
+
 
 @dataclass(frozen=True)
 class EpochCosts:
@@ -104,6 +108,11 @@ class Proposal:
     def name(self) -> str:
         return self.found.records.name
 
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Of scaling_frame, as far as they are of the series."""
+        return pd.DataFrame([dict(size.row) for size in self.sizes])
+
     def source(self, size: MeasuredSize) -> str:
         """By which the page refers to the runs of this size: `[3]`."""
         return f"[{self.sizes.index(size) + 1}]"
@@ -138,7 +147,7 @@ def propose(
         kind=scaling_kind(found.records.hold, rows["work"].iloc[0]),
         others=full["series"].nunique() - 1,
         choice=choice,
-        costs=costs(choice.size, readings_of(found, choice.size)) if choice else None,
+        costs=epoch_costs(choice.size, readings_of(found, choice.size)) if choice else None,
         epochs=epochs,
         trainings=trainings,
         co2_g_per_kwh=co2_g_per_kwh,
@@ -178,7 +187,7 @@ def readings_of(found: Findings, size: MeasuredSize) -> Mapping[str, Any]:
     return {str(name): value for name, value in found.readings[same[0] & same[1] & same[2]].iloc[0].items()}
 
 
-def costs(size: MeasuredSize, readings: Mapping[str, Any]) -> EpochCosts | None:
+def epoch_costs(size: MeasuredSize, readings: Mapping[str, Any]) -> EpochCosts | None:
     """What an epoch costs at this size, energy by its `readings`; None where the number of its samples is not known."""
     row = size.row
     if pd.isna(row["epoch_s"]):
@@ -202,11 +211,6 @@ def _span(row: Mapping[str, Any], amount: str) -> Span:
 
 def _energy(kwh: Any) -> Span | None:
     return None if pd.isna(kwh) else Span(float(kwh), None, None)
-
-
-def times(span: Span, count: int) -> Span:
-    """The span times `count`."""
-    return Span(span.value * count, *(None if end is None else end * count for end in (span.low, span.high)))
 
 
 def _sizes(found: Findings, rows: pd.DataFrame) -> list[MeasuredSize]:

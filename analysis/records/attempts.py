@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import EndFile, read_end, read_launch
-from hpcddp.analysis.records.boundaries import with_shared_boundaries
-from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
-from hpcddp.analysis.records.exchange_windows import ExchangeWindows
+from hpcddp.analysis.records.attempt_files import EndFile, read_end_file, read_launch
+from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined_buckets, read_buckets
+from hpcddp.analysis.records.exchange_windows import ExchangeWindows, with_shared_boundaries
 from hpcddp.analysis.records.impossible import check_end
+from hpcddp.analysis.records.merged import merged_nodes
+from hpcddp.analysis.records.merged_loader import pooled
 from hpcddp.analysis.records.ranks import rank_results, read_steps
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import environment_names, software
@@ -24,6 +25,7 @@ from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
 from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
+from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.core.text import count
 
 ENDED = ("done", "interrupted")
@@ -110,7 +112,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     """
     run = f"{attempt.parent.name} of {attempt.parent.parent.name}"
     stretches = stretches_of(attempt, end)
-    files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
+    files = {each.attempt: read_end_file(each.attempt, warnings) for each in stretches if each.attempt != attempt}
     ends = {attempt: end, **{folder: _training_end(file) for folder, file in files.items()}}
     spans = complete_epochs(_spans(stretches, ends), epoch_ends)
     found = []
@@ -164,16 +166,12 @@ def _training_end(file: EndFile | None) -> TrainingEnd | None:
         return None
 
 
-def _warmup_steps(end: TrainingEnd) -> int:
-    return max(0, end.protocol.steady_from_step - end.first_step)
-
-
 def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]) -> list[StepSpan]:
     """The timed steps of each attempt.
 
     Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
     """
-    longest_warmup = max(_warmup_steps(end) for end in ends.values() if end)
+    longest_warmup = max(0, *(end.protocol.steady_from_step - end.first_step for end in ends.values() if end))
 
     def first(stretch: Stretch) -> int:
         end = ends[stretch.attempt]
@@ -211,7 +209,7 @@ def _hooked(ranks: Sequence[RankEnd]) -> bool:
     return all(entry.bucket_rows for entry in ranks)
 
 
-def buckets_of(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
+def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
     """The all-reduces of all attempts that recorded them; None where none did.
 
     Rejected where those of the attempt `last` cannot be read; what is lost of others is added to `warnings`.
@@ -227,4 +225,43 @@ def buckets_of(attempts: Sequence[AttemptRecords], last: Path, warnings: list[st
             continue
         if buckets is not None:
             found.append(buckets)
-    return joined(found) if found else None
+    return joined_buckets(found) if found else None
+
+
+def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> TrainingEnd:
+    """end.json of the attempt that ended the run, with what the others know too: their gates that failed, memory, telemetry.
+
+    Energy per sample is the mean over attempts, weighted by their steady steps; memory is the largest; readings of nodes are
+    as merged_nodes has them. The first loss is that of the run's first step, where it is known.
+    """
+    if [each.end for each in attempts] == [end]:
+        return end
+    ended = [(each, each.end) for each in attempts if each.end is not None]
+    others = [(each, its_end) for each, its_end in ended if its_end is not end]
+    failed = [
+        replace(gate, evidence=f"attempt {each.folder.name}: {gate.evidence}")
+        for each, its_end in others
+        for gate in its_end.gates
+        if not gate.passed
+    ]
+    nodes = [node for _, its_end in ended if its_end.telemetry for node in its_end.telemetry.nodes]
+    first = attempts[0]
+    return replace(
+        end,
+        gates=(*end.gates, *failed),
+        ranks=tuple(entry for _, its_end in ended for entry in its_end.ranks),
+        loader=pooled(its_end.loader for _, its_end in ended),
+        telemetry=Telemetry(energy_j_per_1000_samples=_energy(attempts), nodes=merged_nodes(nodes)),
+        loss_first=first.end.loss_first if first.end and first.steps.step[:1].tolist() == [0] else None,
+    )
+
+
+def _energy(attempts: Sequence[AttemptRecords]) -> float | None:
+    weighted = [
+        (each.end.telemetry.energy_j_per_1000_samples, int(each.steps.steady.sum()))
+        for each in attempts
+        if each.end is not None and each.end.telemetry is not None
+    ]
+    known = [(joules, weight) for joules, weight in weighted if joules is not None]
+    steps = sum(weight for _, weight in known)
+    return sum(joules * weight for joules, weight in known) / steps if steps else None

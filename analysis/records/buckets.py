@@ -136,7 +136,7 @@ def assemble(windows: ExchangeWindows, buckets: Iterable[Columns], ranks: Sequen
     )
 
 
-def joined(attempts: Sequence[RunBuckets]) -> RunBuckets:
+def joined_buckets(attempts: Sequence[RunBuckets]) -> RunBuckets:
     """The all-reduces of a run, from those of its attempts (at least one); a rank that moved has all its hosts' names.
 
     Each attempt has clocks of its own: attempts are placed one after another without a gap.

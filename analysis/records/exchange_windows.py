@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.clocks import Ints, to_rank_0
+from hpcddp.analysis.records.clocks import Ints, clocks_known, to_rank_0
 from hpcddp.analysis.records.csv_reader import EXACT, Columns
-from hpcddp.analysis.records.steps import ALL_STEPS, StepSpan, or_zero, steady_rows
+from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, or_zero, steady_rows
 from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import AFTER_PAUSE
 
@@ -90,3 +90,20 @@ def _window(columns: Mapping[str, Any]) -> ExchangeWindow:
         end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
     begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
     return ExchangeWindow(columns["start_ns"], begin, end)
+
+
+def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Sequence[RankEnd]) -> RunSteps:
+    """The steps, each timed from the end of the exchange before it to the end of its own, when the last rank has its gradients.
+
+    A rank's own step ends where the rank ends it, a little sooner or later each time: the variation of single steps would be
+    overstated. Where that end is not known they are as they were: without all-reduces, exposed communication or clocks of every
+    rank, and after a pause.
+    """
+    follows = np.flatnonzero(windows.follow)
+    if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not clocks_known(ranks):
+        return steps
+    ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)
+    lasted_ns = ends_ns[follows] - ends_ns[follows - 1]
+    step_ns = steps.step_ns.copy()
+    step_ns[np.searchsorted(steps.step, windows.numbers[follows])] = lasted_ns
+    return replace(steps, step_ns=step_ns) if (lasted_ns > 0).all() else steps

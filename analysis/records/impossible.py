@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.csv_reader import UNKNOWN, Columns
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import or_zero
+from hpcddp.analysis.records.steps import RECORDED, or_zero
 from hpcddp.core.attempt_records import EvaluationResult, GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.launch_record import LaunchRecord
@@ -42,6 +42,25 @@ OLDEST_GATES = ("parameters agree",)
 
 Mask = NDArray[np.bool_]
 
+Ranges = dict[str, tuple[int, int, str]]
+"""Column -> the least and the most of its values, and why no other can be."""
+
+PART = (0, DAY_NS, "a part takes no less than no time, and less than a day")
+
+STEP_RANGES: Ranges = {
+    "total_ns": (1, DAY_NS, "a step takes time, and less than a day"),
+    **{f"{part}_ns": PART for part in RECORDED},
+    "start_ns": (UNKNOWN, LATEST_NS, "no time of this century"),
+    "loss_e9": (0, MOST_LOSS_E9, "no cross entropy is negative, nor written above a million"),
+    "samples": (0, MOST_SAMPLES, "no step trains that many"),
+}
+
+BUCKET_RANGES: Ranges = {
+    "bytes": (1, MOST_BUCKET_BYTES, "no bucket of gradients has that many"),
+    "index": (0, LATEST_NS, "buckets count from 0"),
+    "ready_ns": (0, LATEST_NS, "no time of this century"),
+}
+
 
 def check_steps(columns: Columns, rank: int) -> None:
     """Rejected where a rank's step rows cannot be true; cells that were not measured are passed over."""
@@ -49,19 +68,12 @@ def check_steps(columns: Columns, rank: int) -> None:
     again = np.zeros(columns["step"].size, np.bool_)
     again[1:] = columns["step"][1:] <= columns["step"][:-1]
     rows.reject_where(again, "a row", columns["step"], "it does not come after the row before it")
-    rows.check_between("total_ns", 1, DAY_NS, "a step takes time, and less than a day")
-    for name in (name for name in columns if name.endswith("_ns") and name not in ("start_ns", "total_ns")):
-        rows.check_between(name, 0, DAY_NS, "a part takes no less than no time, and less than a day")
+    rows.check_ranges(STEP_RANGES)
     parts, total = _sum([columns[name] for part in PARTS if (name := f"{part}_ns") in columns]), columns["total_ns"]
     rows.reject_where(_above(parts - total, total), "parts that add up to", parts, "more than the step itself")
     if "start_ns" in columns:
-        rows.check_between("start_ns", UNKNOWN, LATEST_NS, "no time of this century")
         early = _early(columns["start_ns"], total)
         rows.reject_where(early, "start_ns", columns["start_ns"], "before the step before it ended: its clock ran backwards")
-    if "loss_e9" in columns:
-        rows.check_between("loss_e9", 0, MOST_LOSS_E9, "no cross entropy is negative, nor written above a million")
-    if "samples" in columns:
-        rows.check_between("samples", 0, MOST_SAMPLES, "no step trains that many")
 
 
 def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:
@@ -75,9 +87,7 @@ def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:
 def check_buckets(columns: Columns, rank: int) -> None:
     """Rejected where a rank's all-reduces cannot be true."""
     rows = _Rows(columns, rank)
-    rows.check_between("bytes", 1, MOST_BUCKET_BYTES, "no bucket of gradients has that many")
-    rows.check_between("index", 0, LATEST_NS, "buckets count from 0")
-    rows.check_between("ready_ns", 0, LATEST_NS, "no time of this century")
+    rows.check_ranges(BUCKET_RANGES)
     lasts = columns["done_ns"] - columns["ready_ns"]
     rows.reject_where((lasts < -ROUNDING_NS) | (lasts > DAY_NS), "done_ns - ready_ns", lasts, "no all-reduce lasts that")
 
@@ -88,11 +98,13 @@ class _Rows:
     def __init__(self, columns: Columns, rank: int) -> None:
         self._columns, self._rank = columns, rank
 
-    def check_between(self, name: str, low: int, high: int, why: str) -> None:
-        values = self._columns[name]
-        if values.dtype == np.int64 and values.size and low <= values.min() and values.max() <= high:
-            return  # nearly always, in a fifth of the time
-        self.reject_where((values < low) | (values > high), name, values, why)
+    def check_ranges(self, ranges: Ranges) -> None:
+        """Of the columns that are there."""
+        for name, (low, high, why) in ranges.items():
+            values = self._columns.get(name)
+            if values is None or (values.dtype == np.int64 and values.size and low <= values.min() and values.max() <= high):
+                continue  # nearly always, in a fifth of the time
+            self.reject_where((values < low) | (values > high), name, values, why)
 
     def reject_where(self, odd: Mask, what: str, values: NDArray[Any], why: str) -> None:
         if odd.any():
@@ -161,7 +173,7 @@ def _check_clock(whose: str, clock: RankClock) -> None:
         raise Rejected(f"{whose} ran backwards, from {clock.start.unix_ns} to {clock.end.unix_ns}")
 
 
-def check_comm(comm: CommRecord) -> None:
+def check_comm_times(comm: CommRecord) -> None:
     """Rejected where times of collectives cannot be true."""
     for op, found in comm.ops.items():
         for size in found.sizes:

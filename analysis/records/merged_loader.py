@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hpcddp.analysis.records.merged import merged_fields
 from hpcddp.core.loader_record import LoaderTimes
 
 
@@ -13,18 +14,6 @@ def pooled(found: Iterable[LoaderTimes | None]) -> LoaderTimes | None:
     known = [each for each in found if each is not None]
     if not known:
         return None
-    samples = sum(each.samples for each in known)
     took_s = sum(each.samples / each.samples_per_s for each in known if each.samples_per_s)
-    waits = [each.processor_wait_s for each in known if each.processor_wait_s is not None]
-    return replace(
-        known[0],
-        samples_per_s=samples / took_s if took_s else 0.0,
-        samples=samples,
-        batches=sum(each.batches for each in known),
-        read_s=sum(each.read_s for each in known),
-        compute_s=sum(each.compute_s for each in known),
-        processor_wait_s=sum(waits) if len(waits) == len(known) else None,
-        read_bytes=None if any(each.read_bytes is None for each in known) else sum(each.read_bytes or 0 for each in known),
-        hand_over_s=sum(each.hand_over_s for each in known),
-        receive_s=sum(each.receive_s for each in known),
-    )
+    rate = sum(each.samples for each in known) / took_s if took_s else 0.0
+    return replace(known[0], **merged_fields(known), samples_per_s=rate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.analysis.records.decoding import decode_file
+from hpcddp.analysis.records.attempt_files import decode_record_file
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.errors import HpcddpError
@@ -17,7 +17,7 @@ def read_preflights(study: Study, warnings: list[str]) -> tuple[PreflightRecord,
     found = []
     for file in sorted(study.preflights.glob("*.json")) if study.preflights.is_dir() else []:
         try:
-            found.append(decode_file(PreflightRecord, read_object(file), file.name))
+            found.append(decode_record_file(PreflightRecord, read_object(file), file.name))
         except (Rejected, HpcddpError, FileNotFoundError) as error:
             warnings.append(f"preflight/{file.name} cannot be read: {error}")
     return tuple(sorted(found, key=lambda record: record.unix_ns))

@@ -55,7 +55,7 @@ class RunSteps:
     sum_ns: NDArray[Any]
     """Sum over ranks of what the step took each of them."""
     step_ns: Floats
-    """What one step took: the mean over ranks, or the time between boundaries that all ranks share, see records/boundaries.py."""
+    """What one step took: the mean over ranks, or the time between boundaries that all ranks share (exchange_windows.py)."""
     part_ns: Mapping[str, Floats]
     """Part -> mean over the ranks that measured it; nan where none did."""
     own_ns: Floats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpcddp.analysis.records.decoding import sentence
+from hpcddp.analysis.records.attempt_files import schema_sentence
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import is_there, read_raw
 from hpcddp.core.errors import HpcddpError
@@ -65,7 +65,7 @@ def read_study_file(study: Study) -> StudyFile:
     except MissingKeyError as error:
         raise HpcddpError(f"{file} is damaged: it lacks '{error.key}'") from error
     except SchemaError as error:
-        raise HpcddpError(f"{file} is damaged: {sentence('study.json', error)}") from error
+        raise HpcddpError(f"{file} is damaged: {schema_sentence('study.json', error)}") from error
     except Rejected as error:
         raise HpcddpError(f"{file} is damaged: {error}") from error
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, key_columns, number_of, size_columns, table_of, unit_of
+from hpcddp.analysis.report.cells import Spec, between, key_columns, number_of, size_columns, table_of, unit_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import accuracy_words, duration, points, quantity, times
 
 LOSS = "loss"
 """Heading of its columns."""
+
+accuracy_spread = between("accuracy_low", "accuracy_high", points)
 
 
 def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
@@ -22,9 +24,9 @@ def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *size_columns(unit_of(frame)),
         *key_columns(apart),
         (Column("n"), number_of("eval_n", str)),
-        (Column("accuracy"), _accuracy),
-        (Column(_head(known, "accuracy_interval"), within=" ({})"), _spread),
-        (Column("samples trained", terminal="trained"), _trained),
+        (Column("accuracy"), accuracy_cell),
+        (Column(_head(known, "accuracy_interval"), within=" ({})"), accuracy_spread),
+        (Column("samples trained", terminal="trained"), trained_cell),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
         *_losses(),
     ]
@@ -55,10 +57,10 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *size_columns(unit_of(frame)),
         *key_columns(apart),
         (Column("accuracy"), number_of("target", lambda share: f"{points(share)} %")),
-        (Column("reached", numeric=False, always=True), _reached),
+        (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
         (Column("time"), number_of("train_s", duration)),
-        (Column(_head(frame, "interval"), within=" ({})"), _times),
+        (Column(_head(frame, "interval"), within=" ({})"), between("train_s_low", "train_s_high", duration)),
         (Column("node h"), number_of("node_h", quantity)),
         *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
         *_speedups("1node", f"{AGAINST}1 node"),
@@ -80,7 +82,8 @@ def without_speedups(table: Table) -> Table:
     return table.only([not column.group.startswith(AGAINST) for column in table.columns])
 
 
-def _reached(row: Any) -> Cell:
+def reached_cell(row: Any) -> Cell:
+    """`5 of 6` runs reached the accuracy."""
     return Cell(f"{row['reached']} of {row['n']}", float(row["reached"]))
 
 
@@ -89,11 +92,6 @@ def _speedups(base: str, head: str) -> list[Spec]:
         (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", lambda value: f"{times(value)}×")),
         (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", lambda value: f"{times(value)}×")),
     ]
-
-
-def _times(row: Any) -> Cell:
-    low, high = row["train_s_low"], row["train_s_high"]
-    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{duration(low)}–{duration(high)}", float(low))
 
 
 def without_losses(table: Table) -> Table:
@@ -107,19 +105,16 @@ def _loss_note(known: pd.DataFrame) -> str:
     return f"Loss at the start and at the end: mean over ranks and the first and last {over}."
 
 
-def _accuracy(row: Any) -> Cell:
+def accuracy_cell(row: Any) -> Cell:
+    """`97.22 % (9,722 of 10,000)`"""
     if pd.isna(row["accuracy"]):
         return Cell(UNKNOWN, None)
     text = accuracy_words(row["accuracy"], row["eval_correct"], int(row["eval_samples"]))
     return Cell(text, float(row["accuracy"]))
 
 
-def _spread(row: Any) -> Cell:
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{points(low)}–{points(high)}", float(low))
-
-
-def _trained(row: Any) -> Cell:
+def trained_cell(row: Any) -> Cell:
+    """Samples, `640,000–650,000` where runs differ."""
     least, most = row["samples_trained"], row["samples_trained_most"]
     if pd.isna(least):
         return Cell(UNKNOWN, None)

@@ -16,10 +16,11 @@ Spec = tuple[Column, Callable[[Any], Cell]]
 """A column, and how its cell comes from a row."""
 
 
-def table_of(name: str, title: str, note: str, specs: Iterable[Spec], frame: pd.DataFrame) -> Table:
-    """A row per row of the frame."""
+def table_of(name: str, title: str, note: str, specs: Iterable[Spec], rows: pd.DataFrame | Iterable[Any]) -> Table:
+    """A row per row of a frame, or of what else the specs know to read."""
     columns, cells = zip(*specs, strict=True)
-    return Table(name, title, note, columns, [[cell(row) for cell in cells] for _, row in frame.iterrows()])
+    each = (row for _, row in rows.iterrows()) if isinstance(rows, pd.DataFrame) else rows
+    return Table(name, title, note, columns, [[cell(row) for cell in cells] for row in each])
 
 
 def number_of(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
@@ -30,6 +31,16 @@ def number_of(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
 def words_of(name: str) -> Callable[[Any], Cell]:
     """Of a row, the text in its column `name`."""
     return lambda row: text_cell(row[name])
+
+
+def between(low: str, high: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
+    """Of a row, from the number in its column `low` to that in `high`."""
+    return lambda row: between_cell(row[low], row[high], text)
+
+
+def between_cell(low: Any, high: Any, text: Callable[[Any], str]) -> Cell:
+    """`12.3–12.6`; unknown where an end is."""
+    return Cell(UNKNOWN, None) if pd.isna(low) or pd.isna(high) else Cell(f"{text(low)}–{text(high)}", float(low))
 
 
 def number_cell(value: Any, text: Callable[[Any], str]) -> Cell:

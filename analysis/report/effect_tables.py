@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, giga, number_of, size_columns, table_of, words_of
-from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.report.cells import Spec, between, giga, number_of, size_columns, table_of, words_of
+from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
 from hpcddp.analysis.util.wording import percent, quantity, unit
@@ -37,9 +37,9 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
         (Column("with it", numeric=False), words_of("also")),
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
-        (Column("spread", within=" ({})"), _between("samples_per_s_low", "samples_per_s_high", quantity)),
-        (Column("times", base, terminal=base), number_of("ratio", _times)),
-        (Column("spread", base, within=" ({})"), _between("ratio_low", "ratio_high", _times)),
+        (Column("spread", within=" ({})"), between("samples_per_s_low", "samples_per_s_high", quantity)),
+        (Column("times", base, terminal=base), number_of("ratio", "{:.3f}".format)),
+        (Column("spread", base, within=" ({})"), between("ratio_low", "ratio_high", "{:.3f}".format)),
         (Column("node h", "one epoch"), number_of("node_h_per_epoch", quantity)),
         (Column("waits for data", terminal="data"), number_of("data_wait_share", percent)),
     ]
@@ -63,19 +63,6 @@ def _base_words(axis: Axis) -> str:
 
 def _value(row: Any) -> Cell:
     return Cell(str(row["value"]), str(row["value"]) if pd.isna(row["number"]) else float(row["number"]))
-
-
-def _times(share: float) -> str:
-    return f"{share:.3f}"
-
-
-def _between(low: str, high: str, text: Callable[[float], str]) -> Callable[[Any], Cell]:
-    def cell(row: Any) -> Cell:
-        if pd.isna(row[low]) or pd.isna(row[high]):
-            return Cell(UNKNOWN, None)
-        return Cell(f"{text(row[low])}–{text(row[high])}", float(row[low]))
-
-    return cell
 
 
 def plain_effects(found: Sequence[Axis]) -> list[dict[str, Any]]:

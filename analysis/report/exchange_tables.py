@@ -103,9 +103,5 @@ def _profiled_row(point: Point, found: Sequence[ProfiledExchange]) -> list[Cell]
         number_cell(median(each.exposed_s for each in found), milli),
         number_cell(median(clocks_s) if clocks_s else None, milli),
         number_cell(median(each.exposed_s / each.step_s for each in found if each.step_s), percent),
-        text_cell(_longest(found[0])),
+        text_cell(max(found[0].by_operation_s, key=found[0].by_operation_s.__getitem__)),
     ]
-
-
-def _longest(found: ProfiledExchange) -> str:
-    return max(found.by_operation_s, key=lambda name: found.by_operation_s[name])

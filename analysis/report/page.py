@@ -15,9 +15,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
+from hpcddp.analysis.figures.figures import figure_kind
 from hpcddp.analysis.figures.inline_svg import InlineSvg
 from hpcddp.analysis.figures.style import DEFAULT
-from hpcddp.analysis.report.cells import number_cell, text_cell
+from hpcddp.analysis.report.cells import Spec, number_cell, table_of, text_cell
 from hpcddp.analysis.report.export_tables import CODE
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
@@ -29,19 +30,6 @@ from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
-
-TOPICS = {
-    **{"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"},
-    **{"accuracy": "accuracy", "to_accuracy": "to_accuracy"},
-}
-"""Figure -> the table below which it stands; the others are of single runs."""
-
-DETAIL = {
-    "steps": "All steps of each point",
-    "ranks": "Each rank's own time, without waiting for others",
-    "timeline": "One step, the nearest to the run's median",
-}
-"""Figure of single runs -> its caption."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +108,12 @@ def _hash(text: str) -> str:
 def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
     """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
     topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
-    table_of = (
-        {axis.stem: axis.stem for axis in found.effects}
-        | TOPICS
-        | {"comm": "collectives" if len(found.collectives) else "exchange"}
-    )
     for name, panels in figures.items():
-        caption = _left_out(found) if name == "breakdown" else DETAIL.get(name)
+        kind = figure_kind(name)
+        caption = _left_out(found) if name == "breakdown" else kind.caption
+        table = next((table for table in kind.below if table in topics), "detail")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
-        topics.get(table_of.get(name, "detail"), topics["detail"]).append(_Shown(caption, marked, shared))
+        topics[table].append(_Shown(caption, marked, shared))
     return topics
 
 
@@ -148,36 +133,25 @@ def _of_collectives(found: Findings) -> str:
 
 
 def _gates(stands_on: Provenance) -> Table:
-    columns = [Column("check", numeric=False), Column("passed"), Column("evidence", numeric=False)]
-    rows = [
-        [text_cell(gate.name), Cell(f"{gate.passed} of {gate.runs} runs", gate.passed / gate.runs), text_cell(gate.evidence)]
-        for gate in stands_on.gates
+    specs: list[Spec] = [
+        (Column("check", numeric=False), lambda gate: text_cell(gate.name)),
+        (Column("passed"), lambda gate: Cell(f"{gate.passed} of {gate.runs} runs", gate.passed / gate.runs)),
+        (Column("evidence", numeric=False), lambda gate: text_cell(gate.evidence)),
     ]
-    return Table("gates", "Checks of every run", "Evidence of the first run, or of the first that failed.", columns, rows)
+    note = "Evidence of the first run, or of the first that failed."
+    return table_of("gates", "Checks of every run", note, specs, stands_on.gates)
 
 
 def _runs(found: Findings, stands_on: Provenance) -> Table:
-    heads = {
-        "run": False,
-        "attempt": False,
-        "state": False,
-        "checks passed": False,
-        "steps": True,
-        "step ms": True,
-        "samples/s": True,
-    }
-    columns = [*(Column(head, numeric=numeric) for head, numeric in heads.items()), Column("reason", numeric=False)]
-    rows = [
-        [
-            text_cell(run.name),
-            text_cell(run.attempt),
-            text_cell(run.state),
-            text_cell(stands_on.gates_of.get(run.name)),
-            number_cell(run.steady_steps, str),
-            number_cell(None if run.step_ns is None else run.step_ns / 1e6, quantity),
-            number_cell(rate, quantity),
-            text_cell(run.reason),
-        ]
-        for run, rate in zip(found.records.runs, found.runs["samples_per_s"], strict=True)
+    rates = dict(zip((run.name for run in found.records.runs), found.runs["samples_per_s"], strict=True))
+    specs: list[Spec] = [
+        (Column("run", numeric=False), lambda run: text_cell(run.name)),
+        (Column("attempt", numeric=False), lambda run: text_cell(run.attempt)),
+        (Column("state", numeric=False), lambda run: text_cell(run.state)),
+        (Column("checks passed", numeric=False), lambda run: text_cell(stands_on.gates_of.get(run.name))),
+        (Column("steps"), lambda run: number_cell(run.steady_steps, str)),
+        (Column("step ms"), lambda run: number_cell(None if run.step_ns is None else run.step_ns / 1e6, quantity)),
+        (Column("samples/s"), lambda run: number_cell(rates[run.name], quantity)),
+        (Column("reason", numeric=False), lambda run: text_cell(run.reason)),
     ]
-    return Table("runs", "All runs", "", columns, rows)
+    return table_of("runs", "All runs", "", specs, found.records.runs)

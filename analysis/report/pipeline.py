@@ -31,9 +31,8 @@ from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:
-    from hpcddp.analysis.figures.figures import Drawing, SavedFigure
+    from hpcddp.analysis.figures.figures import SavedFigure
     from hpcddp.analysis.figures.inline_svg import InlineSvg
-    from hpcddp.analysis.figures.style import Style
 
 
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
@@ -123,41 +122,18 @@ class _Report:
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
         """What draws each figure, by its name; what its files leave out is added to the notes."""
-        from hpcddp.analysis.figures.figures import figure_folder, save_figure
+        from hpcddp.analysis.figures.figures import figure_folder, save_figure, study_drawings
         from hpcddp.analysis.figures.style import DEFAULT, STYLES
 
         folder, style, failures = self.folder / "figures", STYLES[self.how.style], self.found.failures
         failures.contain("figures", partial(figure_folder, folder), None)
-        figures, notes = self._of_style(style)
-        of_page = figures if style == DEFAULT else self._of_style(DEFAULT)[0]
+        figures, notes = study_drawings(self.found, style, self.beside.points)
+        of_page = figures if style == DEFAULT else study_drawings(self.found, DEFAULT, self.beside.points)[0]
         self.found.notes.extend([*notes, *self.beside.notes])
         return {
             name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page.get(name, draw)))
             for name, draw in figures.items()
         }
-
-    def _of_style(self, style: Style) -> tuple[dict[str, Drawing], list[str]]:
-        """The figures by name, and notes on what they leave out."""
-        from hpcddp.analysis.figures.effect import effect_drawings
-        from hpcddp.analysis.figures.figures import detail_drawings, drawings
-        from hpcddp.analysis.figures.trainings import training_drawings
-
-        found, failures = self.found, self.found.failures
-        nothing: tuple[dict[str, Drawing], list[str]] = ({}, [])
-        of_points, left_out = failures.contain(
-            "figures of points",
-            lambda: drawings(found.shown, found.runs, found.shown_apart, self.beside.points, style),
-            nothing,
-        )
-        of_runs, more_left_out = failures.contain("figures of single runs", lambda: detail_drawings(found, style), nothing)
-        trainings, fewer = failures.contain(
-            "figures of trainings",
-            lambda: training_drawings(found.epochs, found.targets, found.shown_apart, style),
-            nothing,
-        )
-        of_keys, not_drawn = failures.contain("figures of keys", lambda: effect_drawings(found.effects, style), nothing)
-        first = of_keys if found.is_of_keys else {}
-        return first | of_points | trainings | of_keys | of_runs, [*left_out, *fewer, *not_drawn, *more_left_out]
 
 
 def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:

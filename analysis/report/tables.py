@@ -10,6 +10,8 @@ import pandas as pd
 from hpcddp.analysis.report.accuracy_table import accuracy, losses, to_accuracy
 from hpcddp.analysis.report.cells import (
     Spec,
+    between,
+    between_cell,
     giga,
     key_columns,
     milli,
@@ -93,7 +95,10 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
         *key_columns(apart),
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
-        (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
+        (
+            Column(_spread_head(points["interval"]), within=IN_BRACKETS),
+            between("samples_per_s_low", "samples_per_s_high", quantity),
+        ),
         (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
         *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
         *([(Column("waits for data", terminal="data wait"), _data_wait)] if _starved(points) else []),
@@ -163,10 +168,8 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
 
 
 def _training_spread(row: Any) -> Cell:
-    if pd.isna(row["epoch_s_low"]):
-        return Cell(UNKNOWN, None)
     low, high = (row["train_s"] * row[f"epoch_s_{end}"] / row["epoch_s"] for end in ("low", "high"))
-    return Cell(f"{duration(low)}–{duration(high)}", float(low))
+    return between_cell(low, high, duration)
 
 
 TERMINAL_HEADS = {
@@ -265,7 +268,7 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
         (Column("law", numeric=False), lambda row: text_cell(LAW_NAMES.get(row["law"], row["law"]))),
         (Column("parameter", numeric=False), lambda row: text_cell(str(row["parameter"]).replace("_", " "))),
         (Column("value"), number_of("value", quantity)),
-        (Column("95 %"), _interval),
+        (Column("95 %"), between("low", "high", quantity)),
         (Column("off by, %"), number_of("left_out_percent", quantity)),
     ]
     note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both. Off by: of points left out."
@@ -306,20 +309,6 @@ def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str
 def _percent_number(share: float) -> str:
     """Without the sign: `39`; noise below nothing is `0`."""
     return f"{100 * share:.0f}".replace("-0", "0")
-
-
-def _spread(row: Any) -> Cell:
-    return _range(row["samples_per_s_low"], row["samples_per_s_high"])
-
-
-def _interval(row: Any) -> Cell:
-    return _range(row["low"], row["high"])
-
-
-def _range(low: Any, high: Any) -> Cell:
-    if pd.isna(low) or pd.isna(high):
-        return Cell(UNKNOWN, None)
-    return Cell(f"{quantity(low)}–{quantity(high)}", float(low))
 
 
 def _layout(row: Any) -> Cell:

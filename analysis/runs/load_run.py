@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end, read_launch
-from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
+from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end_file, read_launch
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
@@ -50,7 +49,7 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
     """
     why = "not started"
     for attempt in reversed(attempts):
-        end = read_end(attempt, warnings)
+        end = read_end_file(attempt, warnings)
         if end is not None and end.state == "done":
             return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
         if why == "not started":
@@ -86,7 +85,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
             run = _with_epochs(_timed(_with_restarts(run, end, parts), parts, epochs), epochs)
-            buckets = buckets_of(parts, attempt, warnings)
+            buckets = buckets_of_run(parts, attempt, warnings)
             run = replace(run, exchange=communication(buckets) if buckets else None)
             run = replace(run, timeline=read_timeline(parts, joined([part.steps for part in parts])))
             gates = end.gates

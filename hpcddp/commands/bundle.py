@@ -30,11 +30,11 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool, ye
     """
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import count, size
-    from hpcddp.share.bundle import STRANGE, pack, remaining_words
+    from hpcddp.share.bundle import STRANGE, remaining_words, write_bundle
 
     found = single_study(study)
     out = output or Path(f"{found.folder.resolve().name}.tar.gz")
-    packed = pack(found, out, pseudonymise, force, yes)
+    packed = write_bundle(found, out, pseudonymise, force, yes)
     held = ", ".join(f"{number:,} {kind}" for kind, number in sorted(packed.files.items()))
     click.echo(f"{out}: {size(packed.size_bytes)}, {count(sum(packed.files.values()), 'file')} ({held})")
     expected = {reason: number for reason, number in packed.left_out.items() if reason != STRANGE}

@@ -52,10 +52,8 @@ def compare(
     hpcddp compare jobs/before jobs/after
     hpcddp compare jobs/before jobs/after --threshold 3 --junit compare.xml
     """
-    from hpcddp.analysis.comparison.compare import compare as compare_studies
-    from hpcddp.analysis.comparison.compare import to_plain
-    from hpcddp.analysis.comparison.junit import to_junit
-    from hpcddp.analysis.comparison.text import to_text
+    from hpcddp.analysis.comparison.compare import compare_studies, compared_plain
+    from hpcddp.analysis.comparison.text import compared_text, to_junit
     from hpcddp.analysis.util.failures import Failures
     from hpcddp.analysis.util.output_files import write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
@@ -65,8 +63,8 @@ def compare(
 
     with opened_study(a) as root_a, opened_study(b) as root_b:
         found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))
-    plain = to_plain(found)
-    print_json(plain) if format_ == "json" else click.echo(escape_controls(to_text(found)))
+    plain = compared_plain(found)
+    print_json(plain) if format_ == "json" else click.echo(escape_controls(compared_text(found)))
     failures = Failures()
     if output is not None:
         from hpcddp.analysis.comparison.figure import compare_figure

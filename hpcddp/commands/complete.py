@@ -31,7 +31,7 @@ def clusters(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(incomplete, type="file"), *names]
 
 
-def shipped_sweeps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def shipped_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Sweeps that `init` copies."""
     return [] if ctx.params.get("cluster") else _starting(incomplete, sorted(file.stem for file in SWEEPS.glob("*.yaml")))
 

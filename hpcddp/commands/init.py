@@ -13,7 +13,7 @@ from hpcddp.core.records import write_file
 
 
 @click.command()
-@click.argument("name", required=False, metavar="[NAME|MODEL/DATA]", shell_complete=complete.shipped_sweeps)
+@click.argument("name", required=False, metavar="[NAME|MODEL/DATA]", shell_complete=complete.shipped_names)
 @click.option("--cluster", metavar="NAME|FILE", shell_complete=complete.clusters, help="Write a sweep for this cluster.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="File to write; else NAME.yaml, or CLUSTER-MODEL.yaml.")
 def init(name: str | None, cluster: str | None, output: Path | None) -> None:

@@ -47,9 +47,9 @@ def proposal(
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --runs 5
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --format latex -o proposal
     """
+    from hpcddp.analysis.proposal.blocks import to_latex, to_markdown
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
-    from hpcddp.analysis.proposal.write import to_latex, to_markdown
     from hpcddp.analysis.util.failures import Failures
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later
 
@@ -19,20 +19,20 @@ class LoaderTimes:
     samples_per_s: NonNegative
     """What all loaders give together when asked for nothing else: of each rank the samples read over `read_s` and `hand_over_s`,
     times its processes, but no more than the rank can take (`receive_s`)."""
-    samples: Positive
+    samples: Positive = field(metadata={"merge": "sum"})
     """Read, some of them for steps that were never made."""
-    batches: Positive
-    read_s: NonNegative
+    batches: Positive = field(metadata={"merge": "sum"})
+    read_s: NonNegative = field(metadata={"merge": "sum"})
     """In the calls that read a batch."""
-    compute_s: NonNegative
+    compute_s: NonNegative = field(metadata={"merge": "sum"})
     """Of that on a processor: decoding, cutting, copying."""
-    processor_wait_s: NonNegative | None = None
+    processor_wait_s: NonNegative | None = field(default=None, metadata={"merge": "sum"})
     """Of that waiting for a free processor; None where the kernel does not say."""
-    hand_over_s: NonNegative = 0.0
+    hand_over_s: NonNegative = field(default=0.0, metadata={"merge": "sum"})
     """Processor time of the processes between two such calls, for passing batches on."""
-    receive_s: NonNegative = 0.0
+    receive_s: NonNegative = field(default=0.0, metadata={"merge": "sum"})
     """Processor time of the ranks for taking batches from their processes."""
-    read_bytes: Count | None = added_later(None)
+    read_bytes: Count | None = added_later(None, merge="sum")
     """Of files, in the calls that read batches; None where the kernel does not say."""
     prefetch_cut: str | None = added_later(None)
     """Why loader processes read fewer batches ahead than the usual two, on the first rank where they do."""

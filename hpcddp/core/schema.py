@@ -100,15 +100,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(words)}" if words else ""
 
 
-def added_later(default: Any) -> Any:
+def added_later(default: Any, **metadata: Any) -> Any:
     """A dataclass field that is not written where it has its default: not every record has the key.
 
     For fields that came after the first records: what an earlier version wrote stays as it is, byte for byte. `dict` as the
-    default is an empty mapping, which has no hash.
+    default is an empty mapping, which has no hash. `metadata`: the field's, beside that.
     """
     if default is dict:
-        return dataclasses.field(default_factory=dict, hash=False, metadata={"later": True})
-    return dataclasses.field(default=default, metadata={"later": True})
+        return dataclasses.field(default_factory=dict, hash=False, metadata={"later": True, **metadata})
+    return dataclasses.field(default=default, metadata={"later": True, **metadata})
 
 
 def decode(cls: type[T], data: object, path: Path = ()) -> T:

@@ -1,13 +1,14 @@
 """`telemetry` of end.json: each node's readings over its timed window, and energy over all nodes.
 
 Unknown is None everywhere, and a share is of 1. Readings lie inside the window; energy and samples are of the whole window, whose
-ends between readings are taken at the mean. Standard library only, Python 3.10.
+ends between readings are taken at the mean. `merge` says what a field is of a run that several attempts made.
+Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpcddp.core.schema import NonNegative, added_later
 
@@ -18,23 +19,23 @@ class GpuTelemetry:
 
     gpu: int
     """As CUDA numbers them in this job."""
-    readings: int
-    util_percent_mean: float | None = None
+    readings: int = field(metadata={"merge": "sum"})
+    util_percent_mean: float | None = field(default=None, metadata={"merge": "mean"})
     """Share of time in which any kernel ran, %."""
-    mem_used_mean_bytes: float | None = added_later(None)
-    mem_used_peak_bytes: int | None = None
-    power_w_mean: float | None = None
-    power_w_peak: float | None = None
+    mem_used_mean_bytes: float | None = added_later(None, merge="mean")
+    mem_used_peak_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    power_w_mean: float | None = field(default=None, metadata={"merge": "mean"})
+    power_w_peak: float | None = field(default=None, metadata={"merge": "max"})
     sm_mhz_median: int | float | None = None
-    sm_mhz_min: int | None = None
+    sm_mhz_min: int | None = field(default=None, metadata={"merge": "min"})
     sm_mhz_begin: int | float | None = None
     sm_mhz_end: int | float | None = None
     """Medians over the first and the last quarter of the readings."""
     mem_mhz_median: int | float | None = added_later(None)
-    temperature_c_peak: int | None = None
+    temperature_c_peak: int | None = field(default=None, metadata={"merge": "max"})
     throttle: Mapping[str, float] | None = None
     """Reason (of telemetry.summary.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
-    energy_j: float | None = None
+    energy_j: float | None = field(default=None, metadata={"merge": "sum"})
     """Over the whole window."""
     energy_from: str | None = None
     """`counter`, or `power` (mean power x window) where the GPU does not count its energy."""
@@ -45,30 +46,30 @@ class NodeTelemetry:
     """Of one node."""
 
     host: str | None = None
-    window_s: float | None = None
+    window_s: float | None = field(default=None, metadata={"merge": "sum"})
     """From the first to the end of the last timed step of the node's first rank."""
-    samples: int | None = None
+    samples: int | None = field(default=None, metadata={"merge": "sum"})
     """Of the whole job, trained in that window."""
-    readings: int | None = None
+    readings: int | None = field(default=None, metadata={"merge": "sum"})
     """Of the node within the window; rates and shares need two."""
-    readings_s: float | None = added_later(None)
+    readings_s: float | None = added_later(None, merge="sum")
     """From the first to the last of them: of this span are rates and shares."""
-    cpu_busy_share: NonNegative | None = None
+    cpu_busy_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
     """Busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)."""
-    cpu_job_share: NonNegative | None = None
+    cpu_job_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
     """The same of this job's processes only."""
-    cpu_foreign_share: NonNegative | None = None
+    cpu_foreign_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
     """Busy less job, at least 0."""
-    net_rx_bytes_per_s: float | None = None
-    net_tx_bytes_per_s: float | None = None
-    ib_rx_bytes_per_s: float | None = None
-    ib_tx_bytes_per_s: float | None = None
-    mem_used_mean_bytes: float | None = added_later(None)
-    mem_used_peak_bytes: int | None = None
-    mem_total_bytes: int | None = None
-    power_w_mean: float | None = added_later(None)
-    power_w_peak: float | None = added_later(None)
-    energy_j: float | None = added_later(None)
+    net_rx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    net_tx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    ib_rx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    ib_tx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    mem_used_mean_bytes: float | None = added_later(None, merge="mean")
+    mem_used_peak_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    mem_total_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    power_w_mean: float | None = added_later(None, merge="mean")
+    power_w_peak: float | None = added_later(None, merge="max")
+    energy_j: float | None = added_later(None, merge="sum")
     """Of the node over the whole window, GPUs included."""
     energy_from: str | None = added_later(None)
     """The source of power and energy: `pm_counters` (Cray, the whole node) or `module power` (Grace Hopper, its modules)."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.data.sampling import generator_for
-from hpcddp.data.source import Batch, TensorSource
+from hpcddp.data.source import Batch, FactsSource, TensorSource
 
 PADDING = 4
 """Black pixels around an image before a crop of its own size is drawn: torchvision's RandomCrop(32, padding=4)."""
@@ -19,7 +19,7 @@ CROPS = 2 * OFFSETS**2
 """Different ones, half of them mirrored."""
 
 
-class CroppedSource:
+class CroppedSource(FactsSource):
     """Training images, each cropped and mirrored anew in every epoch.
 
     Draws are made on the CPU whatever trains: one for each sample of the data set, so that a sample's depends on the draw and
@@ -27,9 +27,8 @@ class CroppedSource:
     """
 
     def __init__(self, source: TensorSource) -> None:
+        super().__init__(source)
         self.source = source
-        self.shape, self.classes = source.shape, source.classes
-        self.mean, self.std = source.mean, source.std
         self._drawn: tuple[str, Tensor] | None = None
 
     def __len__(self) -> int:

@@ -1,4 +1,6 @@
-"""The handwritten digits bigMNIST is made of: MNIST's own, or scikit-learn's where MNIST is not at hand."""
+"""Handwritten digits: those that bigMNIST is made of, MNIST's own or scikit-learn's where MNIST is not at hand; and the latter in
+the shape of CIFAR-10, for its models where CIFAR-10 is not at hand.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hpcddp.core.catalog import DIGITS
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.mnist import STEMS, read_mnist
-from hpcddp.data.roots import first_file
-from hpcddp.data.source import to_bytes
+from hpcddp.data.official import STEMS, parse_records, read_mnist
+from hpcddp.data.roots import first_file, missing
+from hpcddp.data.source import Split, TensorSource, to_bytes
 
 SKLEARN_MAX = 16
 """scikit-learn's pixels are 0..16."""
@@ -79,3 +82,14 @@ def _has_mnist(root: Path | None) -> bool:
         return False
     name = f"{STEMS['train']}-images-idx3-ubyte"
     return first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz")) is not None
+
+
+FILES = {"train": "digits-train.bin", "eval": "digits-eval.bin"}
+
+
+def open_digits(root: Path, split: Split) -> TensorSource:
+    """The split in memory; HpcddpError where its file is missing or broken."""
+    file = root / FILES[split]
+    if not file.is_file():
+        raise missing(f"no {file.name}", root, f"`hpcddp data prepare digits --root {root}` writes it")
+    return TensorSource(DIGITS, *parse_records(file.read_bytes(), f"{file.name} of {root}", "prepare it again"))

@@ -38,7 +38,7 @@ class DataFingerprint:
     a generator of their own."""
 
 
-def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> DataFingerprint:
+def data_fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> DataFingerprint:
     """`order_of`: seed and global batch where samples are shuffled.
 
     Samples are read as training reads them, in a process of the loader where there are `workers`: what a data set opens when it

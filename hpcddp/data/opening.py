@@ -1,19 +1,28 @@
-"""Opens the source of a point's `data`, or says what is missing and where."""
+"""Opens the source of a point's `data`, or says what is missing and where.
+
+Besides the sets of a file of their own: the user's, `package.module:factory`, which called with (root, split) returns a map-style
+data set; and made-up data of the known shapes, which show what a run costs when reading is free.
+"""
 
 from __future__ import annotations
 
-from hpcddp.core.catalog import dataset_facts, is_on_disk
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from hpcddp.core.catalog import DatasetFacts, dataset_facts, is_on_disk
+from hpcddp.core.errors import UsageError
+from hpcddp.core.factory import load_factory
 from hpcddp.core.point import Data
 from hpcddp.data.bigmnist.forms import open_bigmnist
-from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.crop_flip import CroppedSource
-from hpcddp.data.factories import open_own
-from hpcddp.data.mnist import open_mnist
+from hpcddp.data.digits import open_digits
+from hpcddp.data.official import open_cifar10, open_mnist
 from hpcddp.data.pictures.imagenet import open_imagenet
-from hpcddp.data.rgb_digits import open_digits
 from hpcddp.data.roots import expand_root
-from hpcddp.data.source import Source, Split
-from hpcddp.data.synthetic import SyntheticSource
+from hpcddp.data.sampling import generator_for
+from hpcddp.data.source import Batch, GatheredSource, Source, Split, Wait, at_once
 
 OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "digits": open_digits}
 
@@ -35,3 +44,80 @@ def open_source(data: Data, split: Split, root: str | None) -> Source:
         return open_imagenet(data, folder, split)
     source = OFFICIAL[data.name](folder, split)
     return CroppedSource(source) if split == "train" and data.augment == "crop_flip" else source
+
+
+class OwnSource:
+    """A data set of (image, label) pairs; images are tensors C x H x W, uint8 or floating point.
+
+    `classes` is its own attribute (a number, or the list of their names); `shape`, `mean` and `std` may be. Without the
+    last two, uint8 pixels are only scaled to 0..1; floating-point ones are used as they are in any case.
+    """
+
+    def __init__(self, name: str, dataset: Any) -> None:
+        self._dataset = dataset
+        self.classes = _classes(name, dataset)
+        self.shape = _shape(name, dataset)
+        self.mean = tuple(getattr(dataset, "mean", (0.0,) * self.shape[0]))
+        self.std = tuple(getattr(dataset, "std", (1.0,) * self.shape[0]))
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def batch(self, indices: Tensor) -> Batch:
+        images, labels = zip(*(self._dataset[index] for index in indices.tolist()), strict=True)
+        return torch.stack(images), torch.tensor([int(label) for label in labels])
+
+
+def open_own(name: str, root: str | None, split: Split) -> OwnSource:
+    """What the factory `name` makes of `root`, which it may do without; UsageError where it is not a data set."""
+    dataset = load_factory("data", name)(root, split)
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise UsageError(f"data `{name}` returned {type(dataset).__name__}, which lacks __len__ or __getitem__")
+    if not len(dataset):
+        raise UsageError(f"data `{name}` returned no samples for the split {split!r} from root {root}")
+    return OwnSource(name, dataset)
+
+
+def _classes(name: str, dataset: Any) -> int:
+    classes = getattr(dataset, "classes", None)
+    if classes is None:
+        raise UsageError(f"data `{name}`: the data set has no attribute `classes`; set it to the number of classes")
+    return classes if isinstance(classes, int) else len(classes)
+
+
+def _shape(name: str, dataset: Any) -> tuple[int, int, int]:
+    shape = getattr(dataset, "shape", None)
+    if shape is None:
+        image = dataset[0][0]
+        if not isinstance(image, torch.Tensor):
+            raise UsageError(f"data `{name}`: sample 0 is a {type(image).__name__}; an image must be a tensor C x H x W")
+        shape = image.shape
+    if len(shape) != 3:
+        raise UsageError(f"data `{name}`: images have the shape {tuple(shape)}; C x H x W is expected")
+    return cast(tuple[int, int, int], tuple(int(size) for size in shape))
+
+
+POOL_BYTES = 32 << 20
+"""Random images are drawn once; enough of them that a batch is not served from a core's own cache."""
+
+
+class SyntheticSource(GatheredSource):
+    """As many samples as the real set has, from a fixed pool of random images; equal images have equal labels."""
+
+    def __init__(self, facts: DatasetFacts, split: Split) -> None:
+        super().__init__(facts)
+        self._samples = facts.train_samples if split == "train" else facts.eval_samples
+        channels, height, width = facts.shape
+        self._pool_size = min(self._samples, max(1, POOL_BYTES // (channels * height * width)))
+        generator = generator_for("synthetic", split, facts.shape)
+        images = torch.randint(256, (self._pool_size, *facts.shape), dtype=torch.uint8, generator=generator)
+        self._rows = images.flatten(1)
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
+        where = indices % self._pool_size
+        torch.index_select(self._rows, 0, where, out=images.flatten(1))
+        torch.remainder(where, self.classes, out=labels)
+        return at_once

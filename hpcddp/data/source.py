@@ -47,13 +47,13 @@ class DrawnSource(Source, Protocol):
 
 
 class FactsSource:
-    """What all known sources share: shape, classes and statistics from the catalog."""
+    """What all known sources share: shape, classes and statistics from the catalog, or of the source that they change."""
 
-    def __init__(self, facts: DatasetFacts) -> None:
-        self.shape = facts.shape
-        self.classes = facts.classes
-        self.mean = facts.mean
-        self.std = facts.std
+    def __init__(self, facts: DatasetFacts | FactsSource) -> None:
+        self.shape: tuple[int, int, int] = facts.shape
+        self.classes: int = facts.classes
+        self.mean: tuple[float, ...] = facts.mean
+        self.std: tuple[float, ...] = facts.std
 
 
 class GatheredSource(FactsSource):

@@ -65,7 +65,7 @@ class _Contents:
     strange: list[str]
 
 
-def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
+def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
     """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given, or where names
     are still in it and `yes` is not given.
     """
@@ -79,7 +79,10 @@ def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = Fals
         with naming(out), aside.open("wb") as raw:
             _write(raw, study, contents, names, remaining)
         if remaining and not yes:
-            raise UsageError(_suspect(remaining))
+            said = "\n".join(remaining_words(remaining))
+            raise UsageError(
+                f"{said}\nhpcddp cannot replace that, and no bundle was written: see whether it may be given away, then --yes"
+            )
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
@@ -94,11 +97,6 @@ def remaining_words(remaining: Mapping[str, tuple[str, ...]]) -> list[str]:
         found.setdefault(names, []).append(file)
     more = {names: f" and {count(len(files) - 1, 'other file')} have" if files[1:] else " has" for names, files in found.items()}
     return [f"{files[0]}{more[names]} {', '.join(names)}" for names, files in found.items()]
-
-
-def _suspect(remaining: Mapping[str, tuple[str, ...]]) -> str:
-    said = "\n".join(remaining_words(remaining))
-    return f"{said}\nhpcddp cannot replace that, and no bundle was written: see whether it may be given away, then --yes"
 
 
 def _contents(study: Study, without: tuple[str, ...]) -> _Contents:

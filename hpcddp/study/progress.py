@@ -19,7 +19,7 @@ from hpcddp.core.records import STEP_COLUMNS_1, steps_file
 from hpcddp.core.start_up import start_up
 from hpcddp.core.text import duration
 from hpcddp.study.study_records import read_record
-from hpcddp.sweep.disk_usage import steps_of
+from hpcddp.sweep.disk_usage import run_steps
 
 TAIL_BYTES = 4096
 """Some 30 rows."""
@@ -87,7 +87,7 @@ def planned_steps(point: Point) -> int | None:
     """None for epochs of data whose size only its files know, and where the run itself finds out when it has enough."""
     finds_out = point.measure.stop != "steps" or point.measure.target_accuracy is not None
     unknown = point.work in ("epoch", "train") and train_samples(point.workload.data) is None
-    return None if finds_out or unknown else steps_of(point)
+    return None if finds_out or unknown else run_steps(point)
 
 
 def last_rows(file: Path) -> list[dict[str, int]]:

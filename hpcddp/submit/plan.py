@@ -10,7 +10,7 @@ from hpcddp.core.point import flat_keys
 from hpcddp.core.text import count, size, table
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.resources import hours_at_most
-from hpcddp.sweep.disk_usage import bytes_of, files_of
+from hpcddp.sweep.disk_usage import run_bytes, run_files
 from hpcddp.sweep.expand import PlannedPoint
 
 TITLES = {
@@ -73,8 +73,8 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
         runs=repeat,
         node_hours=None if hours is None else hours.node,
         gpu_hours=None if hours is None else hours.gpu,
-        files=repeat * files_of(point),
-        bytes=repeat * bytes_of(point, walltime_min),
+        files=repeat * run_files(point),
+        bytes=repeat * run_bytes(point, walltime_min),
         partition=None if request is None else request.partition,
         qos=None if request is None else request.qos,
     )

@@ -44,7 +44,7 @@ MOST_BUCKETS = 200
 """No more than a model has parameters to exchange (ResNet-50: 161)."""
 
 
-def steps_of(point: Point) -> int:
+def run_steps(point: Point) -> int:
     """Optimizer steps of one run at most, warm-up included; an epoch of unknown length counts as the default number of steps."""
     measure = point.measure
     if point.work == "comm":
@@ -55,7 +55,7 @@ def steps_of(point: Point) -> int:
     return measure.warmup_steps + (measure.steps if measure.stop == "steps" else measure.max_steps)
 
 
-def buckets_of(point: Point) -> int:
+def step_buckets(point: Point) -> int:
     """All-reduces of a step, at most: a bucket is full once it holds its size, so only the last may hold less."""
     count, cap = parameters(point.workload), point.workload.ddp.bucket_cap_mb
     if count is None:
@@ -66,7 +66,7 @@ def buckets_of(point: Point) -> int:
     return math.ceil(gradient_mb / cap) if cap * MOST_BUCKETS > gradient_mb else MOST_BUCKETS
 
 
-def files_of(point: Point) -> int:
+def run_files(point: Point) -> int:
     """Files of one run."""
     measure, layout = point.measure, point.layout
     if point.work == "comm":
@@ -79,13 +79,13 @@ def files_of(point: Point) -> int:
     return FILES_PER_RUN + epochs + of_node * layout.nodes + of_rank * point.ranks + traces + checkpoints
 
 
-def bytes_of(point: Point, walltime_min: float) -> int:
+def run_bytes(point: Point, walltime_min: float) -> int:
     """Bytes of one run that may last `walltime_min`: telemetry goes on as long as it does."""
     if point.work == "comm":
         return RUN_OVERHEAD_BYTES + RANK_OVERHEAD_BYTES * point.ranks + COMM_BYTES
     measure = point.measure
-    of_step = STEP_ROW_BYTES + point.times_buckets * BUCKET_ROW_BYTES * buckets_of(point)
-    ranks = point.ranks * (RANK_OVERHEAD_BYTES + of_step * steps_of(point))
+    of_step = STEP_ROW_BYTES + point.times_buckets * BUCKET_ROW_BYTES * step_buckets(point)
+    ranks = point.ranks * (RANK_OVERHEAD_BYTES + of_step * run_steps(point))
     readings = math.ceil(measure.telemetry_hz * walltime_min * 60)
     of_reading = NODE_ROW_BYTES + (point.device == "cuda") * GPU_ROW_BYTES * point.layout.gpus_per_node
     traces = measure.profile_steps * len(measure.profile_ranks) * TRACE_STEP_BYTES

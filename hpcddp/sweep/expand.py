@@ -1,12 +1,15 @@
-"""The points that a sweep comes to: its groups' combinations, resolved on a cluster, and the baselines they lack."""
+"""The points that a sweep comes to: its groups' combinations, resolved on a cluster, and the baselines they lack.
+
+Baselines are what speedups are relative to: one GPU and one full node, for each series that is measured at several sizes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import check_workload
@@ -14,12 +17,14 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.schema import Path, SchemaError, did_you_mean
-from hpcddp.sweep.baselines import Baseline, missing_baselines
 from hpcddp.sweep.conditions import Condition, compared_values, parse_condition
 from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, decode_sweep, set_dotted, with_line
 from hpcddp.sweep.groups import Combination, SweepGroup
 
 DEFAULTS = Measure()
+
+Measured = tuple[Sweep, Point, str]
+"""A point with its sweep of one point and its group."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ def expand(
         if name not in source.groups:
             raise UsageError(f"{source.file}: no group `{name}` in points{did_you_mean(name, source.groups)}")
     chosen = chosen_groups(source, groups)
-    measured = _measured(source, chosen, profile, also)
+    measured = [each for group in chosen for each in _measured(source, group, profile, also)]
     found: dict[str, Point] = {}
     of_groups: dict[str, dict[str, None]] = {}
     for _, point, name in measured:
@@ -56,25 +61,16 @@ def expand(
     if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
         names = {group.name for group in chosen}
         others = [group for group in source.groups.values() if group.name not in names]
-        in_all = missing_baselines([*measured, *_measured_elsewhere(source, others, profile, also)])
+        elsewhere = (each for group in others for each in _while_valid(_measured(source, group, profile, also)))
+        in_all = missing_baselines([*measured, *elsewhere])
         lacked = [baseline for baseline in in_all if names & set(baseline.groups)]
     return [*planned, *_possible(lacked, profile)]
 
 
-def _measured(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> list[tuple[Sweep, Point, str]]:
-    """Every point of the groups, with its sweep of one point and its group."""
-    return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
-
-
-def _measured_elsewhere(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> Iterator[tuple[Sweep, Point, str]]:
-    """The same for groups that were not chosen, each up to the first point that is not valid."""
-    for group in groups:
-        with contextlib.suppress(UsageError):
-            yield from ((*pair, group.name) for pair in _points(source, group, profile, also))
+def _while_valid(measured: Iterator[Measured]) -> Iterator[Measured]:
+    """Up to the first point that is not valid."""
+    with contextlib.suppress(UsageError):
+        yield from measured
 
 
 def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterator[PlannedPoint]:
@@ -84,9 +80,9 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
             yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True)
 
 
-def _points(
+def _measured(
     source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[object]]
-) -> Iterator[tuple[Sweep, Point]]:
+) -> Iterator[Measured]:
     """The points of one group that its conditions admit; those that they leave out need not be valid."""
     conditions = _Conditions(source, group)
     rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
@@ -95,7 +91,7 @@ def _points(
         sweep = _decode(rest, combination, source)
         if combination.included or conditions.admits(_filled(sweep, profile)):
             none = False
-            yield sweep, resolve(sweep, profile)
+            yield sweep, resolve(sweep, profile), group.name
     if none:
         message = f"`where` and `exclude` leave group `{group.name}` no point"
         raise with_line(SchemaError(("points", group.name), message), source.file)
@@ -236,3 +232,54 @@ def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:
     if cores is None and node.physical_cores and node.gpus:
         cores = max(1, node.physical_cores // max(node.gpus, layout.gpus_per_node))
     return dataclasses.replace(layout, node_type=name, physical_cores_per_rank=cores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A baseline that no group of the sweep lists, and the groups of the series that lacks it."""
+
+    sweep: Sweep
+    groups: tuple[str, ...]
+
+
+@dataclass
+class _Series:
+    first: Sweep
+    sizes: dict[tuple[int, int], None] = field(default_factory=dict)
+    """Nodes, GPUs per node."""
+    groups: dict[str, None] = field(default_factory=dict)
+
+
+def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
+    """The baselines that each series, points that differ in their size only, lacks.
+
+    A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
+    """
+    found: dict[Point, _Series] = {}
+    for sweep, point, group in measured:
+        series = found.setdefault(_without_size(sweep, point), _Series(sweep))
+        series.sizes[point.layout.nodes, point.layout.gpus_per_node] = None
+        series.groups[group] = None
+    return [
+        Baseline(
+            sweep=replace(series.first, layout=replace(series.first.layout, nodes=1, gpus_per_node=gpus)),
+            groups=tuple(series.groups),
+        )
+        for series in found.values()
+        if len(series.sizes) > 1
+        for gpus in dict.fromkeys([1, max(gpus for _, gpus in series.sizes)])
+        if (1, gpus) not in series.sizes
+    ]
+
+
+def _without_size(sweep: Sweep, point: Point) -> Point:
+    """Equal for the points of a series: these differ in nodes and GPUs, and in what is done beside or after the timed steps."""
+    holds_total = sweep.hold == "global_batch" and point.workload.known_batch is not None
+    batch = point.global_batch if holds_total else point.workload.batch_per_gpu
+    beside = {key: getattr(Measure, key) for key in ("comm", "profile_steps", "profile_ranks", "evaluate", "evaluate_every")}
+    return dataclasses.replace(
+        point,
+        workload=replace(point.workload, batch_per_gpu=batch),
+        layout=replace(point.layout, nodes=1, gpus_per_node=1),
+        measure=replace(point.measure, **beside),
+    )

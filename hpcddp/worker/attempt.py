@@ -17,7 +17,7 @@ from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
-from hpcddp.data.fingerprint import fingerprint
+from hpcddp.data.fingerprint import data_fingerprint
 from hpcddp.worker import gates
 from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
@@ -140,9 +140,9 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     if group.rank.world == 1:
         return []
     workers, order_of = point.workload.loader_workers, (point.workload.seed, point.global_batch)
-    splits = {"train": fingerprint(train, order_of=order_of, workers=workers)}
+    splits = {"train": data_fingerprint(train, order_of=order_of, workers=workers)}
     if evaluated is not None:
-        splits["eval"] = fingerprint(evaluated, order_of=None, workers=workers)
+        splits["eval"] = data_fingerprint(evaluated, order_of=None, workers=workers)
     ranks = group.gather_records("data", gates.RankData(host=group.rank.host, splits=splits))
     found = [gates.same_data(ranks)] if ranks else []
     for gate in found:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.data import Source
-from hpcddp.data.pictures.damaged import damaged_of_all
-from hpcddp.data.pictures.imagenet import EvalImages
+from hpcddp.data.pictures.imagenet import EvalImages, damaged_of_all
 from hpcddp.worker.rendezvous import ProcessGroup
 
 NAMED = 5

@@ -27,8 +27,7 @@ from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.staging_record import NodeCopy, Staging, staging_words
 from hpcddp.core.text import size
 from hpcddp.data.roots import expand_root
-from hpcddp.data.staging.copy import copy_files
-from hpcddp.data.staging.files import RootFiles, find_files
+from hpcddp.data.staging import RootFiles, copy_files, find_files
 from hpcddp.worker.node_disk import Room, disk_folder, is_complete, record_of, remove_left, removed_at_end, room_in
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup

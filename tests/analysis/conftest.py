@@ -8,9 +8,7 @@ import pytest
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """`analyze` without matplotlib's figures, which take most of its time: for tests of what is said."""
-    for name in ("drawings", "detail_drawings"):
-        monkeypatch.setattr(f"hpcddp.analysis.figures.figures.{name}", lambda *_: ({}, []))
-    monkeypatch.setattr("hpcddp.analysis.figures.effect.effect_drawings", lambda *_: ({}, []))
+    monkeypatch.setattr("hpcddp.analysis.figures.figures.study_drawings", lambda *_: ({}, []))
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
             flags = (AFTER_PAUSE if number in recorded.pauses else 0) if step else WARMUP
             cells = _row(number, flags, start_ns if recorded.starts else None, total, shares)
             loss = recorded.loss(rank, number) if recorded.loss else None
-            rows.row((*cells[:-2], loss, recorded.samples))
+            rows.row(cells if loss is None and recorded.samples is None else (*cells[:-2], loss, recorded.samples))
             if travels and (recorded.bucket_steps is None or number in recorded.bucket_steps):
                 for index, bucket in enumerate(buckets):
                     travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))

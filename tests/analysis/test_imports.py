@@ -19,7 +19,7 @@ def test_the_folder_is_not_a_package_of_its_own() -> None:
     assert "ImportError: this folder is imported as `hpcddp.analysis`" in done.stderr
 
 
-@pytest.mark.parametrize("modules", ["analysis", "analysis.proposal.page, hpcddp.analysis.proposal.write"])
+@pytest.mark.parametrize("modules", ["analysis", "analysis.proposal.page, hpcddp.analysis.proposal.blocks"])
 def test_what_draws_nothing_needs_neither_torch_nor_submitit_nor_matplotlib_to_load(modules: str) -> None:
     """matplotlib comes with the first figure, which a page on stdout has none of; pickles are never read. What pandas loads by
     itself, pyarrow's own imports among it, is not counted.

@@ -29,16 +29,22 @@ class Checkpointed:
         return DelayedSubmission(self)
 
 
-@pytest.fixture
-def delayed() -> Iterator[DelayedSubmission]:
-    """May time out three times; handlers of signals are put back."""
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Handlers are put back, and SIGTERM is not ignored by who comes later, in this process or one that it starts."""
     handlers = {name: signal.getsignal(name) for name in (signal.SIGUSR2, signal.SIGTERM, signal.SIGCONT)}
-    delayed = DelayedSubmission(Checkpointed())
-    delayed.set_timeout(5, max_num_timeout=3)
-    yield delayed
+    yield
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     for name, handler in handlers.items():
         signal.signal(name, handler)
+
+
+@pytest.fixture
+def delayed() -> DelayedSubmission:
+    """May time out three times."""
+    delayed = DelayedSubmission(Checkpointed())
+    delayed.set_timeout(5, max_num_timeout=3)
+    return delayed
 
 
 def test_a_signal_before_the_handler_is_not_lost(

@@ -79,6 +79,7 @@ def attempts(study: Study, scratch: Path) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("attempts")
 def test_torchrun_leaves_nothing_on_its_node(scratch: Path) -> None:
     """Its own folder for logs, of which hpcddp has better ones, goes with it."""
@@ -181,6 +182,7 @@ def by_hand(folder: Path, what: Point) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.dear
 def test_torchrun_by_hand(tmp_path: Path) -> None:
     """Inside an allocation, where Slurm counts one task, the ranks are torchrun's."""
     what = point("torchrun", steps=1)
@@ -191,6 +193,7 @@ def test_torchrun_by_hand(tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["gates_passed"] is True
 
 
+@pytest.mark.dear
 def test_another_launcher_than_the_points_is_refused(tmp_path: Path) -> None:
     """Records must not say `direct` of ranks that torchrun started: the launcher is part of the point."""
     done = by_hand(tmp_path, point("direct"))

@@ -33,8 +33,7 @@ from torchvision import transforms  # type: ignore[import-untyped]
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist.augment import augment
 from hpcddp.data.digits import Digits, sklearn_digits
-from hpcddp.data.writing.bigmnist_shards import BATCH
-from hpcddp.data.writing.prepare import prepare_bigmnist
+from hpcddp.data.writing.prepare import BATCH, prepare_bigmnist
 
 TIMES_BOUND = 20.0
 TWO_PROCESSES_BOUND = 0.65

@@ -35,7 +35,7 @@ from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.gpu_peaks import peak_flops_per_s
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
-from hpcddp.data.synthetic import SyntheticSource
+from hpcddp.data.opening import SyntheticSource
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

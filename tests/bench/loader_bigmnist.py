@@ -39,8 +39,7 @@ from hpcddp.core.schema import encode
 from hpcddp.data import TrainLoader, open_source, sampling
 from hpcddp.data.bigmnist.forms import VirtualSource
 from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, Manifest, Shard
-from hpcddp.data.bigmnist.shard_reads import QUEUE_DEPTH
-from hpcddp.data.bigmnist.sharded_source import ShardedSource, map_rows
+from hpcddp.data.bigmnist.sharded_source import QUEUE_DEPTH, ShardedSource, map_rows
 from tests.data.files import write_mnist
 
 BATCH, RUN = 512, 18

@@ -117,6 +117,7 @@ def bomb(levels: int, each: int) -> str:
     return "\n".join([*lines, ""])
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [

@@ -17,8 +17,7 @@ from tests.commands.conftest import Run
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than all else, and have tests of their own."""
-    monkeypatch.setattr("hpcddp.analysis.figures.figures.drawings", lambda *_: ({}, []))
-    monkeypatch.setattr("hpcddp.analysis.figures.figures.detail_drawings", lambda *_: ({}, []))
+    monkeypatch.setattr("hpcddp.analysis.figures.figures.study_drawings", lambda *_: ({}, []))
 
 
 def shown(value: object) -> str:
@@ -26,6 +25,7 @@ def shown(value: object) -> str:
     return "" if pd.isna(value) else str(value)  # type: ignore[call-overload]
 
 
+@pytest.mark.dear
 def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     """The same rows as in the CSV file, to its digits; whole numbers are whole, unknown is null; the report names the files."""
     write_marconi100(tmp_path / "m100")
@@ -48,6 +48,7 @@ def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     assert (str(scaling["nodes"].dtype), str(scaling["samples_per_s"].dtype)) == ("Int64", "Float64")
 
 
+@pytest.mark.dear
 def test_none_of_an_earlier_analysis_is_left(run: Run, tmp_path: Path) -> None:
     """Given again without it, the report has CSV only."""
     write_marconi100(tmp_path / "m100")

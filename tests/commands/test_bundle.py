@@ -31,6 +31,7 @@ def test_a_normal_study_gets_one_remark(run: Run, tmp_path: Path) -> None:
         assert run("bundle", "scaling", *more).stderr.count("!") == 1
 
 
+@pytest.mark.dear
 def test_a_bundle_is_analyzed_as_a_study(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same text but for the report's place, which is the cache or -o; the same exit code."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -32,6 +32,7 @@ def test_a_regression_beyond_the_threshold_ends_with_4(
     assert result.stdout.startswith("A  old (marconi100, 2023-11-14): old\nB  new (marconi100, 2023-11-14): new\nB trains ")
 
 
+@pytest.mark.dear
 def test_json_and_files_hold_the_same(run: Run, tmp_path: Path) -> None:
     """-o writes compare.json and the figure; --junit its own file; without them nothing but what is kept of the runs."""
     studies(tmp_path, 1.2)

@@ -155,6 +155,7 @@ SHELLS = {
 }
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("shell", SHELLS)
 def test_in_the_shell_itself(run: Run, tmp_path: Path, shell: str) -> None:
     """Tab, typed at a terminal, completes a command, a cluster and a group; what is run then is what it says."""

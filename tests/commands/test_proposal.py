@@ -10,6 +10,7 @@ from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, wr
 from tests.commands.conftest import Run, files
 
 
+@pytest.mark.dear
 def test_the_page_goes_to_stdout(run: Run, tmp_path: Path) -> None:
     """Without -o nothing is written."""
     write_marconi100(tmp_path / "m100")
@@ -28,6 +29,7 @@ def test_a_terminal_acts_on_nothing_in_a_name(run: Run, tmp_path: Path) -> None:
     assert r"V\\x1b\[2J100" in stdout  # Markdown for V\x1b[2J100
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("format_", "file", "ending"), [("markdown", "proposal.md", "png"), ("latex", "proposal.tex", "pdf")])
 def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str, file: str, ending: str) -> None:
     """Every figure that the page names lies beside it; LaTeX gets one that stays sharp."""
@@ -40,6 +42,7 @@ def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str,
         assert (tmp_path / "out" / name).is_file()
 
 
+@pytest.mark.dear
 def test_a_bundle_makes_the_same_page(run: Run, tmp_path: Path) -> None:
     """All of it is in the records."""
     write_marconi100(tmp_path / "m100")
@@ -47,6 +50,7 @@ def test_a_bundle_makes_the_same_page(run: Run, tmp_path: Path) -> None:
     assert run("proposal", "m100.tar.gz").stdout == run("proposal", "m100").stdout
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -65,6 +69,7 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], says
     assert (result.exit_code, says in result.stderr) == (2, True)
 
 
+@pytest.mark.dear
 def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is written without it, the other one is there; exit code 3."""
 

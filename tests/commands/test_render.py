@@ -145,6 +145,7 @@ def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert run("render", "--cluster", "rcc").exit_code == 0
 
 
+@pytest.mark.dear
 def test_explained_without_a_sweep_file(run: Run) -> None:
     """With the line's place and fields; the plain script is what it was."""
     result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")

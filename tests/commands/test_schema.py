@@ -81,6 +81,7 @@ def changed(data: Any, path: tuple[Any, ...], value: object) -> Any:
     return data
 
 
+@pytest.mark.dear
 @given(st.data(), st.sampled_from(DOCUMENTS), st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1))
 def test_a_key_that_does_not_exist_is_marked(
     choice: st.DataObject, document: tuple[Path, Draft202012Validator], key: str
@@ -120,6 +121,7 @@ def is_sweep(data: Any) -> bool:
     return True
 
 
+@pytest.mark.dear
 @given(st.data(), st.sampled_from(PROFILES), st.sampled_from(VALUES))
 def test_a_value_is_marked_where_hpcddp_refuses_it(choice: st.DataObject, file: Path, value: object) -> None:
     """Types, choices, limits and null, in plain values and in facts: schema and decoder are of one mind on a profile."""

@@ -67,6 +67,7 @@ def test_before_it_runs(run: Run, written: Path) -> None:
     assert "torch.distributed.run" in text
 
 
+@pytest.mark.dear
 def test_from_submission_to_its_numbers(run: Run, written: Path) -> None:
     """By torchrun, on this machine; its samples are the script's, and the content of the script is among the versions."""
     done = run("submit", "local.yaml", "-y", "--wait", "--where", "workload.args.width == 4")

@@ -9,18 +9,23 @@ import pytest
 
 from tests.docs.studies.evidence import small_result
 from tests.docs.studies.small_study import result_of, run_command, run_small
-from tests.docs.studies.text import commands, study_pages
+from tests.docs.studies.text import commands, small_commands, study_pages
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("study", study_pages())
 def test_the_commands_run_as_they_are_written(study: str, tmp_path: Path) -> None:
-    """Those for the cluster as far as one comes without its Slurm; those for one machine to the end, where every gate passes,
-    published points are overlaid, and the table has the rows of the page."""
-    for command in commands(study):
+    """As far as one comes without training: what submits does so with --dry-run."""
+    for command in (*commands(study), *small_commands(study)):
         if "hpcddp analyze" not in command:
             done = run_command(f"{command} --dry-run" if re.search("hpcddp (submit|bench)", command) else command, tmp_path)
             assert done.returncode == 0, done
-    (tmp_path / f"{study}.yaml").unlink(missing_ok=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("study", study_pages())
+def test_the_small_study_gives_the_table_of_the_page(study: str, tmp_path: Path) -> None:
+    """On one machine, to the end: every gate passes, published points are overlaid, and the table has the rows of the page."""
     small = run_small(study, tmp_path)
     assert [each.returncode for each in small] == [0] * len(small), small
     assert re.search(r"overlay \S+: \d+ points? of", small[-1].stdout)

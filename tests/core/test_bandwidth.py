@@ -76,6 +76,7 @@ def test_on_gloo_they_stand_for_all_at_once(tmp_path: Path) -> None:
     assert panel.trained["busbw_bytes_per_s"].tolist() == pytest.approx([(BIG + SMALL) / 10e-3 * 14 / 8])
 
 
+@pytest.mark.dear
 def test_without_a_benchmark_buckets_have_a_figure_of_their_own(tmp_path: Path) -> None:
     """On NCCL only; those of gloo would be one mark."""
     assert [panel.layout for panel in shown(write(tmp_path / "s", [1, 2], PROFILE, bench=False))] == [
@@ -108,6 +109,7 @@ def test_a_profile_without_a_fabric_has_no_limit(tmp_path: Path) -> None:
     assert {run.state for run in runs} == {"rejected"}
 
 
+@pytest.mark.dear
 def test_the_page_says_the_same(tmp_path: Path) -> None:
     """Marks of gradients with their size, the limit beside its line."""
     study = write(tmp_path / "s", [1, 2], PROFILE)

@@ -100,10 +100,10 @@ def test_a_planted_link_is_not_followed(study: Study, tmp_path: Path) -> None:
 
 def test_a_bundle_takes_it_along(study: Study, tmp_path: Path) -> None:
     """Whoever analyzes it cannot ask either."""
-    from hpcddp.share.bundle import pack
+    from hpcddp.share.bundle import write_bundle
 
     poll(study, j7=TIMEOUT)
-    pack(study, tmp_path / "b.tar.gz")
+    write_bundle(study, tmp_path / "b.tar.gz")
     shutil.rmtree(study.folder)
     with opened_study(tmp_path / "b.tar.gz") as folder:
         (result,) = analyze(folder, tmp_path / "out")

@@ -125,6 +125,7 @@ def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             time.sleep(0.01)
 
 
+@pytest.mark.dear
 def test_many_at_once(tmp_path: Path) -> None:
     """Four processes that add to one number 20 times each, reading and writing it under the lock, lose no addition."""
     total = tmp_path / "total"

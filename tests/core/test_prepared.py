@@ -10,7 +10,7 @@ from hpcddp.core.catalog import DATASETS
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Data
 from hpcddp.core.prepared import FILES, prepare_task, unprepared
-from hpcddp.data import cifar10, mnist, rgb_digits
+from hpcddp.data import digits, official
 from hpcddp.data.bigmnist import manifest
 from hpcddp.data.pictures import image_folder, tar_shards
 
@@ -19,11 +19,11 @@ def test_names_are_those_that_are_read() -> None:
     """Every set on disk has its files as its reader looks for them."""
     assert set(FILES) == {name for name in DATASETS if not name.startswith("synthetic-")}
     assert FILES["bigmnist"] == (manifest.MANIFEST,)
-    assert FILES["digits"] == (rgb_digits.FILES["train"],)
-    assert FILES["imagenet"] == (tar_shards.MANIFEST, image_folder.FOLDERS["train"])
-    first = cifar10.FILES["train"][0]
-    assert FILES["cifar10"] == (cifar10.ARCHIVE, first, f"{cifar10.FOLDER}/{first}")
-    assert all(f"{mnist.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
+    assert FILES["digits"] == (digits.FILES["train"],)
+    assert FILES["imagenet"] == (tar_shards.TAR_MANIFEST, image_folder.FOLDERS["train"])
+    first = official.CIFAR10_FILES["train"][0]
+    assert FILES["cifar10"] == (official.ARCHIVE, first, f"{official.FOLDER}/{first}")
+    assert all(f"{official.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

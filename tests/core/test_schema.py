@@ -70,6 +70,7 @@ points = st.builds(
 )
 
 
+@pytest.mark.dear
 @given(points, st.booleans())
 def test_round_trip(point: Point, keep_defaults: bool) -> None:
     """decode reverses encode, with the defaults written out or left out, by way of JSON."""

@@ -49,6 +49,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Source]:
     return source
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("ranks", RANKS)
 def test_72_million_samples_come_once_on_any_number_of_ranks(ranks: int) -> None:
     """A bit for each sample: all that the ranks' steps read is different, and as much as fits whole global batches.

@@ -2,15 +2,29 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from hpcddp.core import official_files
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.official_files import OFFICIAL, OfficialFile, OfficialSet
-from hpcddp.data.cifar10 import ARCHIVE, cifar10_files
-from hpcddp.data.official import unofficial_files
-from tests.data.files import write_cifar, write_cifar_archive, write_mnist
+from hpcddp.core.point import Data
+from hpcddp.data import open_source
+from hpcddp.data.official import ARCHIVE, cifar10_files, unofficial_files
+from tests.data.files import (
+    CIFAR_NAMES,
+    SPLITS,
+    cifar_file,
+    idx_images,
+    idx_labels,
+    noise,
+    write_cifar,
+    write_cifar_archive,
+    write_mnist,
+)
 
 
 def official(folder: Path, *, algorithm: str) -> OfficialSet:
@@ -74,3 +88,139 @@ def test_digests_are_complete() -> None:
     sizes = [file.size_bytes for file in official_files.MNIST.unpacked]
     assert sizes == [16 + 60_000 * 784, 8 + 60_000, 16 + 10_000 * 784, 8 + 10_000]
     assert {file.size_bytes for file in official_files.CIFAR10.unpacked} == {10_000 * 3073}
+
+
+MNIST = Data(name="mnist")
+CIFAR10 = Data(name="cifar10")
+
+
+def pixels(data: bytes) -> list[int]:
+    return list(data)
+
+
+@pytest.mark.parametrize("folder", ["", "MNIST/raw"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_mnist_is_read_as_served_and_as_torchvision_lays_it(tmp_path: Path, folder: str, packed: bool) -> None:
+    """IDX files, .gz or not, in the root or in MNIST/raw, byte for byte."""
+    write_mnist(tmp_path / folder, packed=packed)
+    for split, count in zip(SPLITS, (20, 7), strict=True):
+        source = open_source(MNIST, split, str(tmp_path))
+        images, labels = source.batch(torch.tensor([count - 1, 0]))
+        assert (len(source), source.shape, source.classes) == (count, (1, 28, 28), 10)
+        assert (images.dtype, images.shape, labels.dtype) == (torch.uint8, (2, 1, 28, 28), torch.int64)
+        assert images[1].flatten().tolist() == pixels(noise(count * 784, len(split)))[:784]
+        assert labels.tolist() == [(count - 1) % 10, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("train-images-idx3-ubyte", b"\x89PNG" + idx_images(20)[4:], "starts with 89504e47, not with 00000803"),
+        ("train-images-idx3-ubyte", idx_labels(20), "starts with 00000801, not with 00000803"),
+        ("train-images-idx3-ubyte", idx_images(20)[:-1], "holds 15695 bytes; its header promises 15696"),
+        ("train-images-idx3-ubyte", idx_images(20)[:10], "its header promises"),
+        ("train-images-idx3-ubyte", b"", "starts with , not with"),
+        (
+            "train-images-idx3-ubyte",
+            b"\0\0\x08\x03" + (2).to_bytes(4, "big") * 3 + bytes(8),
+            r"shape \(2, 2, 2\), not N x 28 x 28",
+        ),
+        ("train-images-idx3-ubyte", idx_images(0), "holds 16 bytes"),
+        ("train-labels-idx1-ubyte", idx_labels(19), "holds 20 images, .*train-labels-idx1-ubyte 19 labels"),
+        ("train-labels-idx1-ubyte", idx_labels(19)[:7] + b"\x14" + bytes([10] * 20), "holds the label 10; MNIST has 0 to 9"),
+    ],
+)
+def test_a_broken_mnist_file_is_named(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    """Magic number, sizes, shape, counts and labels are checked; the error has the path."""
+    write_mnist(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(HpcddpError, match=sentence) as raised:
+        open_source(MNIST, "train", str(tmp_path))
+    assert str(tmp_path / name) in str(raised.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "not gzip", "bits"])
+def test_a_broken_gz_is_named(tmp_path: Path, damage: str) -> None:
+    """Cut short, not gzip at all, or with flipped bits."""
+    write_mnist(tmp_path, packed=True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    good = path.read_bytes()
+    middle = len(good) // 2
+    flipped = good[:middle] + bytes(255 - byte for byte in good[middle : middle + 40]) + good[middle + 40 :]
+    path.write_bytes({"cut": good[:-500], "not gzip": gzip.decompress(good), "bits": flipped}[damage])
+    with pytest.raises(HpcddpError, match=r"cannot read .*train-images-idx3-ubyte.gz"):
+        open_source(MNIST, "train", str(tmp_path))
+
+
+def test_missing_mnist_says_what_to_put_where(tmp_path: Path) -> None:
+    """Compute nodes often cannot fetch it."""
+    with pytest.raises(
+        HpcddpError, match=f"no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in {tmp_path}: put MNIST's four"
+    ):
+        open_source(MNIST, "train", str(tmp_path))
+    with pytest.raises(HpcddpError, match=f"in {tmp_path / 'nowhere'} .no such folder on"):
+        open_source(MNIST, "eval", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("where", ["root", "folder", "archive"])
+def test_cifar10_is_read_from_its_binary_version(tmp_path: Path, where: str) -> None:
+    """From the files in the root, in their own folder, or still in the archive: same order, same bytes."""
+    if where == "archive":
+        write_cifar_archive(tmp_path, random.Random(1).sample(CIFAR_NAMES, 6))
+        numbers = [random.Random(1).sample(CIFAR_NAMES, 6).index(name) for name in CIFAR_NAMES]
+    else:
+        write_cifar(tmp_path if where == "root" else tmp_path / "cifar-10-batches-bin")
+        numbers = list(range(6))
+    source = open_source(CIFAR10, "train", str(tmp_path))
+    images, labels = source.batch(torch.arange(15))
+    expected = b"".join(cifar_file(number) for number in numbers[:5])
+    records = [expected[start : start + 3073] for start in range(0, len(expected), 3073)]
+    assert (len(source), source.shape, images.dtype) == (15, (3, 32, 32), torch.uint8)
+    assert labels.tolist() == [record[0] for record in records]
+    assert images.view(15, -1).tolist() == [pixels(record[1:]) for record in records]
+    assert len(open_source(CIFAR10, "eval", str(tmp_path))) == 3
+    assert where != "archive" or [path.name for path in tmp_path.iterdir()] == ["cifar-10-binary.tar.gz"]
+
+
+@pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py/data_batch_1", "data_batch_1"])
+def test_cifar10s_pickles_are_refused(tmp_path: Path, name: str) -> None:
+    """The Python version is a pickle; the error names the version to fetch instead."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"\x80\x02}q\x01.")
+    with pytest.raises(
+        HpcddpError, match=f"{name} is CIFAR-10's Python version, a pickle.*fetch the binary version, cifar-10-binary"
+    ):
+        open_source(CIFAR10, "train", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (cifar_file(2)[:-1], "data_batch_2.bin of .* holds 9218 bytes, not a multiple of 3073"),
+        (b"", "data_batch_2.bin of .* holds 0 bytes"),
+        (b"\x0b" + cifar_file(2)[1:], "data_batch_2.bin of .* holds the label 11; CIFAR-10 has 0 to 9"),
+    ],
+)
+def test_a_broken_cifar10_file_is_named(tmp_path: Path, content: bytes, sentence: str) -> None:
+    """Sizes and labels are checked."""
+    write_cifar(tmp_path)
+    (tmp_path / "data_batch_2.bin").write_bytes(content)
+    with pytest.raises(HpcddpError, match=sentence):
+        open_source(CIFAR10, "train", str(tmp_path))
+
+
+def test_missing_cifar10_files_are_named(tmp_path: Path) -> None:
+    """All of them, one of them, or one in the archive."""
+    with pytest.raises(HpcddpError, match=f"no data_batch_1.bin and no cifar-10-binary.tar.gz in {tmp_path}: put CIFAR-10's"):
+        open_source(CIFAR10, "train", str(tmp_path))
+    archive = write_cifar_archive(tmp_path, [name for name in CIFAR_NAMES if name != "data_batch_4.bin"])
+    with pytest.raises(HpcddpError, match=r"cifar-10-binary.tar.gz lacks data_batch_4.bin"):
+        open_source(CIFAR10, "train", str(tmp_path))
+    archive.write_bytes(archive.read_bytes()[:-3000])
+    with pytest.raises(HpcddpError, match=r"cannot read .*cifar-10-binary.tar.gz"):
+        open_source(CIFAR10, "train", str(tmp_path))
+    archive.unlink()
+    write_cifar(tmp_path)
+    (tmp_path / "data_batch_5.bin").unlink()
+    with pytest.raises(HpcddpError, match=r"no data_batch_5.bin"):
+        open_source(CIFAR10, "train", str(tmp_path))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,121 @@ def test_an_unknown_name_is_refused() -> None:
     """With the nearest known one."""
     with pytest.raises(UsageError, match="no data set `synthetic-minst`; did you mean `synthetic-mnist`"):
         open_source(Data(name="synthetic-minst"), "train", None)
+
+
+MODULE = """
+    import torch
+
+    class Squares:
+        classes = ["small", "large"]
+
+        def __init__(self, root, split, dtype=torch.uint8):
+            self.root, self.split, self.dtype = root, split, dtype
+
+        def __len__(self):
+            return 6 if self.split == "train" else 2
+
+        def __getitem__(self, index):
+            return torch.full((2, 3, 4), index, dtype=self.dtype), int(index > 2)
+
+    def squares(root, split):
+        return Squares(root, split)
+
+    def stated(root, split):
+        made = Squares(root, split, torch.float32)
+        made.classes, made.shape, made.mean, made.std = 5, (2, 3, 4), [0.1, 0.2], [0.3, 0.4]
+        return made
+
+    def rooted(root, split):
+        made = Squares(root, split)
+        made.mean = (len(root), 0.0)
+        return made
+
+    def classless(root, split):
+        return [(torch.zeros(1, 2, 2), 0)]
+
+    def empty(root, split):
+        return []
+
+    def generator(root, split):
+        return iter([])
+
+    def lists(root, split):
+        class Lists(list):
+            classes = 2
+
+        return Lists([([1, 2], 0)])
+
+    def flat(root, split):
+        made = Squares(root, split)
+        made.shape = (9,)
+        return made
+
+    not_a_function = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Data]:
+    """A data name for a function of the user's module above."""
+    package = tmp_path / "hpcddp_test_shapes"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "made.py").write_text(textwrap.dedent(MODULE))
+    (package / "needy.py").write_text("import hpcddp_no_such_dependency\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda name: Data(name=f"hpcddp_test_shapes.{name}")
+
+
+def test_a_factorys_set_is_read_in_batches(module: Callable[[str], Data]) -> None:
+    """Shape from sample 0, classes counted, pixels not normalised; each split has its own call, the root may be None."""
+    source = open_source(module("made:squares"), "train", None)
+    images, labels = source.batch(torch.tensor([5, 0]))
+    assert (len(source), source.shape, source.classes, source.mean, source.std) == (6, (2, 3, 4), 2, (0.0, 0.0), (1.0, 1.0))
+    assert (images.shape, images.dtype, labels.dtype) == ((2, 2, 3, 4), torch.uint8, torch.int64)
+    assert (images[:, 0, 0, 0].tolist(), labels.tolist()) == ([5, 0], [1, 0])
+    assert len(open_source(module("made:squares"), "eval", None)) == 2
+
+
+def test_a_factorys_own_statements_are_used(module: Callable[[str], Data]) -> None:
+    """classes as a number, shape, mean and std; floating-point images stay what they are."""
+    source = open_source(module("made:stated"), "train", None)
+    assert (source.classes, source.shape, source.mean, source.std) == (5, (2, 3, 4), (0.1, 0.2), (0.3, 0.4))
+    assert source.batch(torch.tensor([1]))[0].dtype == torch.float32
+
+
+def test_a_factory_gets_its_root_filled_in(module: Callable[[str], Data], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables are expanded for the user's own data, too."""
+    monkeypatch.setenv("HPCDDP_TEST_FOLDER", "1234567")
+    assert open_source(module("made:rooted"), "train", "/$HPCDDP_TEST_FOLDER").mean == (8, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("made:classless", "made:classless`: the data set has no attribute `classes`"),
+        ("made:empty", "made:empty` returned no samples for the split 'train' from root None"),
+        ("made:generator", "made:generator` returned list_iterator, which lacks __len__"),
+        ("made:lists", "sample 0 is a list; an image must be a tensor C x H x W"),
+        ("made:flat", r"images have the shape \(9,\); C x H x W is expected"),
+        ("made:not_a_function", r"hpcddp_test_shapes.made \(.*made.py\) has no function `not_a_function`"),
+        ("made:absent", "has no function `absent`"),
+        ("nowhere:squares", "no module `hpcddp_test_shapes.nowhere` on the job's PYTHONPATH"),
+    ],
+)
+def test_what_is_no_data_set_is_said(module: Callable[[str], Data], name: str, sentence: str) -> None:
+    """Each error names the factory and what is wrong with it."""
+    with pytest.raises(UsageError, match=sentence):
+        open_source(module(name), "train", None)
+
+
+def test_a_missing_dependency_of_the_users_module_keeps_its_traceback(module: Callable[[str], Data]) -> None:
+    """The module is there: its own error says best what lacks."""
+    with pytest.raises(ModuleNotFoundError, match="hpcddp_no_such_dependency"):
+        open_source(module("needy:squares"), "train", None)
+
+
+def test_a_package_that_is_not_there_is_said() -> None:
+    """The first missing part is named."""
+    with pytest.raises(HpcddpError, match="no module `hpcddp_absent_package` on the job's PYTHONPATH"):
+        open_source(Data(name="hpcddp_absent_package.data:make"), "train", None)

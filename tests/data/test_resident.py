@@ -15,9 +15,9 @@ from hpcddp.core.point_rules import CROPPED, IN_MEMORY
 from hpcddp.data import Batch, Source, TrainLoader, open_source
 from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.digits import sklearn_digits
+from hpcddp.data.opening import SyntheticSource
 from hpcddp.data.resident import Places, ResidentData, resident_bytes
-from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.data.writing.digits import prepare_digits
+from hpcddp.data.writing.prepare import prepare_digits
 from tests.data.files import write_cifar, write_mnist
 from tests.worker import given
 

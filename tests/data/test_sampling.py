@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ def test_small_sets_are_shuffled_sample_by_sample() -> None:
     assert int((visited.diff() == 1).sum()) < 60
 
 
+@pytest.mark.dear
 def test_72_million_samples_are_shuffled_in_runs_of_18() -> None:
     """bigMNIST's order is a bijection in runs of 18, its state at most 4.2 million numbers of 4 bytes."""
     order = EpochOrder(BIGMNIST, 1, 0)

@@ -42,6 +42,7 @@ def test_runs_come_to_stand_anywhere() -> None:
     assert float((expected - steps).abs().max()) < 1.95 / len(apart) ** 0.5
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("runs_as_of_72_million")
 def test_a_linear_model_learns_as_much_from_runs_as_from_single_samples() -> None:
     """Accuracy after an epoch, mean of eight seeds: within twice what chance makes of the same between two true permutations.

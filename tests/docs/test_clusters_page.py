@@ -62,6 +62,7 @@ def _no_job(*_: Any) -> Any:
     return SurveyRecord(job="7", date="2026-01-01", nodes=())
 
 
+@pytest.mark.dear
 def test_every_command_runs(reader: Path, run: Run) -> None:
     """In the order of the page, each with what those before it wrote."""
     run("render", "--cluster", "rcc", "--set", "account=abc01", "-o", "job.sh")

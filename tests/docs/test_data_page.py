@@ -16,12 +16,12 @@ from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
-from hpcddp.data.batches.prefetch import USUAL
+from hpcddp.data.batches.loading import USUAL
 from hpcddp.data.bigmnist.manifest import MANIFEST as BIGMNIST
+from hpcddp.data.digits import FILES
 from hpcddp.data.pictures.decoders import DECODERS, EIGHTHS, MOST_PIXELS
 from hpcddp.data.pictures.image_folder import FOLDERS
-from hpcddp.data.pictures.tar_shards import MANIFEST, index_file, member_name
-from hpcddp.data.rgb_digits import FILES
+from hpcddp.data.pictures.tar_shards import TAR_MANIFEST, index_file, member_name
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from tests.worker import given
 
@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_code() -> None:
         f"{shards} tar files of {SAMPLES_PER_SHARD:,} pictures",
         f"`{member_name(0)}`",
         f"`{index_file(tar).name}`",
-        f"`{MANIFEST}`",
+        f"`{TAR_MANIFEST}`",
         BIGMNIST,
         *FILES.values(),
         *(f"ROOT/{folder}/CLASS" for folder in FOLDERS.values()),

@@ -41,6 +41,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_the_script_and_its_commands(tmp_path: Path) -> None:
     """One process, then two; both runs count, and analyze knows the efficiency."""
     text = PAGE.read_text(encoding="utf-8")
@@ -52,6 +53,7 @@ def test_the_script_and_its_commands(tmp_path: Path) -> None:
     assert [run.state for run in found.runs] == ["counts", "counts"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("framework", ["Lightning", "transformers", "Accelerate"])
 def test_frameworks(tmp_path: Path, framework: str, undrawn: None) -> None:
     """Their scripts, on two ranks by torchrun: every part of the step is known, and DDP's exchange; analyze reads it."""

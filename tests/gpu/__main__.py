@@ -34,7 +34,10 @@ def main() -> int:
     return next((code for code in codes if code), 0)
 
 
-PYTEST = ("-p", "no:cacheprovider", "-W", "default", "--continue-on-collection-errors", f"--confcutdir={HERE}", "--durations=5")
+PYTEST = (
+    *("-p", "no:cacheprovider", "-W", "default", "--continue-on-collection-errors", f"--confcutdir={HERE}", "--durations=5"),
+    *("-m", "gpu or not soak"),
+)
 """Without the fixtures of other tests and what they need; what another torch warns of is shown, and fails nothing."""
 
 

@@ -36,7 +36,7 @@ def probed_twice(precision: str) -> dict[str, Any]:
 
 
 @touches("hpcddp/worker/checks.py", "hpcddp/worker/forward_probe.py", stand_in="scores are a processor's")
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.soak)])
 def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, precision: str) -> None:
     """Within what may be rounding; GPUs of one type give equal bits."""
     found = ranks.values(tmp_path, gpu_count(), probed_twice, precision)

@@ -34,8 +34,11 @@ STEPS = 6
 )
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"copy_ahead": True}, {"ddp": Ddp(static_graph=True)}],
-    ids=["", "copy_ahead", "static graph"],
+    [
+        {"copy_ahead": True},
+        *(pytest.param(changes, marks=pytest.mark.soak) for changes in ({}, {"ddp": Ddp(static_graph=True)})),
+    ],
+    ids=["copy_ahead", "", "static graph"],
 )
 def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures, changes: dict[str, Any]) -> None:
     """With its bytes, ready before it is done, and within the step that it belongs to, also beside copies ahead."""
@@ -86,8 +89,11 @@ def train_both_ways(point: Point) -> bool:
 @touches("hpcddp/worker/comm/hook.py", stand_in="NCCL is gloo, which adds up in another order")
 @pytest.mark.parametrize(
     "ddp",
-    [Ddp(), Ddp(gradient_as_bucket_view=True, bucket_cap_mb=1), Ddp(static_graph=True)],
-    ids=["default", "views", "static graph"],
+    [
+        Ddp(gradient_as_bucket_view=True, bucket_cap_mb=1),
+        *(pytest.param(ddp, marks=pytest.mark.soak) for ddp in (Ddp(), Ddp(static_graph=True))),
+    ],
+    ids=["views", "default", "static graph"],
 )
 def test_the_hook_reduces_as_ddp_does(tmp_path: Path, ddp: Ddp) -> None:
     """Parameters after several steps are those without the hook, bit for bit."""

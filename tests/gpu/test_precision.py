@@ -33,6 +33,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "static_graph": {"ddp": Ddp(static_graph=True)},
     "bare": {"parallel": "none"},
 }
+TRIED = ("bf16", "fp16", "bare")
+"""On the stand-in in `make test`, whose arithmetic is a processor's: tests/worker trains in the other ways."""
 
 
 @touches(
@@ -44,7 +46,7 @@ WAYS: dict[str, dict[str, Any]] = {
     stand_in="the arithmetic is a processor's; the scaler does not scale; the model has no BatchNorm, which sync_batchnorm "
     "would change",
 )
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in TRIED else pytest.mark.soak) for way in WAYS])
 def test_trains(tmp_path: Path, figures: Figures, way: str) -> None:
     """To the end, with finite losses, all gates passed, and memory of the GPU recorded."""
     changes = WAYS[way]
@@ -104,6 +106,7 @@ def test_the_model_computes_in_what_was_asked_for(tmp_path: Path) -> None:
     assert all(way["finite"] for way in found)
 
 
+@pytest.mark.soak
 @touches(
     "hpcddp/worker/training/ddp_warmup.py",
     stand_in="nothing is compiled; tests/worker/test_compiling.py does it on a processor",
@@ -118,6 +121,7 @@ def test_compiled(tmp_path: Path, figures: Figures) -> None:
     figures.add("longest_step_s", max(totals_s), most=2.0)
 
 
+@pytest.mark.soak
 @touches("hpcddp/worker/training/parallel.py", stand_in="DataParallel calls the module as it is")
 def test_data_parallel(tmp_path: Path) -> None:
     """One process with all GPUs."""

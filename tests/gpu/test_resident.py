@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from hpcddp.core.point import Data
@@ -45,6 +46,7 @@ def test_a_gpu_gathers_the_cpus_bytes(tmp_path: Path) -> None:
     assert ranks.values(tmp_path, 1, gathers_the_same, 320) == [(True, True)]
 
 
+@pytest.mark.soak
 @touches(
     "hpcddp/worker/training/resident_feed.py",
     "hpcddp/worker/training/feeds.py",

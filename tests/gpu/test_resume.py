@@ -53,7 +53,7 @@ def at_the_end(attempt: ranks.Attempt) -> list[str]:
     "hpcddp/worker/training/checkpoint.py",
     stand_in="tensors lie in the host's memory; a GPU's random numbers are none",
 )
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.soak)])
 def test_a_run_in_two_parts_trains_the_same(tmp_path: Path, precision: str) -> None:
     """Bit for bit, where torch is told to compute the same bits every time: model, optimizer, scaler and random numbers."""
     measure = {"resume": True, "checkpoint_every_min": 0.0}

@@ -17,7 +17,13 @@ FILES = ("hpcddp/worker/training/sharding.py", "hpcddp/worker/training/shard_mar
 
 
 @touches(*FILES, stand_in="gloo gathers and scatters while the rank waits: what hides behind the computation is not tried")
-@pytest.mark.parametrize(("parallel", "precision"), [("fsdp", "fp32"), ("fsdp", "bf16"), ("fsdp", "fp16"), ("hsdp", "bf16")])
+@pytest.mark.parametrize(
+    ("parallel", "precision"),
+    [
+        *(("fsdp", "fp32"), ("hsdp", "bf16")),
+        *(pytest.param("fsdp", precision, marks=pytest.mark.soak) for precision in ("bf16", "fp16")),
+    ],
+)
 def test_what_a_rank_waits_for_is_marked(tmp_path: Path, figures: Figures, parallel: str, precision: str) -> None:
     """In every step, within it, and adding up to what end.json has; every gate passes, an evaluation too."""
     batch = {} if is_real() else {"batch_per_gpu": 256}  # every batch of the evaluation gathers the parameters
@@ -34,6 +40,7 @@ def test_what_a_rank_waits_for_is_marked(tmp_path: Path, figures: Figures, paral
     figures.add("comm_exposed_percent", median(shares), most=100.0)
 
 
+@pytest.mark.soak
 @touches(*FILES, stand_in="arithmetic is the host's, and no memory is a GPU's")
 def test_losses_and_memory_beside_ddps(tmp_path: Path, figures: Figures) -> None:
     """The last of some steps has DDP's loss but for the order of sums; of several GPUs each holds less."""

@@ -96,6 +96,7 @@ def test_every_batch_is_trained_and_counted(tmp_path: Path, take: Callable[[Any,
     assert (run.timed_ns or 0) / 1e9 < SLEEP_S
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_short_batches_on_several_ranks(tmp_path: Path, world: int) -> None:
     """Samples are those of all ranks."""
@@ -169,6 +170,7 @@ def again_with_ddp() -> None:
                     plain_step(batch, model, optimizer, steps)
 
 
+@pytest.mark.dear
 def test_measured_again_is_the_same_point(tmp_path: Path) -> None:
     """The probe's own hook, which DDP keeps, is not the script's; and it times the buckets of each measurement."""
     found = measured(tmp_path, 2, again_with_ddp)

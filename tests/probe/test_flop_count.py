@@ -209,6 +209,7 @@ def in_two_ways() -> dict[str, int | None]:
         return {"fsdp": counted(sharded, clipped), "tensor parallel": counted(split)}
 
 
+@pytest.mark.dear
 def test_parameters_in_shards(tmp_path: Path) -> None:
     """A rank computes what it would without; where ranks share a product, what each does is not known."""
     from tests.worker import forked
@@ -240,6 +241,7 @@ def with_ddp() -> None:
 PER_SAMPLE = 2 * (2 * 16 * 32 + 3 * 32 * 4)
 
 
+@pytest.mark.dear
 def test_in_the_records(tmp_path: Path) -> None:
     """Of a sample, with gradients of four batches added up; what the script says wins."""
     assert only(measured(tmp_path / "counted", 1, in_loop, None)).used.flops_per_sample == PER_SAMPLE

@@ -103,6 +103,7 @@ FRAMEWORKS = {"lightning": LIGHTNING, "transformers": TRANSFORMERS}
 MODELS = {**FRAMEWORKS, "transformers, own module": OWN_MODULE + TRANSFORMERS.replace(LLAMA, "Model()")}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("framework", MODELS)
 def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str) -> None:
     """The framework loads what was written, counts its steps on, and the run has all of its steps once."""
@@ -119,6 +120,7 @@ def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str)
     assert f"made {4 + 12 + 2} steps" in second.output, "those that count, and one before them in each attempt"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_training_that_would_begin_again(tmp_path: Path, framework: str) -> None:
     """What to add, before a step is made."""

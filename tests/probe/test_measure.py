@@ -49,6 +49,7 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     assert point.workload.model.endswith(":Sequential")
 
 
+@pytest.mark.dear
 def test_one_rank_and_several_are_one_series(tmp_path: Path) -> None:
     """A process by itself is the baseline of two; each run of the same point is another repetition."""
     for world, function in ((1, in_one_process), (1, in_one_process), (2, in_ddp)):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hpcddp.analysis.report.api import analyze
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
@@ -32,6 +34,7 @@ def check(measured: Run) -> None:
     assert (measured.used.tokens_per_sample, measured.used.flops_per_sample) == (length, length * per_token)
 
 
+@pytest.mark.soak
 def test_by_torchrun(tmp_path: Path) -> None:
     """Without a sweep."""
     words = [word for name, value in ARGUMENTS.items() for word in (f"--{name}", str(value))]
@@ -42,6 +45,7 @@ def test_by_torchrun(tmp_path: Path) -> None:
     check(measured)
 
 
+@pytest.mark.dear
 def test_by_its_sweep(tmp_path: Path, undrawn: None) -> None:
     """`init` gives both files, to edit; two ranks of this machine; the report has tokens/s."""
     run(tmp_path, "hpcddp", "init", "own-script")

@@ -74,6 +74,7 @@ def test_evaluation_is_of_no_step(tmp_path: Path) -> None:
     assert max(timed_parts_s(tmp_path, longest=True).values()) < 4 * SLEEP_S
 
 
+@pytest.mark.dear
 def test_autocast_is_recorded(tmp_path: Path) -> None:
     """Accelerate turns it on inside the model's forward."""
     point = only(measured(tmp_path, 1, lambda: train(Tokens(), bf16=True))).point

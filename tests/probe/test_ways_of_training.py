@@ -29,6 +29,7 @@ def compiled(in_place: bool) -> None:
         Loop(ddp(model)).run()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("in_place", [False, True])
 def test_compiled_modules(tmp_path: Path, in_place: bool) -> None:
     """Every part is known; the model has its own name."""

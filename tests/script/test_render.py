@@ -72,6 +72,7 @@ def test_golden(cluster: str, form: str) -> None:
     golden.check(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_shellcheck_is_clean(cluster: str) -> None:
     """No script of a shipped sweep has anything shellcheck remarks on."""

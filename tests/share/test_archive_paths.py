@@ -8,19 +8,20 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.share.archive_paths import kind_of, why_left_out
-from hpcddp.share.bundle import STRANGE, pack
+from hpcddp.share.bundle import STRANGE, write_bundle
 from hpcddp.share.unbundle import opened_study
 from tests.analysis.study.test_scripts import measured, script
 from tests.analysis.synthetic import write_study
 
 
+@pytest.mark.dear
 def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
     """Its points have no batch in their names, as only the script knows it."""
     study = write_study(tmp_path / "s", [script(1), script(2)])
     for gpus in (1, 2):
         measured(study, script(gpus), 8)
     before = analyze(study.folder, tmp_path / "here")[0].plain
-    assert pack(study, tmp_path / "b.tar.gz").strange == ()
+    assert write_bundle(study, tmp_path / "b.tar.gz").strange == ()
     with opened_study(tmp_path / "b.tar.gz") as folder:
         assert analyze(folder, tmp_path / "there")[0].plain == before
 

@@ -13,12 +13,18 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
+from hpcddp.core.preflight_judgement import slow_readings
+from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.share.bundle import pack
+from hpcddp.core.schema import encode
+from hpcddp.share.bundle import write_bundle
 from hpcddp.share.unbundle import opened_study
+from hpcddp.study.study_status import read_preflights
+from tests.analysis.study.test_time_to_accuracy import sized, trainings
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
+from tests.preflight_sets import clean, slowed
 
 LABEL = point(1, 1).label
 
@@ -52,24 +58,26 @@ def member(name: str, **changes: object) -> tarfile.TarInfo:
     return found
 
 
+@pytest.mark.dear
 def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
     """Every file of the report, byte by byte."""
     study = write_given(tmp_path / "scaling")
     before = analyze(study.folder, tmp_path / "here")[0]
-    pack(study, tmp_path / "b.tar.gz")
+    write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
         after = analyze(folder, tmp_path / "there")[0]
     assert before.plain == after.plain
     assert files(tmp_path / "here") == files(tmp_path / "there")
 
 
+@pytest.mark.dear
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     """Code, pickles, links, strange files; reports of their own making. What is in is records, scripts, logs."""
     study = write_given(tmp_path / "scaling")
     analyze(study.folder)
     study.submit_lock.mkdir()
     (study.submit_lock / "1").touch()
-    packed = pack(study, tmp_path / "b.tar.gz")
+    packed = write_bundle(study, tmp_path / "b.tar.gz")
     assert {reason.partition(":")[0] for reason in packed.left_out} == {
         "the snapshot of the code that ran",
         "the report",
@@ -90,7 +98,7 @@ def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     for name in ("zz", "plan.md", "b.ipynb", "a.ipynb"):
         (study.folder / name).touch()
-    assert pack(study, tmp_path / "b.tar.gz").strange == ("a.ipynb", "b.ipynb", "notes.txt")
+    assert write_bundle(study, tmp_path / "b.tar.gz").strange == ("a.ipynb", "b.ipynb", "notes.txt")
 
 
 def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
@@ -98,8 +106,8 @@ def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
     for place in ("a", "b"):
         study = write_given(tmp_path / place / "scaling")
         (study.study_file).chmod(0o600 if place == "a" else 0o644)
-        pack(study, tmp_path / f"{place}.tar.gz")
-        pack(study, tmp_path / f"{place}.hidden.tar.gz", pseudonymise=True)
+        write_bundle(study, tmp_path / f"{place}.tar.gz")
+        write_bundle(study, tmp_path / f"{place}.hidden.tar.gz", pseudonymise=True)
     assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
     assert (tmp_path / "a.hidden.tar.gz").read_bytes() == (tmp_path / "b.hidden.tar.gz").read_bytes()
     assert (tmp_path / "a.tar.gz").read_bytes()[3:8] == bytes(5)  # gzip's header (RFC 1952): no name, no time
@@ -111,14 +119,14 @@ def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
     """Its folder says that the run was started: `has not ended`, not `not started`."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
-    pack(study, tmp_path / "b.tar.gz")
+    write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
         assert "attempt 7.0 has not ended" in analyze(folder, tmp_path / "out")[0].text
 
 
 def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
     """Not in a file's name, not in its text: hosts, users, accounts, mail, addresses, home and scratch."""
-    packed = pack(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
+    packed = write_bundle(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
     found = members(tmp_path / "b.tar.gz")
     everything = "\n".join([*found, *(data.decode() for data in found.values())])
     assert [secret for secret in SECRETS if secret in everything] == []
@@ -128,8 +136,8 @@ def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
 def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     """In launch.json, end.json, the names of files, scripts; numbers, points and versions are as they were."""
     study = write_given(tmp_path / "scaling")
-    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    pack(study, tmp_path / "plain.tar.gz")
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    write_bundle(study, tmp_path / "plain.tar.gz")
     found, before = members(tmp_path / "b.tar.gz"), members(tmp_path / "plain.tar.gz")
     attempt = f"{point(2, 1).label}/r2/102.0"
     launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
@@ -155,10 +163,11 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     assert "module load /path" in script
 
 
+@pytest.mark.dear
 def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
     """Rows, gates and states are untouched."""
     study = write_given(tmp_path / "scaling")
-    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     before = analyze(study.folder, tmp_path / "here")[0].plain
     with opened_study(tmp_path / "b.tar.gz") as folder:
         assert analyze(folder, tmp_path / "there")[0].plain["points"] == before["points"]
@@ -172,7 +181,7 @@ def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path:
     plain["id"] = point_from_dict(plain["point"]).id
     write_json(study.point_file(LABEL), plain)
     with pytest.raises(UsageError, match=rf"{LABEL}/point.json has alice\n.*no bundle was written: .* --yes"):
-        pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+        write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     assert list(tmp_path.iterdir()) == [tmp_path / "scaling"]
 
 
@@ -181,7 +190,7 @@ def test_names_that_stay_are_told(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     recorded = json.loads(study.study_file.read_text())
     write_json(study.study_file, {**recorded, "name": "alice-scaling"})
-    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
+    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
     assert packed.remaining == {"study.json": ("alice",)}
 
 
@@ -190,7 +199,7 @@ def test_torn_records_stay_torn(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
     launch.write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
-    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     assert members(tmp_path / "b.tar.gz")[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
 
 
@@ -199,9 +208,9 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1)])
     (tmp_path / "b.tar.gz").write_text("mine")
     with pytest.raises(UsageError, match=r"already there.*--force"):
-        pack(study, tmp_path / "b.tar.gz")
+        write_bundle(study, tmp_path / "b.tar.gz")
     assert (tmp_path / "b.tar.gz").read_text() == "mine"
-    pack(study, tmp_path / "b.tar.gz", force=True)
+    write_bundle(study, tmp_path / "b.tar.gz", force=True)
     assert "study.json" in members(tmp_path / "b.tar.gz")
 
 
@@ -253,7 +262,7 @@ def test_a_bundle_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
     """A file of another kind, one cut off, one without a study: exit code 2 with its name."""
     file = tmp_path / "b.tar.gz"
-    pack(write_given(tmp_path / "scaling"), file)
+    write_bundle(write_given(tmp_path / "scaling"), file)
     content = file.read_bytes()
     if kind in ("text", "torn"):
         file.write_bytes(b"hello" if kind == "text" else content[: len(content) // 2])
@@ -266,7 +275,7 @@ def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
 def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
     """A folder is used as it is."""
     study = write_study(tmp_path / "s", [point(1, 1)])
-    pack(study, tmp_path / "b.tar.gz")
+    write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
         assert Study(folder).study_file.is_file()
     assert not folder.exists()
@@ -298,7 +307,7 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
         "module load /opt/x",
     ]
     script.write_text(script.read_text() + "\n".join(lines) + "\n")
-    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     found = members(tmp_path / "b.tar.gz")
     everything = "\n".join(data.decode() for data in found.values())
     people = ("bob", "miller", "carol", "dave", "erin", "frank", "otto", "grace")
@@ -316,7 +325,7 @@ def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
     plain = json.loads(end.read_text())
     plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
     write_json(end, plain)
-    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
+    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
     assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
 
 
@@ -328,7 +337,7 @@ def test_a_data_sets_folder_and_records_by_host_are_replaced(tmp_path: Path) -> 
     write_json(study.point_file(LABEL), plain)
     (attempt,) = (study.folder / LABEL / "r1").glob("*.0")
     write_json(attempt / "transport.json", {"schema": 1, "library": "NCCL", "nodes": {"gpu-a07.example.edu": {"used": ["ib0"]}}})
-    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     found = members(tmp_path / "b.tar.gz")
     point_file = json.loads(found[f"{LABEL}/point.json"])
     assert (point_file["point"]["workload"]["data"]["root"], point_file["id"]) == ("/path", plain["id"])
@@ -345,6 +354,52 @@ def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
     for file in own:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
-    packed = pack(study, tmp_path / "b.tar.gz")
+    packed = write_bundle(study, tmp_path / "b.tar.gz")
     assert packed.strange == ()
     assert ".jobs/L0001/exit.json" in members(tmp_path / "b.tar.gz")
+
+
+def with_preflight(folder: Path) -> Study:
+    study = write_study(folder / "s", [point(1, 1)])
+    ranks = slowed(clean(1, nodes=4), "matrix_flops_per_s", 0.8, ["r002"])
+    record = PreflightRecord(
+        job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks), excluded=("r002",)
+    )
+    write_json(study.preflight_file("7", 0), encode(record))
+    hosts = study.jobs / "7" / "preflight" / "hosts"
+    hosts.parent.mkdir(parents=True)
+    hosts.write_text("r000\n")
+    return study
+
+
+def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
+    """And the list of hosts that a script read is not, which is said."""
+    study, archive = with_preflight(tmp_path), tmp_path / "s.tar.gz"
+    packed = write_bundle(study, archive)
+    assert packed.strange == ()
+    with opened_study(archive) as unpacked:
+        assert read_preflights(Study(unpacked)) == read_preflights(study)
+
+
+def test_its_hosts_have_other_names(tmp_path: Path) -> None:
+    """The same one wherever it stands."""
+    archive = tmp_path / "s.tar.gz"
+    write_bundle(with_preflight(tmp_path), archive, pseudonymise=True)
+    with opened_study(archive) as unpacked:
+        (record,) = read_preflights(Study(unpacked))
+    assert not any(host.startswith("r0") for host in (*record.hosts, *record.excluded))
+    assert record.excluded == (record.slow[0].host,)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("pseudonymise", [False, True])
+def test_a_bundle_has_every_epoch(tmp_path: Path, pseudonymise: bool) -> None:
+    """With or without names of hosts and people: without its epochs.csv the run would be rejected."""
+    study = trainings(tmp_path / "s", {sized(1): [((50, 90), 10.0)] * 2, sized(2): [((60, 91), 6.0)] * 2})
+    before = analyze(study.folder, tmp_path / "here")[0].plain
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=pseudonymise)
+    with opened_study(tmp_path / "b.tar.gz") as folder:
+        after = analyze(folder, tmp_path / "there")[0].plain
+    assert (len(before["epochs"]), before["runs"]["pass"]) == (8, 4)
+    for of in ("epochs", "to_accuracy", "sentences", "runs"):
+        assert before[of] == after[of]

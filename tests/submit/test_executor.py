@@ -231,6 +231,7 @@ def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path, monk
     assert make(folder=None).folder == Path("/scratch/me/functions")
 
 
+@pytest.mark.dear
 def test_no_faster_than_the_cluster_allows(say: Say, tmp_path: Path) -> None:
     """submissions_per_s of the profile holds for each call of sbatch."""
     (tmp_path / "slow.yaml").write_text("schema: 1\nname: slow\nextends: rcc\nslurm: {submissions_per_s: 4}\n")

@@ -10,6 +10,7 @@ import pytest
 from hpcddp.submit.function_request import own_modules, search_path
 
 
+@pytest.mark.dear
 def test_loaded_modules_of_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module and a package of the user's own, by their top names; neither what is installed nor what is not loaded."""
     (tmp_path / "a_net.py").write_text("")

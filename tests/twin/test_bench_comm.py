@@ -12,6 +12,8 @@ from hpcddp.core.point import point_from_dict
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
+pytestmark = pytest.mark.soak
+
 SWEEP = """
 schema: 1
 cluster: rcc

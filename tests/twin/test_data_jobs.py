@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
@@ -28,6 +30,7 @@ def _study(user: User, name: str, root: str) -> Path:
     return sweep
 
 
+@pytest.mark.soak
 def test_runs_start_when_their_data_are_there(rcc_twin: Twin, tmp_path: Path) -> None:
     """One job makes them, and Slurm starts the runs after it; a second `submit` finds them there."""
     user = User(rcc_twin, tmp_path)

@@ -13,7 +13,6 @@ import pytest
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile, read_profile
-from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
 from hpcddp.core.node_list import expand
 from hpcddp.detect.check import check_cluster
@@ -21,11 +20,10 @@ from hpcddp.detect.detect import detect_cluster
 from tests.twin.config import has_gres
 from tests.twin.controllers import Controller, Controllers
 from tests.twin.shape import memory_mb
+from tests.twin.shipped_profiles import of_controller, slurm_profiles
 
-PROFILES = [name for name in profile_names() if load_profile(name).backend == "slurm"]
 
-
-@pytest.fixture(scope="module", params=PROFILES)
+@pytest.fixture(scope="module", params=[of_controller(name) for name in slurm_profiles()])
 def controller(controllers: Controllers, request: pytest.FixtureRequest) -> Controller:
     """Of each shipped profile with Slurm, with all its nodes."""
     return controllers.get(load_profile(request.param))

@@ -8,7 +8,7 @@ from hpcddp.cluster.profile_file import load_profile
 from tests.twin.controllers import Controllers
 from tests.twin.documented_limits import documented_limits, unreachable_limits
 from tests.twin.given_requests import refusal_by_hpcddp, refusal_by_slurm
-from tests.twin.shipped_profiles import slurm_profiles
+from tests.twin.shipped_profiles import of_controller, slurm_profiles
 
 UNKNOWN_TO_SLURM = {
     "rcc node type v100-sxm2: count": "neither GPU type nor feature is known: Slurm gives any node, hpcddp refuses",
@@ -35,7 +35,7 @@ def test_every_limit_is_met_by_a_request() -> None:
     assert {f"{each.name}: {limit}" for each in profiles for limit in unreachable_limits(each)} == set(NARROWER)
 
 
-@pytest.mark.parametrize("cluster", slurm_profiles())
+@pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_limits_are_those_of_the_cluster(shipped: Controllers, cluster: str) -> None:
     """Nodes, time, QOS, GPUs, cores and memory, at the limit and one past it."""
     profile = load_profile(cluster)

@@ -24,6 +24,8 @@ from tests.twin.shape import Site
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
+pytestmark = pytest.mark.soak
+
 SLURMD_TIMEOUT_S = 10
 
 MESSAGE_TIMEOUT_S = 3

@@ -19,6 +19,8 @@ from tests.twin.shape import Site
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
+pytestmark = pytest.mark.soak
+
 SWEEP = (
     SMALL
     + """

@@ -95,6 +95,7 @@ def comparable(attempt: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.soak
 def test_the_records_are_those_of_separate_jobs(rcc_twin: Twin, tmp_path: Path) -> None:
     """Fields, gates, steps, losses and the parameters' checksum; here the small run is on a node of the large one."""
     user = User(rcc_twin, tmp_path)

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
 from tests.twin.twin import Twin
@@ -35,6 +37,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.soak
 def test_ranks_of_two_nodes_meet(rcc_twin: Twin, tmp_path: Path) -> None:
     """Two ranks on each of two nodes; the run counts, and its point is of those nodes and that command line."""
     user = User(rcc_twin, tmp_path)
@@ -84,6 +87,7 @@ def test_it_has_the_profiles_python(rcc_twin: Twin, tmp_path: Path) -> None:
     assert lines == [f"prefix {tmp_path}/venv", f"beside {tmp_path}/venv/bin/torchrun"]
 
 
+@pytest.mark.soak
 def test_no_job_waits_for_one_that_slurm_has_forgotten(rcc_twin: Twin, tmp_path: Path) -> None:
     """Accounting has its end: failed is refused, done needs no dependency. A job that fails while awaited ends the other."""
     user, command = User(rcc_twin, tmp_path), ("-y", "--wait", "--", "true")

@@ -13,6 +13,8 @@ import pytest
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
+pytestmark = pytest.mark.soak
+
 MODEL = """
 import os, signal, time
 import torch

@@ -22,7 +22,8 @@ SWEEP = (
     + """
 layout: {gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}
 points:
-  troubles: {workload.model: ["troubled:starved", "troubled:full", "troubled:killed", "troubled:cancelled", "troubled:endless"]}
+  slurms: {workload.model: ["troubled:killed", "troubled:cancelled", "troubled:endless"]}
+  memory: {workload.model: ["troubled:starved", "troubled:full"]}
   disk: {workload.model: ["troubled:readonly"], measure.steps: [20]}
   ranks: {workload.model: ["troubled:late", "troubled:stopped"], layout.nodes: [2]}
   gpu: {device: [cuda]}
@@ -33,6 +34,9 @@ slurm: {walltime_min: 10, mem_mb: 500}
 )
 
 PATIENCE_S = 240.0
+
+OF_THE_WORKER = ("memory", "disk", "ranks", "gpu", "data")
+"""Groups whose faults the worker tells: under a Slurm in `make soak`, in forked ranks in `make test` (tests/worker)."""
 
 CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
 
@@ -49,7 +53,7 @@ LOST, READ_ONLY = "gn06", "gn05"
 
 @pytest.fixture(scope="module")
 def runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `status` says as JSON of each run that failed, by model, data or device; `live`: one that ran.
+    """What `status` says as JSON of each run that Slurm ended, by model; `live`: one that ran.
 
     Each in a study of its own: `module`, `lost`, `preempted`, `walled`.
     """
@@ -57,16 +61,35 @@ def runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         return _provoke(rcc_twin, tmp_path_factory)
 
 
-def _provoke(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
+@pytest.fixture(scope="module")
+def workers_runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same of OF_THE_WORKER, by model, data or device."""
+    user = _user(rcc_twin, tmp_path_factory)
+    user.hpcddp("submit", "troubles.yaml", "-y", *_groups(*OF_THE_WORKER))
+    rcc_twin.wait_jobs(PATIENCE_S)
+    return _runs(user, "troubles")
+
+
+def _groups(*names: str) -> list[str]:
+    return [word for name in names for word in ("--group", name)]
+
+
+def _user(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Has the sweep and its models."""
+    user = User(twin, tmp_path_factory.mktemp("user"))
     (user.home / "troubles.yaml").write_text(SWEEP)
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
+    return user
+
+
+def _provoke(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    user = _user(rcc_twin, tmp_path_factory)
     (user.home / "module.yaml").write_text(SWEEP.replace("cluster: rcc", "cluster: ./strange.yaml"))
     profile = (CHECKOUT / "clusters" / "rcc.yaml").read_text()
     (user.home / "strange.yaml").write_text(profile.replace("value: [pytorch]", "value: [pytorch/99]"))
     for name in ("lost", "preempted", "walled"):
         (user.home / f"{name}.yaml").write_text(SWEEP)
-    user.hpcddp("submit", "troubles.yaml", "-y")
+    user.hpcddp("submit", "troubles.yaml", "-y", "--group", "slurms")
     job = _once_running(user, "troubles", ENDLESS)["job"]
     rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now+20"])  # looked at twice a minute; a past one is refused
     user.hpcddp("submit", "module.yaml", "-y", "--group", "data")
@@ -149,14 +172,7 @@ def _name(point: Path) -> str:
     [
         (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
         (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
-        ("troubled:starved", ": 2 is the largest power of two", "set workload.batch_per_gpu to 2", "DefaultCPUAllocator"),
-        ("troubled:full", "cannot be written: No space left on device", "make room there", None),
-        ("troubled:readonly", "mounted read-only there", "where the compute nodes may write, with --runs", "end.json"),
         ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
-        ("troubled:late", "rank 1 on {1} kept the others waiting", "{1} fails every time: --set slurm.exclude={1}", "Timed out"),
-        ("troubled:stopped", "rank 1 on {1} has not been heard of for", "--set slurm.exclude={1}", None),
-        ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
-        ("cuda", *NO_GPU, None),
         ("troubled:killed", "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
         ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
@@ -167,7 +183,30 @@ def test_each_fault_is_a_sentence_with_a_next_step(
     runs: dict[str, Any], name: str, says: str, next_step: str, line: str | None
 ) -> None:
     """And the line that says so, where the sentence does not have it."""
-    run = runs[name]
+    check_sentence(runs[name], says, next_step, line)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "says", "next_step", "line"),
+    [
+        ("troubled:starved", ": 2 is the largest power of two", "set workload.batch_per_gpu to 2", "DefaultCPUAllocator"),
+        ("troubled:full", "cannot be written: No space left on device", "make room there", None),
+        ("troubled:readonly", "mounted read-only there", "where the compute nodes may write, with --runs", "end.json"),
+        ("troubled:late", "rank 1 on {1} kept the others waiting", "{1} fails every time: --set slurm.exclude={1}", "Timed out"),
+        ("troubled:stopped", "rank 1 on {1} has not been heard of for", "--set slurm.exclude={1}", None),
+        ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
+        ("cuda", *NO_GPU, None),
+    ],
+)
+def test_each_fault_of_the_workers_too(
+    workers_runs: dict[str, Any], name: str, says: str, next_step: str, line: str | None
+) -> None:
+    """In the same form."""
+    check_sentence(workers_runs[name], says, next_step, line)
+
+
+def check_sentence(run: dict[str, Any], says: str, next_step: str, line: str | None) -> None:
     assert run["phase"] == "failed"
     assert says.format(*run["hosts"]) in run["detail"], run
     assert next_step.format(*run["hosts"]) in run["next_step"], run

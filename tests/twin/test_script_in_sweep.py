@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
 from tests.twin.processes import wait_until
 from tests.twin.resumed import PATIENCE_S, counted_steps, read, wait_for_steps
 from tests.twin.twin import Twin
 from tests.twin.userland import User
+
+pytestmark = pytest.mark.soak
 
 SWEEP = """
 schema: 1

@@ -11,6 +11,8 @@ from tests.probe.small_lm import SETTINGS
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
+pytestmark = pytest.mark.soak
+
 FRAMEWORKS = ("Lightning", "transformers", "Accelerate")
 
 SWEEP = """

@@ -17,11 +17,11 @@ from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import SlurmOptions, read_sweep
 from tests.twin.accounting import account_for
 from tests.twin.controllers import Controller, Controllers
-from tests.twin.shipped_profiles import slurm_profiles
+from tests.twin.shipped_profiles import of_controller, slurm_profiles
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 
-SWEEPS = [file.stem for file in sorted(JOBS.glob("*.yaml")) if read_sweep(file).sweep.cluster in slurm_profiles()]
+SWEEPS = [(file.stem, str(read_sweep(file).sweep.cluster)) for file in sorted(JOBS.glob("*.yaml"))]
 
 
 def refused(controller: Controller, points: list[Point], slurm: SlurmOptions) -> dict[str, str]:
@@ -37,7 +37,7 @@ def script(profile: ClusterProfile, point: Point, slurm: SlurmOptions) -> str:
     return render(profile, point, job_request(profile, point, slurm, user), launch)
 
 
-@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("sweep", [of_controller(cluster, sweep) for sweep, cluster in SWEEPS if cluster in slurm_profiles()])
 def test_every_point_is_taken(shipped: Controllers, sweep: str) -> None:
     """`sbatch --test-only` takes the script of every point of the shipped sweep."""
     source = read_sweep(JOBS / f"{sweep}.yaml")
@@ -47,7 +47,7 @@ def test_every_point_is_taken(shipped: Controllers, sweep: str) -> None:
     assert refused(shipped.get(profile), points, source.sweep.slurm) == {}
 
 
-@pytest.mark.parametrize("cluster", slurm_profiles())
+@pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_whole_nodes_of_each_type_are_taken(shipped: Controllers, cluster: str) -> None:
     """One and four nodes with all their GPUs, as `hpcddp render` has them by default."""
     profile = load_profile(cluster)

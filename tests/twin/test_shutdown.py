@@ -56,6 +56,7 @@ def _program(pid: int) -> str:
     return ""
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("folder")
 def test_a_signal_takes_it_down(tmp_path: Path) -> None:
     """SIGTERM ends the twin by hand and its job, and shows in the status."""
@@ -66,6 +67,7 @@ def test_a_signal_takes_it_down(tmp_path: Path) -> None:
     assert not twin_folder.exists()
 
 
+@pytest.mark.soak
 def test_what_a_killed_process_left_goes_with_the_next_twin(folder: Path, tmp_path: Path) -> None:
     """After SIGKILL the daemons and the job are still there, and whoever gets the lock next ends them."""
     process, twin_folder = twin_by_hand(tmp_path)
@@ -89,6 +91,7 @@ def twin_by_hand(tmp_path: Path) -> tuple[subprocess.Popen[bytes], Path]:
     return process, Path(ready.read_text().strip())
 
 
+@pytest.mark.soak
 def test_a_boot_that_fails_shows_the_log_and_takes_all_down(folder: Path) -> None:
     """A daemon that cannot start is named, with the end of its log, and the ones before it end."""
     twin = Twin(load_profile("rcc"), folder, nodes=1)

@@ -6,9 +6,13 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.data.files import write_mnist
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
+
+pytestmark = pytest.mark.soak
 
 MODEL = """
 import os

@@ -12,6 +12,8 @@ from tests.data.files import write_imagenet
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
+pytestmark = pytest.mark.soak
+
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 
 CUT = [

@@ -134,6 +134,7 @@ def test_torchrun(user: User) -> None:
     assert sorted(log.name.split("_")[1] for log in logs) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.soak
 def test_a_failed_run_is_told_and_submitted_again(user: User) -> None:
     """Missing data fails the run with a sentence that names the folder; submitting again repeats just that run."""
     sweep = ["rcc-bigmnist.yaml", *CUT, "--where", "layout.nodes == 1 and layout.gpus_per_node == 1", "--runs", "elsewhere"]
@@ -148,6 +149,7 @@ def test_a_failed_run_is_told_and_submitted_again(user: User) -> None:
     assert "1 run: 1 done" in user.hpcddp("status", "elsewhere").stdout
 
 
+@pytest.mark.soak
 def test_a_script_submitted_by_hand(user: User) -> None:
     """`sbatch` of what `render` printed leaves the same records, under adhoc/ of the run root."""
     options = ("--set", "device=cpu", "--set", "measure.steps=5", "--set", "measure.warmup_steps=2", "--set", "account=proj")

@@ -32,6 +32,8 @@ from tests.twin.shape import Site, expand
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
+pytestmark = pytest.mark.soak
+
 SWEEP = (
     SMALL
     + """

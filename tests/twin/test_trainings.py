@@ -13,6 +13,8 @@ from tests.twin.userland import User
 from tests.worker import test_epochs
 from tests.worker.test_epochs import BATCH, EVALUATED, RATE, SEED, STEPS, by_hand, epochs
 
+pytestmark = pytest.mark.soak
+
 EPOCHS = 3
 
 SWEEP = f"""

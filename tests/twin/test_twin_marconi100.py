@@ -6,6 +6,8 @@ import pytest
 
 from tests.twin.twin import Twin
 
+pytestmark = pytest.mark.soak
+
 JOB = "#!/bin/bash\n#SBATCH --account=proj --partition=m100_usr_prod --gres=gpu:4 --exclusive --mem=230000 --ntasks-per-node=4\n"
 
 

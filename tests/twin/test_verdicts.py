@@ -16,7 +16,7 @@ from hpcddp.cluster.profile_file import load_profile
 from tests.twin.controllers import Controller, Controllers
 from tests.twin.drawn_requests import requests
 from tests.twin.given_requests import Request, refusal_by_hpcddp, refusal_by_slurm
-from tests.twin.shipped_profiles import slurm_profiles
+from tests.twin.shipped_profiles import of_controller, slurm_profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ AT_MOST = 2
 
 
 @pytest.mark.parametrize("valid", [True, False])
-@pytest.mark.parametrize("cluster", slurm_profiles())
+@pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_hpcddp_and_slurm_agree(shipped: Controllers, cluster: str, valid: bool) -> None:
     """Ten requests that hpcddp takes, ten that it refuses."""
     assert undocumented(shipped.get(load_profile(cluster)), valid, 10) == []

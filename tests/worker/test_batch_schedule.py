@@ -65,6 +65,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     return folder, found
 
 
+@pytest.mark.dear
 def test_epochs_are_those_of_a_plain_loop(attempts: tuple[Path, list[Path]]) -> None:
     """Losses to their last digits, counts to the sample; each row has its own batch, rate and samples."""
     rows = epochs(attempts[1][-1])

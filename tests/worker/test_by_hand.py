@@ -56,6 +56,7 @@ def _absent(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.dear
 def test_a_step_of_slurm_where_there_is_torch_alone(tmp_path: Path) -> None:
     """The study's variables are filled in; the point is described beside the records, the summary is the last line."""
     spec = JobSpec(point=given.point(1, steps=1, loader_workers_per_rank=1), study="$HPCDDP_RUNS/adhoc")

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
-from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, read_attempts
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -127,11 +127,13 @@ def thrice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [*interrupted, launch(study, small(comm="on"), "10")]
 
 
+@pytest.mark.dear
 def test_three_interruptions_do_not_show(thrice: list[Path], uninterrupted: list[str]) -> None:
     """Bit for bit the same parameters: momentum, BatchNorm, dropout, the order of samples, and the sums in DDP's buckets."""
     assert at_the_end(thrice[-1]) == uninterrupted
 
 
+@pytest.mark.dear
 def test_every_step_is_recorded_by_the_attempt_that_made_it(thrice: list[Path]) -> None:
     """Rows go on where the run was, on every rank; whose steps make up the run is said in the last end.json."""
     parts = [(0, 3), (3, 70), (73, 60), (133, 67)]
@@ -155,6 +157,7 @@ def counted(last: Path, what: Point) -> tuple[Run, list[AttemptRecords]]:
     return load_run(Study(last.parents[2]).attempts(what.label, 1), blank, {}, []), parts
 
 
+@pytest.mark.dear
 def test_analysis_counts_every_step_once(thrice: list[Path]) -> None:
     """All 200; timed are those without a flag, of every attempt; the exchange is that of all of them."""
     run, parts = counted(thrice[-1], small(comm="on"))
@@ -163,11 +166,12 @@ def test_analysis_counts_every_step_once(thrice: list[Path]) -> None:
     assert timed == [0, 65, 55, 62]
     assert (run.state, run.restarts, run.lost_steps, run.steady_steps) == ("counts", 3, 0, sum(timed))
     assert run.exchange is not None
-    buckets = buckets_of(parts, thrice[-1], [])
+    buckets = buckets_of_run(parts, thrice[-1], [])
     assert buckets is not None
     assert buckets.start_ns.shape == (RANKS, sum(timed))
 
 
+@pytest.mark.dear
 def test_the_warm_up_begins_again(thrice: list[Path]) -> None:
     """No statistic spans a restart: an attempt's first steps are warm-up, also where the run was past its own."""
     assert [flags for _, flags in rows(thrice[0], 1)] == [WARMUP] * 3
@@ -180,6 +184,7 @@ def test_the_warm_up_begins_again(thrice: list[Path]) -> None:
     assert protocol["stopped_by"] == "interruption"
 
 
+@pytest.mark.dear
 def test_an_interrupted_attempt_says_so(thrice: list[Path]) -> None:
     """Its gates are judged like any other's; here nothing requeues, and the reason says what to do."""
     end = read(thrice[1] / "end.json")
@@ -187,12 +192,14 @@ def test_an_interrupted_attempt_says_so(thrice: list[Path]) -> None:
     assert end["reason"] == "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
 
 
+@pytest.mark.dear
 def test_two_checkpoints_are_kept(thrice: list[Path]) -> None:
     """Of the whole run; each in the folder of the attempt that wrote it."""
     left = [file for attempt in thrice for file in sorted(attempt.glob("checkpoints/*"))]
     assert [(file.parts[-3], file.name.split(".")[0]) for file in left] == [("8.0", "00000073"), ("9.0", "00000133")]
 
 
+@pytest.mark.dear
 def test_buckets_are_those_of_the_middle_of_a_run(thrice: list[Path]) -> None:
     """DDP fills them anew after the first step of a run; a run that is taken up has them so from its first step on."""
 
@@ -209,6 +216,7 @@ def test_buckets_are_those_of_the_middle_of_a_run(thrice: list[Path]) -> None:
     assert all(found == begun[1] for found in resumed.values())
 
 
+@pytest.mark.dear
 def test_a_killed_rank(tmp_path: Path, uninterrupted: list[str]) -> None:
     """Without a warning: what was done since the last checkpoint is done again, and the checkpoints change nothing."""
     what = small(checkpoint_every_min=0.002)
@@ -229,6 +237,7 @@ def test_a_killed_rank(tmp_path: Path, uninterrupted: list[str]) -> None:
     assert (run.state, run.restarts, run.lost_steps) == ("counts", 1, 0)
 
 
+@pytest.mark.dear
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     """It is said which was passed over and why; its steps are made again."""
     what = small(2, steps=24)
@@ -246,6 +255,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
     assert [part["attempt"] for part in read(attempt / "end.json")["history"]] == ["7.0", "9.0"]
 
 
+@pytest.mark.dear
 def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to stop as it begins, an attempt makes one step and asks for a requeue, but not the third in a row: that says why. An
     attempt that gets further is followed by as many again.

@@ -18,7 +18,6 @@ from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.clock_offsets import estimate, offset_to_rank_0
 from tests.worker import forked
 
-pytestmark = pytest.mark.timed
 AHEAD_NS = 5_000_000
 
 
@@ -37,6 +36,7 @@ def measured(ahead_ns: int) -> Any:
     return found
 
 
+@pytest.mark.timed
 def test_a_planted_offset_is_recovered(tmp_path: Path) -> None:
     """A clock 5 ms ahead needs -5 ms, within the error claimed and 1 ms (clocks of one machine placed in Unix time apart)."""
     for rank, found in enumerate(forked.values(tmp_path, 3, measured, AHEAD_NS)):

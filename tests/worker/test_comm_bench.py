@@ -27,8 +27,6 @@ from hpcddp.worker.rendezvous import join
 from tests.net.link import PAYLOAD_SHARE, Link
 from tests.worker import forked, given
 
-pytestmark = pytest.mark.timed  # what would take too long is left out
-
 KIB, MIB = 2**10, 2**20
 SIZES = (KIB, 48 * KIB, 768 * KIB, 9 * MIB)
 """All but the first are a whole number of float32 for each of three ranks."""
@@ -43,6 +41,7 @@ def bench(sizes: tuple[int, ...], ops: tuple[str, ...] = OPS) -> Any:
     return encode(found)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_collective_is_timed_and_right(tmp_path: Path, ranks: int) -> None:
     """On 1, 2 and 3 ranks all agree on one result: every size correct, bytes and bandwidths as nccl-tests defines them."""
@@ -151,6 +150,7 @@ def faulty(tmp_path: Path, fault: str) -> tuple[Any, Any]:
     return json.loads((attempt / "comm.json").read_text()), end
 
 
+@pytest.mark.dear
 def test_a_wrong_result_is_caught(tmp_path: Path) -> None:
     """One number off on one rank fails the gate, which names operation, size and rank."""
     found, end = faulty(tmp_path, "broadcast")
@@ -160,6 +160,7 @@ def test_a_wrong_result_is_caught(tmp_path: Path) -> None:
     assert agree["passed"]
 
 
+@pytest.mark.dear
 def test_what_the_backend_lacks_is_recorded(tmp_path: Path) -> None:
     """A torch whose gloo has no reduce-scatter is told in its words; the other operations are timed and the run is done."""
     found, end = faulty(tmp_path, REDUCE_SCATTER)

@@ -70,6 +70,7 @@ def test_steps_of_the_check_are_in_no_file(checked: Path) -> None:
     assert (checked / "ranks" / "00000.buckets.csv").read_text().splitlines()[-1].startswith("5,")
 
 
+@pytest.mark.dear
 def test_the_model_stays_as_training_left_it(tmp_path: Path) -> None:
     """Parameters, BatchNorm's statistics and the optimizer are those from before, and no gradient stays."""
     assert forked.values(tmp_path, 2, _state_before_and_after) == [True, True]

@@ -72,6 +72,7 @@ def same_bits(ours: Trained, theirs: Trained) -> bool:
     return all(torch.equal(*pair) for pair in zip(ours.parameters, theirs.parameters, strict=True))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_the_hook_changes_no_bit(tmp_path: Path, ranks: int) -> None:
     """Parameters after several steps are those without a hook, ==, also where 1 / ranks is no exact number."""
@@ -82,6 +83,7 @@ def test_the_hook_changes_no_bit(tmp_path: Path, ranks: int) -> None:
         assert not any(step.buckets for step in bare.steps)
 
 
+@pytest.mark.dear
 def test_every_gradient_travels_once_and_inside_its_step(tmp_path: Path) -> None:
     """One row per bucket and step, in bytes all gradients there are, between the end of forward and the return of backward()."""
     for of_variants in forked.values(tmp_path, 2, train_each, [given.workload(**changes) for changes in VARIANTS]):

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -70,6 +71,7 @@ def compile_and_step(options: Ddp, group: ProcessGroup) -> dict[str, Any]:
     return {"untouched": untouched, "seconds": seconds, "graphs": compiled, "graphs_later": later}
 
 
+@pytest.mark.dear
 def test_compiling_leaves_no_trace(tmp_path: Path) -> None:
     """Parameters, BatchNorm's statistics, random numbers and the optimizer are as before, and no step compiles any more.
 
@@ -88,6 +90,7 @@ def run_compiled(spec: dict[str, Any]) -> Any:
     return run(spec)
 
 
+@pytest.mark.dear
 def test_the_record_says_how_long_it_took(tmp_path: Path) -> None:
     """`compile_s` stands in end.json, beside the steps; buckets are counted from the first step on."""
     spec = given.job(tmp_path, given.point(1, model=MODEL, compile=True, measure={"comm": "on"}))

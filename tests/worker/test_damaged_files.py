@@ -90,6 +90,7 @@ def end(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.dear
 def test_each_is_counted_once_over_all_ranks(end: dict[str, Any]) -> None:
     """By split, with the first by name and why."""
     assert end["state"] == "done"
@@ -99,6 +100,7 @@ def test_each_is_counted_once_over_all_ranks(end: dict[str, Any]) -> None:
     assert damaged["eval"] == {"pictures": 1, "read": 30, "first": ["n1/1.JPEG (it is no picture in a format that is read)"]}
 
 
+@pytest.mark.dear
 def test_the_gates_hold(end: dict[str, Any]) -> None:
     """Ranks see the same data, parameters agree, the evaluation counts every sample once."""
     assert {gate["name"] for gate in end["gates"]} > {"ranks see the same data", "evaluation counts every sample once"}

@@ -34,6 +34,7 @@ def _job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.dear
 def test_folders_are_filled_in_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the job's own variables; its records say how it ended, and job.json is there though nobody else wrote it."""
     monkeypatch.setenv("PLACE", str(tmp_path))
@@ -56,7 +57,7 @@ def test_an_attempt_that_fails_leaves_its_reason(tmp_path: Path, monkeypatch: py
 
 def test_an_environment_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence, as for whatever else keeps the data from being made."""
-    monkeypatch.setitem(sys.modules, "hpcddp.data.writing.digits", None)
+    monkeypatch.setitem(sys.modules, "hpcddp.data.writing.prepare", None)
     with pytest.raises(HpcddpError, match="the job's Python has no module"):
         data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
     assert json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())["ok"] is False

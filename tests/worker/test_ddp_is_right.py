@@ -26,6 +26,8 @@ from hpcddp.worker.training.train import train
 from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
+pytestmark = pytest.mark.dear
+
 RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifar10"), "batch_per_gpu": 2}
 
 

@@ -80,6 +80,7 @@ def fills(classes: int) -> nn.Module:
     return Fills()
 
 
+@pytest.mark.dear
 def test_a_run_on_a_full_disk_fails_with_a_sentence(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """end.json has room kept for it; the rows until then are whole and readable."""
     monkeypatch.setenv("DISK", str(small))
@@ -127,6 +128,7 @@ def run_with_checkpoints(spec: dict[str, Any], job: str) -> Any:
     return run(spec)
 
 
+@pytest.mark.dear
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,7 +178,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+FOR_SOAK = ("one rank, a step an epoch", "two ranks, warm-up to an epoch's end", "four ranks")
+"""What two ranks with a step an epoch, with a warm-up into the second epoch and with a batch that grows show, too."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.soak if name in FOR_SOAK else []) for name in CASES])
 def test_rate_and_epoch_are_those_of_the_clock(tmp_path: Path, name: str) -> None:
     """Within 1 %, with the wait for each epoch's first batch; node hours and the breakdown are of the same time."""
     point = training(tmp_path / "data", **CASES[name])

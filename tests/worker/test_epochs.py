@@ -108,6 +108,7 @@ def three_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return launch(tmp_path_factory.mktemp("epochs"), training(epochs=3, evaluate_every=2), "7")
 
 
+@pytest.mark.dear
 def test_epochs_are_those_of_a_plain_loop(three_epochs: Path) -> None:
     """Counts to the sample, losses to their last digits; empty cells where nothing was evaluated."""
     found = epochs(three_epochs)
@@ -124,6 +125,7 @@ def test_epochs_are_those_of_a_plain_loop(three_epochs: Path) -> None:
             assert row["eval_loss_e9"] == pytest.approx(eval_loss * 1e9, abs=2)
 
 
+@pytest.mark.dear
 def test_the_end_has_the_epochs_and_all_gates(three_epochs: Path) -> None:
     """The last evaluation is the run's; rows and checksum are those of the file."""
     end, last = read(three_epochs / "end.json"), epochs(three_epochs)[-1]
@@ -134,6 +136,7 @@ def test_the_end_has_the_epochs_and_all_gates(three_epochs: Path) -> None:
     assert (end["protocol"]["stopped_by"], end["protocol"]["timed_steps"]) == ("train", 3 * STEPS - WARMUP_STEPS)
 
 
+@pytest.mark.dear
 def test_evaluation_is_outside_the_timed_steps(three_epochs: Path) -> None:
     """An epoch ends in a pause; training time is the sum of the steps, and what passed is more by the evaluations."""
     flags = [flags for _, flags in rows(three_epochs, 0)]
@@ -145,6 +148,7 @@ def test_evaluation_is_outside_the_timed_steps(three_epochs: Path) -> None:
     assert all(0 < before < after for before, after in pairwise(apart))
 
 
+@pytest.mark.dear
 def test_evaluating_changes_nothing_that_is_trained(tmp_path: Path) -> None:
     """The same parameters and statistics, bit for bit, with dropout and BatchNorm, where only the last epoch is evaluated."""
     points = [training(epochs=3, evaluate_every=every) for every in (0, 1)]
@@ -155,6 +159,7 @@ def test_evaluating_changes_nothing_that_is_trained(tmp_path: Path) -> None:
     assert epochs(seldom)[-1]["correct"] == epochs(often)[-1]["correct"]
 
 
+@pytest.mark.dear
 def test_a_run_goes_on_in_the_epoch_where_it_was(tmp_path: Path, three_epochs: Path) -> None:
     """Told to stop in the second epoch and in the third: the last attempt's file is that of a run in one piece."""
     point = training(epochs=3, evaluate_every=2, resume=True, checkpoint_every_min=0.0)
@@ -171,6 +176,7 @@ def test_a_run_goes_on_in_the_epoch_where_it_was(tmp_path: Path, three_epochs: P
     assert all((before["elapsed_ns"] or 0) < (after["train_ns"] or 0) for before, after in pairwise(times[:2]))
 
 
+@pytest.mark.dear
 def test_a_recipe_goes_on_where_it_was(tmp_path: Path) -> None:
     """Warm-up, cosine, Nesterov, the average of parameters: interrupted in the second epoch, a run ends as one in one piece does.
 

@@ -14,6 +14,7 @@ from tests.worker.test_checkpoint_resume import launch
 from tests.worker.test_epochs import BATCH, EVALUATED, STEPS, epochs, training
 
 
+@pytest.mark.dear
 def test_a_training_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     """Two ranks, three epochs, evaluated after the second and the last; losses are those of the step rows."""
     point = training(epochs=3, evaluate_every=2, target_accuracy=0.99)

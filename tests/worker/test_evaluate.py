@@ -68,6 +68,7 @@ def test_all_ranks_evaluate_the_same_model(tmp_path: Path) -> None:
     assert forked.values(tmp_path, 2, buffers_used, given.cifar(4)) == [[1.0], [1.0]]
 
 
+@pytest.mark.dear
 def test_a_run_records_its_evaluation(tmp_path: Path) -> None:
     """end.json holds samples, correct and loss, and the gate compares them with the size of the set."""
     data = Data(name="tests.worker.test_evaluate:tiny")

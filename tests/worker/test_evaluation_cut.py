@@ -47,6 +47,7 @@ def launch(study: Path, what: Point, job: str, stopped_in: int | None = None) ->
     return spec.attempt_dir(job, 0)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("stopped_in", "steps_left"), [(2, STEPS), (3, 0)])
 def test_a_stop_signal_cuts_an_evaluation(tmp_path: Path, stopped_in: int, steps_left: int) -> None:
     """Also the last one, which leaves the next attempt no steps: together they are a run in one piece, and it counts."""
@@ -68,6 +69,7 @@ def test_a_stop_signal_cuts_an_evaluation(tmp_path: Path, stopped_in: int, steps
     assert (run_.state, run_.reason) == ("counts", None)
 
 
+@pytest.mark.dear
 def test_a_target_that_the_cut_evaluation_reaches_ends_the_run(tmp_path: Path) -> None:
     """In an attempt without steps of its own."""
     point = training(epochs=3, evaluate_every=1, resume=True, checkpoint_every_min=0.0, target_accuracy=0.01)

@@ -28,8 +28,6 @@ from hpcddp.worker.watchdog.messages import Connection, Message
 from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat
 from tests.worker import forked, given
 
-pytestmark = pytest.mark.timed
-
 STEP = 4
 """In which it happens: the first steps may take what they take, so nobody hangs in them."""
 
@@ -144,6 +142,7 @@ first_stops, middle_stops = at(0, stops), at(1, stops)
 last_fails, last_fills_memory = at(2, fails), at(2, fills_memory)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("model", "rank"), [("last_dies", 2), ("first_dies", 0)])
 def test_a_rank_that_is_killed_in_an_all_reduce_is_named(tmp_path: Path, model: str, rank: int) -> None:
     """gloo says that some connection broke; end.json says which rank died, on which host, in which step. All others end too."""
@@ -154,6 +153,7 @@ def test_a_rank_that_is_killed_in_an_all_reduce_is_named(tmp_path: Path, model: 
     assert end["reason"].startswith(f"rank {rank} on node{rank} died without a word")
 
 
+@pytest.mark.timed
 def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
     """The others wait for it in their all-reduce and are not to blame; where it hangs is told, its stack is in its log."""
     end, outcomes = end_of(tmp_path, point("middle_hangs"))
@@ -172,6 +172,7 @@ def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
         assert numbers[:1] == ([] if rank == 1 else [int(found[1])])
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("model", "rank"), [("middle_stops", 1), ("first_stops", 0)])
 def test_a_rank_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, rank: int) -> None:
     """Its connections stand and it says nothing, as when its node is lost; rank 0 is watched by the last one."""
@@ -192,6 +193,7 @@ def test_a_rank_for_which_others_waited_until_their_time_was_over_is_named(tmp_p
     assert "time.sleep(1000)" in outcomes[0].output
 
 
+@pytest.mark.dear
 def test_an_error_is_the_reason_and_not_what_the_others_miss(tmp_path: Path) -> None:
     """Words and place without the class of the exception, which the log has; the ranks that end with it add no other story."""
     end, outcomes = end_of(tmp_path, point("last_fails"))
@@ -202,6 +204,7 @@ def test_an_error_is_the_reason_and_not_what_the_others_miss(tmp_path: Path) -> 
     assert end["fault"]["line"] in outcomes[2].output
 
 
+@pytest.mark.dear
 def test_memory_that_runs_out_is_told_with_the_batch(tmp_path: Path) -> None:
     """How much there was, what was asked for, which batch to take."""
     end, _ = end_of(tmp_path, point("last_fills_memory", batch_per_gpu=64))

@@ -24,6 +24,7 @@ def _counted() -> dict[str, int | None]:
     return {name: flops_per_sample(build_model(name, classes=1000, height=224, seed=1), (3, 224, 224)) for name in PUBLISHED_GMAC}
 
 
+@pytest.mark.dear
 def test_published_figures(tmp_path: Path) -> None:
     """Two operations a multiplication; backward is twice forward, but for the gradient of the images, which nobody needs."""
     (found,) = forked.values(tmp_path, 1, _counted)
@@ -51,6 +52,7 @@ def _among_ranks() -> tuple[int | None, bool]:
     return found, same and all(part.training for part in model.modules()) and all(p.grad is None for p in model.parameters())
 
 
+@pytest.mark.dear
 def test_one_rank_counts_alone(tmp_path: Path) -> None:
     """Statistics over ranks, double precision and channels last count the same, and nothing of the model changes."""
     assert forked.values(tmp_path, 2, _among_ranks) == [(3_328_997_376, True), (None, True)]

@@ -97,6 +97,7 @@ def test_a_model_that_cannot_be_compared(tmp_path: Path) -> None:
     assert found["evidence"] == "not compared: on rank 0 the model gave ValueError: this model trains only"
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "changes",
     [
@@ -104,7 +105,7 @@ def test_a_model_that_cannot_be_compared(tmp_path: Path) -> None:
         {"model": "resnet18", "data": Data(name="synthetic-cifar10")},
         {"precision": "bf16"},
         {"precision": "fp64", "channels_last": True},
-        {"model": "mnist-cnn", "compile": True},
+        pytest.param({"model": "mnist-cnn", "compile": True}, marks=pytest.mark.soak),
     ],
 )
 def test_ranks_that_compute_the_same(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ def records(study: Path, keep_memory: bool) -> tuple[int, dict[str, Any]]:
     return calls, json.loads((spec.attempt_dir("7", 0) / "launch.json").read_text())
 
 
+@pytest.mark.dear
 def test_freed_memory_is_kept_unless_the_user_says_otherwise(tmp_path: Path) -> None:
     """What was done is recorded, and is another environment."""
     (once, retained), (never, returned) = records(tmp_path / "kept", True), records(tmp_path / "returned", False)

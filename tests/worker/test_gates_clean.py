@@ -54,6 +54,7 @@ WAYS: list[tuple[int, dict[str, Any], dict[str, Any]]] = [
 """Ranks, and changes of the point and of how it is measured."""
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("ranks", "changes", "measured"), WAYS, ids=[str(number) for number in range(len(WAYS))])
 def test_no_gate_fires(tmp_path: Path, ranks: int, changes: dict[str, Any], measured: dict[str, Any]) -> None:
     """All that have something to look at are there, and pass."""

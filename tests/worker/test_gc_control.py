@@ -29,6 +29,7 @@ def state() -> tuple[bool, int]:
     return gc.isenabled(), gc.get_freeze_count()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("policy", "inside"), [("python", (True, False)), ("frozen", (True, True)), ("off", (False, False))])
 def test_policies(policy: Policy, inside: tuple[bool, bool]) -> None:
     """frozen: today's objects are looked at no more. off: nothing is collected. Both begin with nothing left to collect."""

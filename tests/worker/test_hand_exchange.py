@@ -26,6 +26,7 @@ from tests.worker.test_trainer import MICRO_BATCH
 KINDS: tuple[ByHand, ...] = ("gather_scatter", "all_reduce")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_train_what_ddp_and_one_process_would(tmp_path: Path, ranks: int) -> None:
     """After 6 steps every rank has the same parameters, ==, and those of DDP and of one rank with the global batch."""
@@ -40,6 +41,7 @@ def test_ranks_train_what_ddp_and_one_process_would(tmp_path: Path, ranks: int) 
         assert relative_difference(by_rank[0], flat(fresh("mnist-cnn", 28))) > 1e-3  # they did train
 
 
+@pytest.mark.dear
 def test_buffers_and_micro_batches_as_ddp_has_them(tmp_path: Path) -> None:
     """With BatchNorm, micro-batches and channels_last, too, parameters and buffers are DDP's: rank 0's, handed on once a step."""
     for changes in ({"accumulate": 2}, {"channels_last": True}):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hpcddp.worker
 
 HERE = Path(hpcddp.worker.__path__[0])
@@ -35,6 +37,7 @@ def imports(blocked: str, modules: list[str]) -> subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, "-c", PROGRAM, blocked, *modules], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.dear
 def test_standard_library_and_torch_are_enough() -> None:
     """Every module of the worker imports where the login side's libraries are missing."""
     assert len(MODULES) > 10

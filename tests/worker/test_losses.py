@@ -73,6 +73,7 @@ def losses(study: Path, ranks: int, **changes: Any) -> list[float]:
     return [sum(step) / ranks for step in zip(*by_rank, strict=True)]
 
 
+@pytest.mark.dear
 def test_global_batches_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
     """1, 2 and 4 ranks train on the same samples, step by step, to the same parameters: their mean losses are equal to rounding,
     over several epochs and while they change, and with micro-batches as well."""
@@ -147,6 +148,7 @@ def diverges_on_rank_1(classes: int) -> nn.Module:
     return model
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("steps", [500, BAD_STEP - 1])
 def test_the_run_ends_where_a_loss_is_no_number(tmp_path: Path, steps: int) -> None:
     """The rank and the step where it came first are named, though all ranks have it one step later; also in the last step."""

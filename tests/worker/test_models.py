@@ -21,6 +21,7 @@ def test_parameter_counts(name: str, classes: int) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name, classes]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("name", "height", "channels"), [("mnist-cnn", 28, 1), ("resnet18", 32, 3), ("vgg11", 32, 3)])
 def test_small_images_fit(name: str, height: int, channels: int) -> None:
     """One score per class for images of the size a variant is made for."""

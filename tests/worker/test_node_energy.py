@@ -81,6 +81,7 @@ def test_a_node_without_a_source_has_empty_cells(tmp_path: Path) -> None:
     assert (row["energy_mj"], row["power_mw"]) == (None, None)
 
 
+@pytest.mark.dear
 def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way: the reader's own process finds the source, says so in nodes/HOST.json, and end.json has it by its name."""
     cray(tmp_path / "sys")

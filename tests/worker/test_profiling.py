@@ -32,6 +32,7 @@ def trace(attempt: Path, rank: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.dear
 def test_the_trace_shows_each_step_and_its_all_reduces(profiled: Path) -> None:
     """Three steps are marked as Perfetto and HTA look for them; DDP's buckets of the MNIST CNN travel in each."""
     names = [event["name"] for event in trace(profiled, 1)["traceEvents"]]

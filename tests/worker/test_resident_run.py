@@ -48,6 +48,7 @@ def run_by_itself(spec: dict[str, Any]) -> Any:
     return run(spec)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("augment", ["none", "crop_flip"])
 def test_it_trains_as_with_loaders(tmp_path: Path, augment: str) -> None:
     """To the same parameters and accuracy, bit for bit, without a process that loads; all gates hold, and the record says it."""

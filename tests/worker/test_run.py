@@ -59,6 +59,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return attempt
 
 
+@pytest.mark.dear
 def test_every_rank_writes_a_row_per_step(done: Path) -> None:
     """Rows are the steps from 0 on, in the columns of the contract; warm-up and what follows the checksum in it are flagged."""
     for rank in range(4):
@@ -67,6 +68,7 @@ def test_every_rank_writes_a_row_per_step(done: Path) -> None:
         assert [int(row["flags"]) for row in rows(done, rank)] == [WARMUP, WARMUP | AFTER_PAUSE, 0, 0, 0, 0]
 
 
+@pytest.mark.dear
 def test_parts_fill_the_step(done: Path) -> None:
     """On the host's clock the parts are contiguous: they add up to the total exactly, and no part is negative."""
     for row in rows(done, 1):
@@ -76,6 +78,7 @@ def test_parts_fill_the_step(done: Path) -> None:
         assert row["h2d_hidden_ns"] == ""  # nothing is copied behind other work: not measured
 
 
+@pytest.mark.dear
 def test_timed_steps_follow_each_other_without_a_gap(done: Path) -> None:
     """A step starts where the one before ended, so that their sum is the time the training took."""
     timed = rows(done, 2)[2:]
@@ -83,6 +86,7 @@ def test_timed_steps_follow_each_other_without_a_gap(done: Path) -> None:
         assert int(after["start_ns"]) == int(before["start_ns"]) + int(before["total_ns"])
 
 
+@pytest.mark.dear
 def test_end_names_rows_and_checksum_of_each_file(done: Path) -> None:
     """Who reads the records can tell a whole file from a torn one."""
     for entry in read(done / "end.json")["ranks"]:
@@ -91,6 +95,7 @@ def test_end_names_rows_and_checksum_of_each_file(done: Path) -> None:
         assert entry["host"] == f"node{entry['rank'] // 2}"
 
 
+@pytest.mark.dear
 def test_end_is_written_last(done: Path) -> None:
     """Where end.json is, everything else is complete."""
     files = [file for file in done.rglob("*") if file.is_file()]
@@ -99,6 +104,7 @@ def test_end_is_written_last(done: Path) -> None:
     assert not [file.name for file in files if file.name.startswith(".")]
 
 
+@pytest.mark.dear
 def test_end_says_what_was_trained(done: Path) -> None:
     """State, batch, steps and losses; without evaluation none is claimed."""
     end = read(done / "end.json")
@@ -108,6 +114,7 @@ def test_end_says_what_was_trained(done: Path) -> None:
     assert all(gate["passed"] for gate in end["gates"])
 
 
+@pytest.mark.dear
 def test_end_has_the_rate_of_the_loaders(done: Path) -> None:
     """Four ranks that load for themselves, four samples in each timed step and the one before these."""
     loader = read(done / "end.json")["loader"]
@@ -117,6 +124,7 @@ def test_end_has_the_rate_of_the_loaders(done: Path) -> None:
     assert 0 < loader["compute_s"] <= loader["read_s"] * 1.01
 
 
+@pytest.mark.dear
 def test_launch_says_where_it_ran(done: Path) -> None:
     """Hosts in order of their ranks, versions, what the submitting side passed on."""
     launch = read(done / "launch.json")
@@ -136,6 +144,7 @@ def test_the_arithmetic_of_fp32_is_known() -> None:
     assert tf32() == {"convolutions": True, "products": False}
 
 
+@pytest.mark.dear
 def test_each_node_is_described_once(done: Path) -> None:
     """By its first rank: processors, and what Slurm's binding left of them."""
     assert sorted(file.name for file in (done / "nodes").iterdir()) == ["node0.json", "node1.json"]
@@ -245,6 +254,7 @@ def run_bypassed(spec: dict[str, Any]) -> Any:
     return run(spec)
 
 
+@pytest.mark.dear
 def test_a_model_that_bypasses_ddp_is_caught(tmp_path: Path) -> None:
     """Parameters drift apart when gradients are not averaged: the gate says so, and where it was first seen."""
     spec = given.job(tmp_path, given.point(2))

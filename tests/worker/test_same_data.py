@@ -15,8 +15,8 @@ import torch
 
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
-from hpcddp.data.factories import OwnSource
-from hpcddp.data.fingerprint import fingerprint
+from hpcddp.data.fingerprint import data_fingerprint
+from hpcddp.data.opening import OwnSource
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.main import run
 from tests.worker import forked, given
@@ -109,6 +109,7 @@ def found_in(study: Path, point: Point) -> tuple[dict[str, Any], list[str]]:
     return gates[GATE], [name for name, gate in gates.items() if not gate["passed"]]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_listing_in_another_order_on_one_node(tmp_path: Path, workers: int) -> None:
     """Same files, same length, and no other gate sees it: the sample at an index is another one."""
@@ -173,7 +174,7 @@ class AnyShape(Files):
 
 def test_samples_of_several_shapes() -> None:
     """Are compared one by one."""
-    found = fingerprint(OwnSource("any", AnyShape(list(range(50)))), order_of=None, workers=0)
+    found = data_fingerprint(OwnSource("any", AnyShape(list(range(50)))), order_of=None, workers=0)
     assert found.images is not None
     assert found.labels is not None
     assert len(set(found.images)) == 3
@@ -185,6 +186,6 @@ def test_random_numbers_stay_as_they_were() -> None:
     torch.manual_seed(3)
     random.seed(3)
     before = torch.random.get_rng_state(), random.getstate()
-    fingerprint(given.mnist(50), order_of=(1, 10), workers=0)
+    data_fingerprint(given.mnist(50), order_of=(1, 10), workers=0)
     assert torch.equal(before[0], torch.random.get_rng_state())
     assert before[1] == random.getstate()

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
@@ -46,6 +48,7 @@ def done(folder: Path, what: Point, text: str) -> dict[str, Any]:
     return end
 
 
+@pytest.mark.dear
 def test_what_shards_exchange(tmp_path: Path) -> None:
     """Without DDP there are no buckets, and no part of the step is said to be the exchange; the profiler saw it, and the report
     shows that.

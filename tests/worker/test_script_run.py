@@ -247,6 +247,7 @@ def test_a_rank_that_dies_before_the_loop(tmp_path: Path) -> None:
     assert "rank 1 on node0" in why(tmp_path, what)
 
 
+@pytest.mark.dear
 def test_the_stop_rule_is_the_sweeps(tmp_path: Path) -> None:
     """By the interval of the mean, all ranks after the same step."""
     what = point(2, measure={"stop": "interval", "interval_percent": 1000.0, "max_steps": 500, "gc": "off", "warmup": "detect"})
@@ -300,6 +301,7 @@ with measure(ddp, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
 """Ranks ask what to do after each step that takes more than half a second."""
 
 
+@pytest.mark.dear
 def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
     """All ranks write after the same step, the attempt ends as interrupted, and another one makes the steps that are left."""
     what = point(2, measure={"resume": True, "steps": 20})

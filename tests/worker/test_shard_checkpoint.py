@@ -39,6 +39,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Point, 
     return study, what, launch(study, what, "7", stop_after=5)
 
 
+@pytest.mark.dear
 def test_a_run_goes_on_from_its_shards(interrupted: tuple[Path, Point, Path], tmp_path: Path) -> None:
     """With the parameters, bit for bit, of a run that nobody interrupted; checkpoints of one that goes on go with it."""
     study, what, first = interrupted
@@ -49,6 +50,7 @@ def test_a_run_goes_on_from_its_shards(interrupted: tuple[Path, Point, Path], tm
     assert parameters(second) == parameters(launch(tmp_path, what, "7"))
 
 
+@pytest.mark.dear
 def test_a_copy_goes_on_as_the_first(tmp_path: Path) -> None:
     """HSDP on two nodes: ranks of the first write, and those of the second read what they wrote."""
     what = point(4, "hsdp", nodes=2)

@@ -27,6 +27,8 @@ from tests.worker import forked, given
 from tests.worker.test_gates_planted import SMALL, failed, small, this_rank
 from tests.worker.test_sharding import FP64, batch_of, joined, trainer_of
 
+pytestmark = pytest.mark.dear
+
 End = dict[str, Any]
 
 

@@ -91,7 +91,8 @@ def kinds(ranks: int) -> list[tuple[str, int]]:
     return [("ddp", 1), ("fsdp", ranks), ("hsdp", ranks // 2)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.dear
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_sharded_training_is_ddps(tmp_path: Path, ranks: int) -> None:
     """In fp64 loss and parameters after one step are DDP's within 1e-10, and the losses of 100 steps but for the order of sums,
     which grows from step to step: none is 1e-6 off. FSDP shards over all ranks, HSDP has two copies."""
@@ -129,6 +130,7 @@ def train_variants(ranks: int, parallel: str) -> list[torch.Tensor]:
     return found
 
 
+@pytest.mark.dear
 def test_what_a_step_may_have_is_ddps(tmp_path: Path) -> None:
     """Micro-batches, blocks that hold their parameters, AdamW with decay of weights alone, Nesterov, BatchNorm: as with DDP."""
     ddp, fsdp = (forked.values(tmp_path / kind, 2, train_variants, 2, kind)[0] for kind in ("ddp", "fsdp"))
@@ -154,6 +156,7 @@ def average_after_steps(ranks: int, parallel: str) -> tuple[torch.Tensor, torch.
     return averaged, found
 
 
+@pytest.mark.dear
 def test_an_average_of_shards(tmp_path: Path) -> None:
     """It is DDP's, and so is the step that comes after an evaluation with it."""
     ddp, fsdp = (forked.values(tmp_path / kind, 2, average_after_steps, 2, kind)[0] for kind in ("ddp", "fsdp"))
@@ -171,6 +174,7 @@ def losses_of(precision: str, parallel: str) -> tuple[torch.Tensor, list[str]]:
     return losses, held
 
 
+@pytest.mark.dear
 def test_mixed_precision_is_near_autocasts(tmp_path: Path) -> None:
     """With bf16 the losses of ten steps are within 2 % of DDP's under autocast; shards are held in fp32."""
     (ddp, _), (fsdp, held) = (forked.values(tmp_path / kind, 2, losses_of, "bf16", kind)[0] for kind in ("ddp", "fsdp"))
@@ -196,6 +200,7 @@ def overflow_on_one_rank(parallel: str) -> tuple[list[bool], float]:
     return changed, trainer.scaler.get_scale()
 
 
+@pytest.mark.dear
 def test_a_gradient_that_overflows_on_one_rank(tmp_path: Path) -> None:
     """No rank makes the step, as with DDP, and the scale is halved on all."""
     for kind in ("ddp", "fsdp"):

@@ -21,6 +21,8 @@ from hpcddp.worker.staging import KEEP_VARIABLE
 from tests.data.files import write_mnist
 from tests.worker import forked, given
 
+pytestmark = pytest.mark.dear
+
 JOB = "7"
 
 

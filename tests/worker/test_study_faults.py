@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Point
 from hpcddp.sweep.expand import expand
@@ -29,6 +31,7 @@ def two_ranks(study: str) -> Point:
     return dataclasses.replace(point, layout=dataclasses.replace(point.layout, nodes=1, gpus_per_node=2))
 
 
+@pytest.mark.dear
 def test_the_bare_model_in_the_loop_of_ec2_resnet18(tmp_path: Path) -> None:
     """Two instances that exchange no gradient: their ResNet-18 are two after the first step. As it is meant, they are one."""
     point = two_ranks("ec2-resnet18")

@@ -24,8 +24,6 @@ from hpcddp.worker.telemetry.node import TICK_NS
 from hpcddp.worker.telemetry.reader_process import LAST_READING_S, ReaderProcess, start_reader
 from tests.worker import given
 
-pytestmark = pytest.mark.timed
-
 HZ = 10.0
 
 BUSY = "while True: pass"
@@ -83,6 +81,7 @@ def spent_ns(pid: int) -> int:
     return (int(fields[11]) + int(fields[12])) * TICK_NS
 
 
+@pytest.mark.timed
 def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: ReaderProcess) -> None:
     """At 10 Hz a tenth of a second apart, or later where the machine had none to spare; on the disk while it goes on."""
     file = node_file(tmp_path, "here")
@@ -94,6 +93,7 @@ def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: ReaderProc
     assert sum(apart_s) > (len(apart_s) - 1) / HZ  # the first of them may have been late
 
 
+@pytest.mark.timed
 def test_figures_are_the_nodes(tmp_path: Path, started: ReaderProcess) -> None:
     """Time is Unix time, memory the machine's, processor time that of all processors; without InfiniBand its cells are empty."""
     file = node_file(tmp_path, "here")
@@ -108,6 +108,7 @@ def test_figures_are_the_nodes(tmp_path: Path, started: ReaderProcess) -> None:
     assert (last["ib_rx_bytes"] is None) == (not list(Path("/sys/class/infiniband").glob("*")))
 
 
+@pytest.mark.dear
 def test_work_of_the_job_is_seen(tmp_path: Path) -> None:
     """What a process below the rank spends is the job's and the node's, and stays so when the process has ended."""
     busy = subprocess.Popen([sys.executable, "-c", BUSY])
@@ -136,6 +137,7 @@ def test_no_readings_no_process(tmp_path: Path) -> None:
     assert not (tmp_path / "nodes").exists()
 
 
+@pytest.mark.timed
 def test_it_ends_when_told(tmp_path: Path, started: ReaderProcess) -> None:
     """By its own will and at once, although a process forked meanwhile (a loader's) holds the other end of its pipe."""
     loader = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))

@@ -150,6 +150,7 @@ def test_energy_per_1000_samples() -> None:
     assert energy_j_per_1000_samples([*nodes, NodeTelemetry(samples=500)]) is None
 
 
+@pytest.mark.dear
 def test_a_run_leaves_readings_and_a_summary(tmp_path: Path) -> None:
     """Two ranks on two nodes: readings of each node, and in end.json who used its processors, memory and operations."""
     what = given.point(2, nodes=2, steps=300, measure={"telemetry_hz": 10.0})

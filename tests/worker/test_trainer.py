@@ -72,6 +72,7 @@ def test_one_process_needs_no_ddp(tmp_path: Path) -> None:
     assert torch.equal(data_parallel, ddp)
 
 
+@pytest.mark.dear
 def test_compressed_gradients_train_all_ranks_alike(tmp_path: Path) -> None:
     """Each of torch's hooks leaves all ranks with the same parameters, near those without compression but not them.
 

@@ -29,7 +29,7 @@ from hpcddp.worker.training.window import StepWindow
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.dear
 
 
 def measured(ranks: int = 1, **changes: Any) -> Point:

@@ -1,21 +1,33 @@
-"""Loaders: a source's batches for one rank, read ahead by forked workers."""
+"""Loaders: a source's batches for one rank, read ahead by forked workers, or gathered into memory that is used again.
+
+Each process reads two batches ahead, as is torch's usual, or one where memory is short.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
-from hpcddp.data.batches.prefetch import USUAL, batch_bytes, prefetch
-from hpcddp.data.batches.rank_batches import RankBatches
 from hpcddp.data.batches.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
-from hpcddp.data.source import Batch, DrawnSource, Source, is_gathered
+from hpcddp.data.source import Batch, DrawnSource, FactsSource, GatheredSource, Source, Wait, at_once, is_gathered, new_room
+
+USUAL = 2
+"""torch's own prefetch_factor. More smooths no more: a process that is behind stays behind."""
+
+OWN_BYTES = 4
+"""Of a number of a user's own source, which may give floating point; known sources give a byte."""
+
+Place = tuple[int, int]
+"""Epoch and step."""
 
 
 class TrainLoader:
@@ -81,7 +93,7 @@ def read_batch(source: Source, indices: Tensor, draw: str) -> Batch:
     return source.drawn_batch(indices, draw) if isinstance(source, DrawnSource) else source.batch(indices)
 
 
-class _EpochSteps(Iterable[tuple[int, int]]):
+class _EpochSteps(Iterable[Place]):
     """(epoch, step), all that travels to a loader process; iterated anew at the start of each epoch, in the rank itself."""
 
     def __init__(self, plan: EpochPlan) -> None:
@@ -89,7 +101,7 @@ class _EpochSteps(Iterable[tuple[int, int]]):
         self.epoch = 0
         self.first_step = 0
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[Place]:
         epoch = self.epoch
         return ((epoch, step) for step in range(self.first_step, self._plan.steps_of(epoch)))
 
@@ -119,11 +131,11 @@ class _TrainBatches(Dataset[Batch]):
         self._ordered: tuple[int, EpochOrder] | None = None
         self._block: tuple[int, range, Sequence[Tensor]] = (0, range(0), ())
 
-    def __getitems__(self, place: tuple[int, int]) -> Batch:
+    def __getitems__(self, place: Place) -> Batch:
         """The DataLoader hands over what its batch sampler yields."""
         return read_batch(self._source, self.indices(place), f"{self._seed}/{place[0]}")
 
-    def indices(self, place: tuple[int, int]) -> Tensor:
+    def indices(self, place: Place) -> Tensor:
         """Of that step's samples, for this rank."""
         epoch, step = place
         if self._block[0] != epoch or step not in self._block[1]:
@@ -185,3 +197,118 @@ def data_loader(  # noqa: PLR0913 - the contract with torch
 
 def _as_is(batch: Any) -> Any:
     return batch
+
+
+class RankBatches:
+    """One call gathers a batch; where the source reads from a disk, those of the next steps are then on their way."""
+
+    def __init__(self, source: GatheredSource, steps: _TrainBatches, *, pin_memory: bool) -> None:
+        self._source = source
+        self._steps = steps
+        self._pin_memory = pin_memory
+        self._memory = BatchMemory(source.shape)
+        # Of one batch after the other, torch's allocator is as good, and takes less time.
+        self._reuses = source.samples_ahead > 0 and not pin_memory
+        self._begun: dict[Place, tuple[Batch, Wait]] = {}
+
+    def __getitems__(self, place: Place) -> Batch:
+        batch, wait = self._begun.pop(place) if place in self._begun else self._begin(place)
+        if self._source.samples_ahead:
+            self._begin_following(place, len(batch[1]))
+        wait()
+        return batch
+
+    def _begin(self, place: Place) -> tuple[Batch, Wait]:
+        indices = self._steps.indices(place)
+        count = indices.numel()
+        room = self._memory.room(count) if self._reuses else new_room(count, self._source.shape, pin_memory=self._pin_memory)
+        return room, self._source.gather(indices, *room)
+
+    def _begin_following(self, place: Place, samples: int) -> None:
+        """No further than to one that needs no waiting for."""
+        begun, self._begun = self._begun, {}
+        for later in self._following(place, samples):
+            self._begun[later] = begun.get(later) or self._begin(later)
+            if self._begun[later][1] is at_once:
+                break
+
+    def _following(self, place: Place, samples: int) -> list[Place]:
+        """The next places of this process: of several that load for a rank, each has every so manieth."""
+        (epoch, step), info = place, get_worker_info()
+        stride = info.num_workers if info else 1
+        end = min(step + 1 + stride * math.ceil(self._source.samples_ahead / samples), self._steps.steps_of(epoch))
+        return [(epoch, later) for later in range(step + stride, end, stride)]
+
+
+MOST_BUFFERS = 64
+"""A reader that goes on holding its batches gets memory of its own for each one beyond."""
+
+LABEL_BYTES = 8
+
+
+class BatchMemory:
+    """Buffers of one size. A tensor made of one refers to it, and so does whatever shares the tensor's memory."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self._shape = shape
+        self._size_bytes = 0
+        self._buffers: list[bytearray] = []
+
+    def room(self, samples: int) -> Batch:
+        """Images and labels, with whatever lies there."""
+        pixels = math.prod(self._shape)
+        buffer = self._buffer(samples * (pixels + LABEL_BYTES))
+        labels = torch.frombuffer(buffer, dtype=torch.int64, count=samples)
+        images = torch.frombuffer(buffer, dtype=torch.uint8, offset=samples * LABEL_BYTES)
+        return images.view(samples, *self._shape), labels
+
+    def _buffer(self, size_bytes: int) -> bytearray:
+        if size_bytes != self._size_bytes:
+            self._size_bytes, self._buffers = size_bytes, []
+        for number in range(len(self._buffers)):
+            if _references(self._buffers, number) == _UNUSED:
+                return self._buffers[number]
+        buffer = bytearray(size_bytes)
+        if len(self._buffers) < MOST_BUFFERS:
+            self._buffers.append(buffer)
+        return buffer
+
+
+def _references(buffers: list[bytearray], number: int) -> int:
+    return sys.getrefcount(buffers[number])
+
+
+_UNUSED = _references([bytearray(1)], 0)
+"""Of a buffer that only the list refers to; versions of Python count differently."""
+
+
+class Prefetch(NamedTuple):
+    """Of a rank."""
+
+    batches: int
+    """That each process reads ahead."""
+    cut: str | None = None
+    """Why these are fewer than USUAL, as a sentence."""
+
+
+def batch_bytes(source: Source, samples: int) -> int:
+    """Of the images of a batch, about; labels are next to nothing."""
+    return samples * math.prod(source.shape) * (1 if isinstance(source, FactsSource) else OWN_BYTES)
+
+
+def prefetch(workers: int, size_bytes: int, room_bytes: int | None) -> Prefetch:
+    """What fits: the batches of all processes and the one that the rank trains on. `room_bytes`: None is unknown."""
+    if not workers or room_bytes is None:
+        return Prefetch(USUAL)
+    fits = (room_bytes // max(1, size_bytes) - 1) // workers
+    if fits >= USUAL:
+        return Prefetch(USUAL)
+    advice = "" if fits else ", which may not fit either: lower workload.loader_workers_per_rank or batch_per_gpu"
+    ahead = f"{USUAL} batches of {_mib(size_bytes)} read ahead by each of {workers} loader process{'es' * (workers > 1)}"
+    taken = _mib((USUAL * workers + 1) * size_bytes)
+    room = f"a rank has {_mib(room_bytes)} of memory for them"
+    return Prefetch(1, f"{ahead} would take {taken}, and {room}: each reads 1 ahead{advice}")
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.1f} MiB" if size_bytes < 100 * 2**20 else f"{size_bytes / 2**20:,.0f} MiB"

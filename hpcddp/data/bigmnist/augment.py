@@ -2,11 +2,14 @@
 
 Ranges are those of the 2025 RCC study (RandomRotation(20), RandomAffine(translate=0.2), RandomAffine(scale=(0.8, 1.2)),
 RandomHorizontalFlip(p=1), ElasticTransform(alpha=30)); geometry, interpolation and fill (0) are torchvision's for tensors.
+Parameters come from a generator or by counting: each number a hash of a seed, a sample and a number.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import math
 from collections.abc import Callable
 
 import torch
@@ -51,7 +54,7 @@ def translate(images: Tensor, shifts_px: Tensor) -> Tensor:
     return _picked(images, _nearest(one, down, size), _nearest(one, right, size))
 
 
-def scale(images: Tensor, factors: Tensor) -> Tensor:
+def rescale(images: Tensor, factors: Tensor) -> Tensor:
     """About the centre, nearest pixel; one factor per image, above 1 enlarges."""
     places = _nearest(1 / factors, torch.zeros_like(factors), images.shape[-1])
     return _picked(images, places, places)
@@ -132,7 +135,7 @@ def _translated(images: Tensor, uniform: Uniform) -> Tensor:
 
 
 def _scaled(images: Tensor, uniform: Uniform) -> Tensor:
-    return scale(images, _between(*SCALE, uniform((len(images),))))
+    return rescale(images, _between(*SCALE, uniform((len(images),))))
 
 
 def _elastic(images: Tensor, uniform: Uniform) -> Tensor:
@@ -147,3 +150,36 @@ _VARIANTS: dict[str, Callable[[Tensor, Uniform], Tensor]] = {
     "flipped": lambda images, _: flip(images),
     "elastic": _elastic,
 }
+
+
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+"""SplitMix64's constants (Steele, Lea, Flood 2014), as int64 has them: products and sums wrap around."""
+
+
+class CounterDraws:
+    """Uniform numbers of samples: equal `seed` and index give equal numbers, call after call the next ones."""
+
+    def __init__(self, seed: str, indices: Tensor) -> None:
+        digest = hashlib.sha256(seed.encode()).digest()
+        self._states = _mixed(_mixed(indices + 1) ^ int.from_bytes(digest[:8], "little", signed=True))
+        self._drawn = 0
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        """In 0..1, multiples of 2^-24; the first size is the number of samples."""
+        count = math.prod(shape[1:])
+        counters = torch.arange(self._drawn + 1, self._drawn + count + 1) * _STEP
+        self._drawn += count
+        return ((_mixed(self._states[:, None] + counters) >> 40) & 0xFFFFFF).float().div_(1 << 24).view(shape)
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """SplitMix64's output function."""
+    for bits, factor in zip((30, 27), _FACTORS, strict=True):
+        numbers = (numbers ^ _shifted(numbers, bits)) * factor
+    return numbers ^ _shifted(numbers, 31)
+
+
+def _shifted(numbers: Tensor, bits: int) -> Tensor:
+    """To the right, zeros from the left."""
+    return (numbers >> bits) & ((1 << (64 - bits)) - 1)

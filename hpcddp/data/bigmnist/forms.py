@@ -12,9 +12,8 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.prepared import BASE, prepared_for
-from hpcddp.data.bigmnist.augment import augment_by
-from hpcddp.data.bigmnist.counter_draws import CounterDraws
-from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from hpcddp.data.bigmnist.augment import CounterDraws, augment_by
+from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
 from hpcddp.data.bigmnist.sharded_source import ShardedSource, map_bytes, map_rows
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, GatheredSource, Split, Wait, at_once
@@ -44,7 +43,7 @@ def _checked_manifest(data: Data, root: Path) -> Manifest:
     if not (root / MANIFEST).is_file():
         unfinished = (root / UNFINISHED).is_file()
         raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, _advice(data, root))
-    manifest = read_manifest(root / MANIFEST)
+    manifest = read_bigmnist_manifest(root / MANIFEST)
     copies, variants = prepared_for(data)
     if data.form == "shards" and copies != manifest.copies:
         raise _other("copies", copies, manifest.copies, root)
@@ -80,14 +79,11 @@ def _samples(data: Data, root: Path, manifest: Manifest, samples: range) -> tupl
     numbers = range(samples.start // per, (samples.stop - 1) // per + 1)
     shards = _complete(data, root, manifest.train_shards[numbers.start : numbers.stop])
     within = slice(samples.start - numbers.start * per, samples.stop - numbers.start * per)
-    images, labels = ([part(root, shard) for shard in shards] for part in (map_rows, _map_labels))
+    images = [map_rows(root, shard) for shard in shards]
+    labels = [map_bytes(shard.labels(root), shard.samples) for shard in shards]
     joined = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
     rows, classes = (tensor[within] for tensor in joined)
     return rows, classes.long()
-
-
-def _map_labels(root: Path, shard: Shard) -> Tensor:
-    return map_bytes(shard.labels(root), shard.samples)
 
 
 class VirtualSource(GatheredSource):

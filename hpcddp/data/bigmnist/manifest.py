@@ -17,7 +17,7 @@ from typing import Literal
 
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.schema import Positive, added_later
-from hpcddp.data.manifests import decode_manifest
+from hpcddp.data.roots import decode_manifest
 
 MANIFEST = "bigmnist.json"
 UNFINISHED = f"{MANIFEST}.part"
@@ -85,6 +85,6 @@ class Manifest:
         return Shard("eval", self.eval_samples)
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_bigmnist_manifest(path: Path) -> Manifest:
     """UsageError where the file is not a manifest that this version reads."""
     return decode_manifest(Manifest, path, "remove it with the shards beside it, or choose another folder")

@@ -40,7 +40,7 @@ CutOf = Callable[[int, int], Cut]
 """The cut of a picture of that width and height; equal sizes give equal cuts, however often it is called."""
 
 
-def middle(width: int, height: int) -> Cut:
+def middle_cut(width: int, height: int) -> Cut:
     """torchvision's Resize(256) and CenterCrop(224)."""
     short = min(width, height)
     size = (int(EVAL_SHORT_SIDE * width / short), int(EVAL_SHORT_SIDE * height / short))

@@ -1,8 +1,11 @@
-"""ImageNet's pictures as two sources: whatever cannot be decoded is replaced, and counted."""
+"""ImageNet's pictures as two sources: whatever cannot be decoded is replaced, and counted once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import mmap
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -13,11 +16,10 @@ from torch.utils.data import get_worker_info
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
-from hpcddp.data.pictures.cuts import CutOf, RandomCut, middle
-from hpcddp.data.pictures.damaged import DamagedPictures
+from hpcddp.data.pictures.cuts import CutOf, RandomCut, middle_cut
 from hpcddp.data.pictures.decoders import Decoder, make_decoder
 from hpcddp.data.pictures.image_folder import DamagedPictureError, ImageFolder
-from hpcddp.data.pictures.tar_shards import MANIFEST, TarShards
+from hpcddp.data.pictures.tar_shards import TAR_MANIFEST, TarShards
 from hpcddp.data.source import Batch, FactsSource, Split
 
 MOST_TRIES = 10_000
@@ -46,7 +48,7 @@ def open_imagenet(data: Data, root: Path, split: Split) -> TrainImages | EvalIma
 
 def open_pictures(root: Path, split: Split) -> TarShards | ImageFolder:
     """From tar files where there are some."""
-    return TarShards(root, split) if (root / MANIFEST).is_file() else ImageFolder(root, split)
+    return TarShards(root, split) if (root / TAR_MANIFEST).is_file() else ImageFolder(root, split)
 
 
 class EvalImages(FactsSource):
@@ -69,7 +71,7 @@ class EvalImages(FactsSource):
         return self._pictures.name(index)
 
     def batch(self, indices: Tensor) -> Batch:
-        return self._read(indices.tolist(), lambda _: middle, within=False)
+        return self._read(indices.tolist(), lambda _: middle_cut, within=False)
 
     def _read(self, indices: list[int], cut_for: Callable[[int], CutOf], *, within: bool) -> Batch:
         """`within`: what is damaged is replaced by the next picture of the batch, if there is one."""
@@ -109,7 +111,7 @@ class EvalImages(FactsSource):
     def why_damaged(self, index: int) -> str:
         """Why it cannot be decoded, in words."""
         try:
-            self._decoder.pixels(self._pictures.content(index), middle)
+            self._decoder.pixels(self._pictures.content(index), middle_cut)
         except DamagedPictureError as error:
             return str(error)
         return "it could not be read at first"
@@ -132,3 +134,32 @@ class TrainImages(EvalImages):
 
     def drawn_batch(self, indices: Tensor, draw: str) -> Batch:
         return self._read(indices.tolist(), lambda index: RandomCut(f"{draw}/{index}"), within=True)
+
+
+class DamagedPictures:
+    """A byte for each picture of a split, in memory that the rank shares with the loader processes it forks."""
+
+    def __init__(self, pictures: int) -> None:
+        self._flags = mmap.mmap(-1, max(1, pictures))
+
+    def add(self, index: int) -> None:
+        self._flags[index] = 1
+
+    def __contains__(self, index: int) -> bool:
+        return self._flags[index] == 1
+
+    def packed(self) -> str:
+        """All of them as text: 2 KB where there are few among ImageNet's 1.3 million."""
+        return base64.b85encode(zlib.compress(self._flags[:], 1)).decode()
+
+
+def damaged_of_all(ranks: Iterable[str]) -> list[int]:
+    """The indices of the pictures that are damaged on any rank; `ranks`: what `packed` gave on each."""
+    union: set[int] = set()
+    for packed in ranks:
+        flags = zlib.decompress(base64.b85decode(packed))
+        index = flags.find(1)
+        while index >= 0:
+            union.add(index)
+            index = flags.find(1, index + 1)
+    return sorted(union)

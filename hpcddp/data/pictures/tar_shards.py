@@ -22,11 +22,11 @@ from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import UsageError
-from hpcddp.data.manifests import decode_manifest
 from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError
+from hpcddp.data.roots import decode_manifest
 from hpcddp.data.source import Split
 
-MANIFEST = "imagenet.json"
+TAR_MANIFEST = "imagenet.json"
 BLOCK = tarfile.BLOCKSIZE
 AGAIN = "pack it again with `hpcddp data pack imagenet`"
 COLUMNS = ("offsets", "sizes", "labels")
@@ -62,12 +62,12 @@ def member_name(number: int) -> str:
     return f"{number:09d}.jpg"
 
 
-def read_manifest(root: Path) -> PackManifest:
+def read_pack_manifest(root: Path) -> PackManifest:
     """UsageError for one that is damaged, or that a newer version wrote."""
-    found = decode_manifest(PackManifest, root / MANIFEST, AGAIN)
+    found = decode_manifest(PackManifest, root / TAR_MANIFEST, AGAIN)
     for shard in (*found.train, *found.val):
         if Path(shard.name).name != shard.name:
-            raise UsageError(f"{root / MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
+            raise UsageError(f"{root / TAR_MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
     return found
 
 
@@ -78,10 +78,10 @@ class TarShards:
     """
 
     def __init__(self, root: Path, split: Split) -> None:
-        manifest = read_manifest(root)
+        manifest = read_pack_manifest(root)
         shards = manifest.train if split == "train" else manifest.val
         if not shards:
-            raise UsageError(f"{root / MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
+            raise UsageError(f"{root / TAR_MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
         self._tars = [root / shard.name for shard in shards]
         self._files: dict[int, int] = {}
         indices = [read_index(root / shard.name, shard) for shard in shards]

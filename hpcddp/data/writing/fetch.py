@@ -17,9 +17,8 @@ from typing import BinaryIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, is_official
-from hpcddp.data.writing.parts import remove_parts, written_aside
-from hpcddp.data.writing.root_lock import root_lock
-from hpcddp.data.writing.space import check_space, write_error
+from hpcddp.data.writing.folder import check_space, remove_parts, root_lock, write_error, written_aside
+from hpcddp.data.writing.progress import OnProgress, counted
 
 TIMEOUT_S = 30.0
 """Without an answer, or without a further byte: a firewall that swallows packets says nothing."""
@@ -30,11 +29,8 @@ ATTEMPTS = 3
 PAUSE_S = 1.0
 """Before the second attempt; twice as long before the third."""
 
-Progress = Callable[[int, int], None]
-"""Called with (bytes there, bytes in all); fewer than before where what came is dropped."""
-
-Received = Callable[[int], None]
-"""Called with how many bytes of a file came."""
+Advance = Callable[[int], None]
+"""Called with how many bytes came, and less than 0 where they are dropped."""
 
 
 class UnreachableError(Exception):
@@ -45,14 +41,14 @@ class TornError(Exception):
     """What a site sent is not the file, or not all of it."""
 
 
-def fetch(
-    official: OfficialSet, root: Path, *, mirror: str | None = None, progress: Progress, remark: Callable[[str], None]
+def fetch_official(
+    official: OfficialSet, root: Path, *, mirror: str | None = None, progress: OnProgress, remark: Callable[[str], None]
 ) -> list[OfficialFile]:
     """Puts the files of `official` into `root` that are not there with their checksums; those that were fetched.
 
     From `mirror`, an address below which they lie, or from their own sites. One process at a time: another waits, with a
-    remark, and then finds the files there. UsageError where `mirror` is no address, HpcddpError where no site sends the files
-    or `root` cannot hold them.
+    remark, and then finds the files there. `progress` is told of fewer bytes than before where what came is dropped.
+    UsageError where `mirror` is no address, HpcddpError where no site sends the files or `root` cannot hold them.
     """
     sites = official.sites if mirror is None else (_checked_site(mirror),)
     try:
@@ -61,27 +57,24 @@ def fetch(
             remove_parts(root)
             return _fetch_missing(official, root, sites, progress)
     except OSError as error:
-        raise write_error(error, root, "files", lambda: _missing_bytes(official, root)) from error
+        raise write_error(error, root, "files", lambda: _size(_missing(official, root))) from error
 
 
-def _fetch_missing(official: OfficialSet, root: Path, sites: Sequence[str], progress: Progress) -> list[OfficialFile]:
-    missing = [file for file in official.files if not is_official(root / file.name, file)]
-    total, needed = (sum(file.size_bytes for file in files) for files in (official.files, missing))
-    check_space(root, needed, "fetching", "choose another folder")
-
-    def received_after(before: int) -> Received:
-        return lambda received: progress(before + received, total)
-
-    there = total - needed
-    progress(there, total)
+def _fetch_missing(official: OfficialSet, root: Path, sites: Sequence[str], progress: OnProgress) -> list[OfficialFile]:
+    missing, total = _missing(official, root), _size(official.files)
+    check_space(root, _size(missing), "fetching", "choose another folder")
+    advance = counted(total - _size(missing), total, progress)
     for file in missing:
-        _fetch_file(file, root, sites, received_after(there))
-        there += file.size_bytes
+        _fetch_file(file, root, sites, advance)
     return missing
 
 
-def _missing_bytes(official: OfficialSet, root: Path) -> int:
-    return sum(file.size_bytes for file in official.files if not is_official(root / file.name, file))
+def _missing(official: OfficialSet, root: Path) -> list[OfficialFile]:
+    return [file for file in official.files if not is_official(root / file.name, file)]
+
+
+def _size(files: Sequence[OfficialFile]) -> int:
+    return sum(file.size_bytes for file in files)
 
 
 def read_instead(official: OfficialSet, root: Path) -> list[Path]:
@@ -100,13 +93,13 @@ def _checked_site(mirror: str) -> str:
     return f"{mirror.rstrip('/')}/"
 
 
-def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], received: Received) -> None:
+def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], advance: Advance) -> None:
     """From the first site that sends the file as it should be; HpcddpError with what each did instead."""
     failures = []
     for site in sites:
         url = f"{site}{file.name}"
         try:
-            _fetch_with_retries(file, url, root, received)
+            _fetch_with_retries(file, url, root, advance)
         except (UnreachableError, TornError) as error:
             failures.append(f"{url}: {error}")
         else:
@@ -118,12 +111,12 @@ def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], received: 
     )
 
 
-def _fetch_with_retries(file: OfficialFile, url: str, root: Path, received: Received) -> None:
+def _fetch_with_retries(file: OfficialFile, url: str, root: Path, advance: Advance) -> None:
     """A site that is not reached or refuses is not asked again; what comes torn is."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with written_aside(root / file.name) as part:
-                _download(file, url, part, received)
+                _download(file, url, part, advance)
         except TornError:
             if attempt == ATTEMPTS:
                 raise
@@ -132,7 +125,7 @@ def _fetch_with_retries(file: OfficialFile, url: str, root: Path, received: Rece
             return
 
 
-def _download(file: OfficialFile, url: str, part: BinaryIO, received: Received) -> None:
+def _download(file: OfficialFile, url: str, part: BinaryIO, advance: Advance) -> None:
     """Writes what `url` sends into `part`; TornError where it is not the file."""
     digest, received_bytes = hashlib.new(file.algorithm, usedforsecurity=False), 0
     try:
@@ -140,7 +133,7 @@ def _download(file: OfficialFile, url: str, part: BinaryIO, received: Received) 
             part.write(block)
             digest.update(block)
             received_bytes += len(block)
-            received(received_bytes)
+            advance(len(block))
             if received_bytes > file.size_bytes:
                 break
         if received_bytes != file.size_bytes:
@@ -149,7 +142,7 @@ def _download(file: OfficialFile, url: str, part: BinaryIO, received: Received) 
         if digest.hexdigest() != file.digest:
             raise TornError(f"what came has the {file.algorithm.upper()} {digest.hexdigest()}, the file {file.digest}")
     except TornError:
-        received(0)
+        advance(-received_bytes)
         raise
 
 

@@ -19,12 +19,20 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import to_json
 from hpcddp.core.schema import encode
 from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
-from hpcddp.data.pictures.tar_shards import BLOCK, MANIFEST, PackManifest, ShardFacts, index_file, member_name
+from hpcddp.data.pictures.tar_shards import BLOCK, TAR_MANIFEST, PackManifest, ShardFacts, index_file, member_name
 from hpcddp.data.source import Split
-from hpcddp.data.writing.parts import bytes_of_parts, sha256_of, without_parts, write_complete, written_aside
+from hpcddp.data.writing.folder import (
+    bytes_of_parts,
+    check_space,
+    root_lock,
+    sha256_of,
+    without_parts,
+    write_complete,
+    write_error,
+    written_aside,
+)
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.root_lock import root_lock
-from hpcddp.data.writing.space import check_space, write_error
+from hpcddp.data.writing.progress import OnProgress, counted
 
 SAMPLES_PER_SHARD = 10_000
 """1.1 GB of ImageNet's: 134 tar files instead of 1.3 million of 110 KB, and a minute's work to lose when killed."""
@@ -60,7 +68,7 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
     root: Path,
     out: Path,
     *,
-    progress: Callable[[int, int], None],
+    progress: OnProgress,
     remark: Callable[[str], None] = lambda _: None,
     processes: int = 1,
     samples_per_shard: int = SAMPLES_PER_SHARD,
@@ -82,7 +90,7 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
                     lock.check()
             facts = {split: tuple(_facts(planned) for planned in plan if planned.split == split) for split in SPLITS}
             manifest = PackManifest(classes=tuple(classes), train=facts["train"], val=facts["eval"])
-            write_complete(out / MANIFEST, f"{to_json(encode(manifest))}\n".encode())
+            write_complete(out / TAR_MANIFEST, f"{to_json(encode(manifest))}\n".encode())
     except OSError as error:
         raise write_error(error, out, "tar files", lambda: _missing_bytes(folders, plan)) from error
     sizes = [size for planned in plan for size in _index(planned.tar)["sizes"]]
@@ -134,29 +142,16 @@ def _index(tar: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) and found.keys() >= INDEX_KEYS else {}
 
 
-def _written(
-    folders: Folders, plan: Sequence[PlannedTar], processes: int, progress: Callable[[int, int], None]
-) -> Generator[None, None, None]:
+def _written(folders: Folders, plan: Sequence[PlannedTar], processes: int, progress: OnProgress) -> Generator[None, None, None]:
     """Writes what is missing, file by file; UsageError where a file that is there holds other pictures."""
     for planned in plan:
-        if _done(planned.tar):
-            _check_names(folders[planned.split], planned)
+        names = (folders[planned.split].name(index) for index in planned.samples)
+        if _done(planned.tar) and _index(planned.tar)["names"] != [*names]:
+            raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
     missing = [planned for planned in plan if not _done(planned.tar)]
     total = sum(len(planned.samples) for planned in plan)
     done = total - sum(len(planned.samples) for planned in missing)
-
-    def advance(pictures: int) -> None:
-        nonlocal done
-        done += pictures
-        progress(done, total)
-
-    advance(0)
-    yield from run_tasks(partial(_write_tar, folders=folders), missing, processes, advance)
-
-
-def _check_names(folder: ImageFolder, planned: PlannedTar) -> None:
-    if _index(planned.tar).get("names") != [folder.name(index) for index in planned.samples]:
-        raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
+    yield from run_tasks(partial(_write_tar, folders=folders), missing, processes, counted(done, total, progress))
 
 
 def _facts(planned: PlannedTar) -> ShardFacts:

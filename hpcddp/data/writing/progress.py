@@ -12,8 +12,23 @@ TERMINAL_EVERY_S = 0.2
 LOG_EVERY_S = 30.0
 """In a job's log: a day of it is 2,880 lines."""
 
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is: first with what was there already."""
 
-class Progress:
+
+def counted(done: int, total: int, on_progress: OnProgress) -> Callable[[int], None]:
+    """What to call with each further amount that is done."""
+
+    def advance(amount: int) -> None:
+        nonlocal done
+        done += amount
+        on_progress(done, total)
+
+    advance(0)
+    return advance
+
+
+class ProgressLine:
     """Called with (done, total), as often as one likes; writes to `out` now and then, and once all is done."""
 
     def __init__(self, unit: str, out: TextIO, clock_s: Callable[[], float] = time.monotonic) -> None:

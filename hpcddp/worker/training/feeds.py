@@ -13,8 +13,8 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
+from hpcddp.data.opening import SyntheticSource
 from hpcddp.data.resident import Places, ResidentData
-from hpcddp.data.synthetic import SyntheticSource
 from hpcddp.worker.loader_room import loader_room_bytes
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer

@@ -36,6 +36,7 @@ def of_text(folder: Path, text: str) -> Audit:
     return audits(folder / "table.csv")[0]
 
 
+@pytest.mark.dear
 def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """200 tables with a fault, 400 without: at least 95 % of faults found, and nothing in any clean table."""
     names = list(FAULTS)
@@ -135,6 +136,7 @@ def test_runs_that_disagree_are_not_headed_a_wrong_number(tmp_path: Path) -> Non
     assert "runs disagree  (a conclusion is in doubt)" in text
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("header", "row"),
     [
@@ -196,6 +198,7 @@ def test_settings_keep_rows_apart(tmp_path: Path) -> None:
     assert of_text(tmp_path, text).findings == ()
 
 
+@pytest.mark.dear
 def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
     """What analyze writes stands an audit."""
     found_ = find(load_study(write_marconi100(tmp_path / "m100")))

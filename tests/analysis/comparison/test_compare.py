@@ -12,10 +12,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from hpcddp.analysis.comparison.compare import Comparison, compare, judge, to_plain
+from hpcddp.analysis.comparison.compare import StudyComparison, compare_studies, compared_plain, judgement_of
 from hpcddp.analysis.comparison.figure import compare_figure
-from hpcddp.analysis.comparison.junit import to_junit
-from hpcddp.analysis.comparison.text import notes, sentence, to_text
+from hpcddp.analysis.comparison.text import compared_text, comparison_notes, comparison_sentence, to_junit
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
@@ -36,8 +35,8 @@ def study(folder: Path, steps_ms: Mapping[Point, Sequence[float]], **changes: An
 
 def against(
     tmp_path: Path, a: Mapping[Point, Sequence[float]], b: Mapping[Point, Sequence[float]], threshold: float = 0.05
-) -> Comparison:
-    return compare(study(tmp_path / "old", a), study(tmp_path / "new", b), threshold, ("old", "new"))
+) -> StudyComparison:
+    return compare_studies(study(tmp_path / "old", a), study(tmp_path / "new", b), threshold, ("old", "new"))
 
 
 def elsewhere(*layout: int, **changes: Any) -> Point:
@@ -48,7 +47,7 @@ def elsewhere(*layout: int, **changes: Any) -> Point:
 def test_the_ratio_is_that_of_median_throughputs(tmp_path: Path) -> None:
     """Steps of 100, 110, 120 ms against 100 ms thrice: 100 / 110; the range from 100 / 120 to 1."""
     found = against(tmp_path, {point(1, 1): (100, 100, 100)}, {point(1, 1): (100, 110, 120)})
-    (row,) = to_plain(found)["points"]
+    (row,) = compared_plain(found)["points"]
     assert (row["ratio"], row["low"], row["high"]) == pytest.approx((100 / 110, 100 / 120, 1.0))
     assert (row["interval"], row["n_a"], row["n_b"], row["samples_per_s_a"]) == ("range", 3, 3, 320.0)
 
@@ -56,10 +55,10 @@ def test_the_ratio_is_that_of_median_throughputs(tmp_path: Path) -> None:
 def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
     """Nothing differs, nothing is alone, no point is slower."""
     same = study(tmp_path / "s", {point(1, 1): SIX, point(2, 1): SIX})
-    found = compare(same, same, 0.05)
-    assert [row["ratio"] for row in to_plain(found)["points"]] == [1.0, 1.0]
+    found = compare_studies(same, same, 0.05)
+    assert [row["ratio"] for row in compared_plain(found)["points"]] == [1.0, 1.0]
     assert (found.differences, found.regressions, found.a.unmatched, found.b.unmatched) == ([], [], [], [])
-    assert sentence(found) == "B trains 1.000 times as fast as A at 2 matched points; slower by more than 5 % at none."
+    assert comparison_sentence(found) == "B trains 1.000 times as fast as A at 2 matched points; slower by more than 5 % at none."
 
 
 @pytest.mark.parametrize(
@@ -81,15 +80,15 @@ def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
 )
 def test_slower_is_the_whole_interval_or_the_median(found: Ratio, expected: str) -> None:
     """With an interval its far end decides; a range or a single run leaves the median."""
-    assert judge(found, 0.05) == expected
+    assert judgement_of(found, 0.05) == expected
 
 
 def test_a_slower_point_is_named_first(tmp_path: Path) -> None:
     """2 x 1 takes 10 % longer: 1 / 1.1; the other is within the threshold."""
     found = against(tmp_path, {point(1, 1): SIX, point(2, 1): SIX}, {point(1, 1): SIX, point(2, 1): [ms * 1.1 for ms in SIX]})
     assert [each.a.label for each in found.regressions] == [point(2, 1).label]
-    assert sentence(found).endswith("slower by more than 5 % at 1: 2 x 1 (0.909).")
-    assert list(notes(found)) == []
+    assert comparison_sentence(found).endswith("slower by more than 5 % at 1: 2 x 1 (0.909).")
+    assert list(comparison_notes(found)) == []
 
 
 def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Path) -> None:
@@ -99,17 +98,17 @@ def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Pat
     found = against(tmp_path, {point(1, 1): SIX, point(2, 1): six}, b)
     assert [each.judgement for each in found.points] == ["same", "slightly slower"]
     assert found.regressions == []
-    assert sentence(found).endswith("slower by more than 5 % at none; slower by less at 1.")
-    assert re.search(r"2 x 1 .*0\.980.* slightly slower$", to_text(found), re.MULTILINE)
-    assert to_plain(found)["points"][1]["verdict"] == "slightly slower"
+    assert comparison_sentence(found).endswith("slower by more than 5 % at none; slower by less at 1.")
+    assert re.search(r"2 x 1 .*0\.980.* slightly slower$", compared_text(found), re.MULTILINE)
+    assert compared_plain(found)["points"][1]["verdict"] == "slightly slower"
 
 
 def test_few_runs_are_judged_by_the_median_and_said_so(tmp_path: Path) -> None:
     """Five runs on one side are too few, however many the other has."""
     found = against(tmp_path, {point(1, 1): SIX}, {point(1, 1): [ms * 1.2 for ms in SIX[:5]]})
     assert [each.judgement for each in found.points] == ["slower"]
-    assert "every point has fewer than six runs on a side" in to_text(found)
-    assert "slower (median)" in to_text(found)
+    assert "every point has fewer than six runs on a side" in compared_text(found)
+    assert "slower (median)" in compared_text(found)
 
 
 def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
     a = {point(1, 1, node_type="v100", physical_cores_per_rank=16): SIX, point(1, 2): SIX}
     b = {elsewhere(1, 1): [ms / 2 for ms in SIX], elsewhere(1, 2, batch_per_gpu=64): SIX}
     old, new = study(tmp_path / "old", a), study(tmp_path / "new", b, gpu="A40", env_id="env-2")
-    found = compare(old, new, 0.05)
+    found = compare_studies(old, new, 0.05)
     assert [(each.a.layout, each.ratio.ratio, each.judgement) for each in found.points] == [((1, 1), 2.0, "faster")]
     assert {each.name for each in found.differences} == {"cluster", "node type", "cores/rank", "GPU", "env"}
     assert found.a.unmatched[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
@@ -130,6 +129,7 @@ def test_the_nearest_point_is_that_of_the_nearest_size(tmp_path: Path) -> None:
     assert found.a.unmatched[0].reason.startswith(f"nearest is {point(2, 1).label}: ")
 
 
+@pytest.mark.dear
 def test_the_nearest_point_of_a_size_is_that_of_the_nearest_values(tmp_path: Path) -> None:
     """Batch 96 for 64, however labels sort."""
     batches = [point(1, 2, batch_per_gpu=batch) for batch in (8, 96, 1024)]
@@ -150,7 +150,7 @@ def test_several_that_fit_are_not_guessed_at(tmp_path: Path) -> None:
     a = study(tmp_path / "old", {point(1, 1): (100,), point(2, 1): (100,)})
     write_run(a, point(1, 1), Recorded(step_ns=90 * MS, gpu="A40"), 2)
     b = study(tmp_path / "new", {point(1, 1): (100,), point(2, 1): (100,)}, gpu="H100")
-    found = compare(a, b, 0.05)
+    found = compare_studies(a, b, 0.05)
     assert [each.a.layout for each in found.points] == [(2, 1)]
     assert [each.reason.partition(" n01")[0] for each in found.a.unmatched] == ["not the only one that fits"] * 2
     assert found.b.unmatched[0].reason.startswith("more than one fits: ")
@@ -160,7 +160,7 @@ def test_the_same_gpu_is_preferred(tmp_path: Path) -> None:
     """A ran on two kinds of GPU; B's V100 is compared with A's V100, whatever its software."""
     a = study(tmp_path / "old", {point(1, 1): (100,)})
     write_run(a, point(1, 1), Recorded(step_ns=10 * MS, gpu="A40"), 2)
-    found = compare(a, study(tmp_path / "new", {point(1, 1): (100,)}, env_id="env-2"), 0.05)
+    found = compare_studies(a, study(tmp_path / "new", {point(1, 1): (100,)}, env_id="env-2"), 0.05)
     assert [each.ratio.ratio for each in found.points] == [1.0]
 
 
@@ -175,7 +175,7 @@ def test_what_differs_is_read_from_the_records(tmp_path: Path) -> None:
     launch = {"versions": {"torch": "2.8.0"}, "environment": {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "9", "MASTER_ADDR": "r1"}}
     a, b = study(tmp_path / "old", {point(1, 1): (100,)}), study(tmp_path / "new", {point(1, 1): (100,)}, launch=launch)
     write_json(b.attempt_dir(point(1, 1).label, 1, "101", 0) / "nodes" / "r000.json", {"gpu_driver": "570"})
-    found = compare(a, b, 0.05)
+    found = compare_studies(a, b, 0.05)
     differences = {each.name: (each.a, each.b) for each in found.differences}
     unknown = ("unknown",)
     assert differences == {
@@ -183,7 +183,7 @@ def test_what_differs_is_read_from_the_records(tmp_path: Path) -> None:
         "$NCCL_DEBUG": (unknown, ("INFO",)),
         "gpu driver": (unknown, ("570",)),
     }
-    assert "differs   $NCCL_DEBUG  unknown -> INFO" in to_text(found)
+    assert "differs   $NCCL_DEBUG  unknown -> INFO" in compared_text(found)
 
 
 def test_a_point_whose_runs_do_not_count_is_unfinished(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_point_whose_runs_do_not_count_is_unfinished(tmp_path: Path) -> None:
     b = write_study(tmp_path / "new", [point(1, 1), point(2, 1)])
     write_run(b, point(1, 1), Recorded(step_ns=100 * MS))
     write_run(b, point(2, 1), Recorded(step_ns=100 * MS, gates=FAILED))
-    (left,) = compare(a, b, 0.05).unfinished
+    (left,) = compare_studies(a, b, 0.05).unfinished
     assert (left.label, "gate `equal steps`" in left.reason) == (point(2, 1).label, True)
 
 
@@ -200,20 +200,21 @@ def test_an_empty_side_is_named(tmp_path: Path) -> None:
     """A study without runs that count cannot be compared."""
     write_study(tmp_path / "empty", [point(1, 1)])
     with pytest.raises(UsageError, match="empty: no run of it counts"):
-        compare(study(tmp_path / "s", {point(1, 1): (1,)}), Study(tmp_path / "empty"), 0.05)
+        compare_studies(study(tmp_path / "s", {point(1, 1): (1,)}), Study(tmp_path / "empty"), 0.05)
 
 
 def test_a_hook_on_one_side_is_noted(tmp_path: Path) -> None:
     """The ratio holds what the hook costs."""
     found = against(tmp_path, {point(1, 2): (100,)}, {point(1, 2, comm="on"): (101,)})
-    assert any("only one side has runs without the communication hook" in note for note in notes(found))
+    assert any("only one side has runs without the communication hook" in note for note in comparison_notes(found))
 
 
+@pytest.mark.dear
 def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
     """100 columns with intervals, batches and verdicts."""
     points = [point(nodes, 1, batch_per_gpu=batch) for nodes in (1, 16) for batch in (32, 256)]
     found = against(tmp_path, {each: SIX for each in points}, {each: [ms * 1.01 for ms in SIX] for each in points})
-    table = [line for line in to_text(found).splitlines() if line.startswith("  ")]
+    table = [line for line in compared_text(found).splitlines() if line.startswith("  ")]
     assert len(table) == 5
     assert max(map(len, table)) <= 100
 
@@ -225,7 +226,7 @@ def test_junit_has_a_case_per_point(tmp_path: Path) -> None:
     b = write_study(tmp_path / "a <b>\x01&", points[:3])
     write_run(b, points[0], Recorded(step_ns=100 * MS))
     write_run(b, points[1], Recorded(step_ns=200 * MS))
-    suite = ET.fromstring(to_junit(compare(a, b, 0.05)))
+    suite = ET.fromstring(to_junit(compare_studies(a, b, 0.05)))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "4",
         "failures": "1",
@@ -256,9 +257,9 @@ def test_readings_that_differ_are_told(tmp_path: Path) -> None:
 
     before = study(tmp_path / "old", {point(1, 1): [100]}, **drawing(250.0, 96.0))
     after = study(tmp_path / "new", {point(1, 1): [100]}, **drawing(310.0, 92.0))
-    found = compare(before, after, 0.05)
-    assert "readings  1 x 1: power per GPU 250 W -> 310 W\n" in to_text(found)
-    (row,) = to_plain(found)["points"]
+    found = compare_studies(before, after, 0.05)
+    assert "readings  1 x 1: power per GPU 250 W -> 310 W\n" in compared_text(found)
+    (row,) = compared_plain(found)["points"]
     assert row["readings"]["gpu_util_percent"] == {"a": 96.0, "b": 92.0}
     assert row["readings"]["gpu_temperature_c_peak"] == {"a": None, "b": None}
-    assert "readings " not in to_text(compare(before, before, 0.05))
+    assert "readings " not in compared_text(compare_studies(before, before, 0.05))

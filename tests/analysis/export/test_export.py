@@ -168,6 +168,7 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
     return Written(request.param, place / "out", place / "elsewhere", done)
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
 def test_readings_go_with_the_means(written: Written) -> None:
     """Of GPUs and nodes, as runs.csv has them; what was not read is left out."""
@@ -178,6 +179,7 @@ def test_readings_go_with_the_means(written: Written) -> None:
     assert "gpu_temperature_c_peak" not in two
 
 
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
 def test_a_reader_finds_points_steps_and_means(written: Written) -> None:
     """Every run that is done, by point and number, whatever the target."""
@@ -202,6 +204,7 @@ def test_a_reader_finds_points_steps_and_means(written: Written) -> None:
     assert BAD not in good.tags
 
 
+@pytest.mark.dear
 def test_nothing_is_written_elsewhere_or_sent(written: Written) -> None:
     """Neither in the home folder, the one for temporary files, nor the working directory; whatever WANDB_MODE says."""
     assert (written.done.returncode, written.done.stdout) == (0, "3\n"), written.done.stderr
@@ -209,6 +212,7 @@ def test_nothing_is_written_elsewhere_or_sent(written: Written) -> None:
     assert not (written.out / ".scratch").exists()
 
 
+@pytest.mark.dear
 def test_rows_that_cannot_be_read_leave_the_rest(study: Study, tmp_path: Path) -> None:
     """The run is rejected: it has its point, its tags and no curves."""
     broken = write_study(tmp_path / "mine", POINTS[:1])

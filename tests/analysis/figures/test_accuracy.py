@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hpcddp.analysis.figures.accuracy import training_drawings
 from hpcddp.analysis.figures.colours import SIZES
-from hpcddp.analysis.figures.figures import LABELS
+from hpcddp.analysis.figures.figures import FIGURES
 from hpcddp.analysis.figures.style import STYLES
-from hpcddp.analysis.figures.trainings import training_drawings
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from tests.analysis.study.test_time_to_accuracy import sized, trainings
@@ -29,7 +29,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 @pytest.mark.parametrize("style", STYLES)
 def test_a_line_per_run_and_a_colour_per_size(found: Findings, style: str) -> None:
     """In each of three panels; the axes are time, epochs and node hours, and a dashed line is at the target."""
-    figures, notes = training_drawings(found.epochs, found.targets, found.shown_apart, STYLES[style])
+    figures, notes = training_drawings(found, STYLES[style])
     figure = figures["accuracy"]()
     axes = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_xlabel() for ax in axes] == ["Training time, s", "Epochs", "Node hours"]
@@ -46,19 +46,20 @@ def test_a_line_per_run_and_a_colour_per_size(found: Findings, style: str) -> No
 
 def test_the_speedup_to_the_target_is_beside_that_of_the_throughput(found: Findings) -> None:
     """180 s against 160 s: 1.125 times; four GPUs, which do not reach it, have no point."""
-    figures, _ = training_drawings(found.epochs, found.targets, found.shown_apart)
+    figures, _ = training_drawings(found)
     (ax,) = figures["to_accuracy"]().axes
     orange = [line for line in ax.lines if line.get_color() != "#222222" and line.get_linestyle() == "-"]
     assert any(np.allclose(np.asarray(line.get_ydata(), float), [1, 1.125]) for line in orange)
     assert {text.get_text() for text in ax.texts} >= {"ideal", "samples/s", "to 90.00 %"}
-    assert set(figures) <= set(LABELS)
+    assert set(figures) <= set(FIGURES)
 
 
+@pytest.mark.dear
 def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
     """The smallest and the largest are among those that are drawn."""
     runs = {sized(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
     found = find(load_study(trainings(tmp_path / "s", runs)))
-    figures, notes = training_drawings(found.epochs, found.targets, found.shown_apart)
+    figures, notes = training_drawings(found)
     assert notes == ["figures/accuracy.png shows 6 of 8 points; epochs.csv has them all"]
     names = [text.get_text() for text in figures["accuracy"]().legends[0].get_texts()]
     assert (names[0], names[-2], len(names)) == ("1 GPU", "1 x 8 GPUs", 7)
@@ -69,4 +70,4 @@ def test_without_trainings_there_are_none(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_run(study, point(1, 1), Recorded(step_ns=MS))
     found = find(load_study(study))
-    assert training_drawings(found.epochs, found.targets, found.shown_apart) == ({}, [])
+    assert training_drawings(found) == ({}, [])

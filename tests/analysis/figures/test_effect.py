@@ -34,6 +34,7 @@ def axes_of(folder: Path, points: list[Point], hold: str) -> list[Axis]:
     return find(load_study(study)).effects
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_key_that_a_sweep_varies_has_a_figure(tmp_path: Path, file: Path) -> None:
     """By itself, or with the key that it always changes with; the figure has a panel for each comparison, up to MAX_PANELS."""
@@ -55,6 +56,7 @@ def test_every_key_that_a_sweep_varies_has_a_figure(tmp_path: Path, file: Path) 
         assert len(panels) == min(len(axis.panels), MAX_PANELS), axis.key
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("style", STYLES)
 def test_no_text_of_a_figure_overlaps_another(tmp_path: Path, style: str) -> None:
     """Many numbers, long words, and a value of which much is said."""

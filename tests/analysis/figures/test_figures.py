@@ -18,10 +18,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 
-from hpcddp.analysis.figures.axis import nodes_at, size_ticks
+from hpcddp.analysis.figures.axis import nodes_at, size_ticks, spread_out
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.figures import Drawing, detail_drawings, drawings
-from hpcddp.analysis.figures.labels import spread_out
+from hpcddp.analysis.figures.figures import Drawing, detail_drawings, point_drawings
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -45,7 +44,7 @@ ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 
 
 def figures(study: Study) -> tuple[dict[str, Figure], Findings]:
     found = find(load_study(study))
-    return drawn(drawings(found.shown, found.runs, found.shown_apart)[0]), found
+    return drawn(point_drawings(found)[0]), found
 
 
 def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
@@ -54,7 +53,7 @@ def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
 
 def every(found: Findings, style: str) -> dict[str, Figure]:
     """Those of runs looked at closely, too."""
-    made = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
+    made = point_drawings(found, STYLES[style])[0]
     return drawn(made | detail_drawings(found, STYLES[style])[0])
 
 
@@ -151,6 +150,7 @@ def check_texts(name: str, figure: Figure) -> None:
     assert [(text, other) for (text, box), (other, there) in pairs if box.overlaps(there)] == [], name
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("make", "style"),
     [
@@ -165,6 +165,7 @@ def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path: Path, make: Cal
         check_texts(name, figure)
 
 
+@pytest.mark.dear
 def test_a_dollar_in_a_name_begins_no_formula(tmp_path: Path) -> None:
     """`$a_$` would be a broken one: the figures are drawn, and show it as it is."""
     points = [point(nodes, 4, model=model) for model in ("$a_$", "$b_$") for nodes in (1, 2)]
@@ -185,6 +186,7 @@ def titles(figure: Figure) -> set[str]:
     return {ax.get_title("left") for ax in figure.axes if ax.get_visible()}
 
 
+@pytest.mark.dear
 def test_figures_fit_a_column(marconi100: Findings) -> None:
     """85 mm wide, type of 8 points."""
     for figure in every(marconi100, "default").values():
@@ -192,6 +194,7 @@ def test_figures_fit_a_column(marconi100: Findings) -> None:
         assert {text.get_fontsize() for text in texts(figure)} == {8.0}
 
 
+@pytest.mark.dear
 def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings) -> None:
     """3.4 inches wide, type of 7 points; what is measured is beside its axis."""
     made = every(marconi100, "paper")
@@ -202,13 +205,15 @@ def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings)
     assert made["scaling"].axes[0].get_ylabel() == "Throughput, samples/s"
 
 
+@pytest.mark.dear
 def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
     """Without them nobody knows which series is which."""
     found = find(load_study(long_names(tmp_path / "s")))
-    made, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["paper"])
+    made, _ = point_drawings(found, STYLES["paper"])
     assert all(title.startswith("workers") for title in titles(made["scaling"]()))
 
 
+@pytest.mark.dear
 def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
     """Lines grow with the type, which gets smaller only where much is shown."""
     made, plain = every(marconi100, "slides"), every(marconi100, "default")
@@ -221,10 +226,11 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
     assert "Throughput, samples/s" in titles(made["scaling"])
 
 
+@pytest.mark.dear
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
     """What is left out is said, of that file: the page has room for 40."""
     found = find(load_study(product(tmp_path / "s")))
-    slides, notes = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
+    slides, notes = point_drawings(found, STYLES["slides"])
     made = drawn(slides)
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
     assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
@@ -232,6 +238,7 @@ def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
         check_texts(name, figure)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("style", ["default", "paper"])
 def test_a_pdf_says_neither_when_nor_with_what(marconi100: Findings, tmp_path: Path, style: str) -> None:
     """The same bytes twice; for a journal its fonts are TrueType."""
@@ -245,6 +252,7 @@ def test_a_pdf_says_neither_when_nor_with_what(marconi100: Findings, tmp_path: P
     assert (b"/FontFile2" in first) is (style == "paper")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("style", "width"), [("default", 85 / 25.4 * 300), ("paper", 3.4 * 300), ("slides", 13.33 * 144)])
 def test_a_png_has_the_dots_of_its_style(marconi100: Findings, tmp_path: Path, style: str, width: float) -> None:
     """What a printer and a projector show sharply."""
@@ -278,6 +286,7 @@ def bar(figure: Figure, height: int) -> list[Rectangle]:
     return sorted((b for b in bars if abs(b.get_y() + b.get_height() / 2 - height) < 0.01 and b.get_width()), key=Rectangle.get_x)
 
 
+@pytest.mark.dear
 def test_communication_is_drawn_split_where_it_is_known(tmp_path: Path) -> None:
     """2 GPUs: transfer and peer wait, 4 GPUs: communication; a stroke is where the step ends without the hook."""
     figure = figures(hooked(tmp_path / "s"))[0]["breakdown"]
@@ -299,6 +308,7 @@ def test_a_steps_length_is_not_written_over_the_stroke(tmp_path: Path) -> None:
     assert ax.get_xlim()[1] > 130.0
 
 
+@pytest.mark.dear
 def test_the_legend_has_no_part_of_0_percent(tmp_path: Path) -> None:
     """A copy of 0.2 % of the step everywhere is drawn, but cannot be seen; of 4 % at one point it is in the legend."""
     for share, there in ((0.002, False), (0.04, True)):
@@ -339,6 +349,7 @@ def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
     assert alike == []
 
 
+@pytest.mark.dear
 def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
     """At the throughput they had."""
     study = small(tmp_path / "s")
@@ -361,6 +372,7 @@ def test_a_size_with_rejected_runs_only_is_within_the_axis(tmp_path: Path) -> No
     assert figures(study)[0]["scaling"].axes[0].get_xlim()[1] > 4
 
 
+@pytest.mark.dear
 def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     """From one GPU's and one node's throughput straight to 64 times the one and 16 times the other."""
     made, found = figures(write_marconi100(tmp_path / "s"))
@@ -369,6 +381,7 @@ def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     assert ideals == [[[1, rate[1]], [64, rate[1] * 64]], [[4, rate[4]], [64, rate[4] * 16]]]
 
 
+@pytest.mark.dear
 def test_one_layout_has_no_scaling_figure(tmp_path: Path) -> None:
     """A batch sweep on one node: where the step goes is all there is to draw."""
     points = [point(1, 4, batch_per_gpu=batch) for batch in (16, 32)]
@@ -387,6 +400,7 @@ def test_ticks_are_powers_of_two_where_sizes_are(sizes: list[int], ticks: list[i
     assert size_ticks(sizes) == ticks
 
 
+@pytest.mark.dear
 def test_nodes_at_a_size(tmp_path: Path) -> None:
     """A range where layouts of one size differ, nothing for a size that was not measured."""
     scaling = find(load_study(product(tmp_path / "s"))).scaling
@@ -402,6 +416,7 @@ def test_labels_move_as_little_as_need_be(heights: list[float], apart: list[floa
     assert spread_out(heights, 10.0) == pytest.approx(apart, abs=0.001)
 
 
+@pytest.mark.dear
 def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
     """Matplotlib gets a temporary folder, which goes again: nothing on stderr, nothing left."""
     study = write_study(tmp_path / "s", [point(1, 1)])
@@ -416,9 +431,15 @@ def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("gpu", ["A40", "RTX 4090", "RTX A6000", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB by its long name"])
-@pytest.mark.parametrize("style", list(STYLES))
-def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str, style: str) -> None:
+OTHER_GPUS = [
+    *("A40", "NVIDIA GH200 480GB by its long name"),
+    *(pytest.param(name, marks=pytest.mark.soak) for name in ("RTX 4090", "RTX A6000", "NVIDIA H100 80GB HBM3")),
+]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("gpu", OTHER_GPUS)
+def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str) -> None:
     """Two types, one of them at one point only: no label is cut, and the axes keep their room (matplotlib would warn)."""
     points = [point(1, 1), point(1, 4), point(2, 4)]
     study = write_study(tmp_path / "s", points, repeat=2)
@@ -427,11 +448,12 @@ def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str, sty
             kind = gpu if each.ranks == 4 and run == 2 else "NVIDIA A100-SXM4-80GB"
             write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
     found = find(load_study(study))
-    wide, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])
-    for draw in {**wide, **detail_drawings(found, STYLES[style])[0]}.values():
-        figure = draw()
-        figure.draw_without_rendering()
-        for ax in figure.axes:
-            labels = [label for label in ax.get_yticklabels() if label.get_text()]
-            assert all(label.get_window_extent().x0 >= -1 for label in labels)
-            assert ax.get_window_extent().width > 0.15 * figure.bbox.width
+    for style in STYLES.values():
+        wide, _ = point_drawings(found, style)
+        for draw in {**wide, **detail_drawings(found, style)[0]}.values():
+            figure = draw()
+            figure.draw_without_rendering()
+            for ax in figure.axes:
+                labels = [label for label in ax.get_yticklabels() if label.get_text()]
+                assert all(label.get_window_extent().x0 >= -1 for label in labels)
+                assert ax.get_window_extent().width > 0.15 * figure.bbox.width

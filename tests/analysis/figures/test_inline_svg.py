@@ -9,10 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.figures.figures import detail_drawings, drawings
+from hpcddp.analysis.figures.figures import detail_drawings, point_drawings
 from hpcddp.analysis.figures.inline_svg import InlineSvg, inline_svg
-from hpcddp.analysis.figures.marks import MarkedFigure
-from hpcddp.analysis.figures.style import DEFAULT, fix_layout
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, fix_layout
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.figures.test_figures import straggling
@@ -23,7 +22,7 @@ from tests.analysis.synthetic import MS, point, write_runs, write_study
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MarkedFigure]:
     """All that a study with a straggler has, laid out."""
     found = find(load_study(straggling(tmp_path_factory.mktemp("runs") / "s")))
-    made = drawings(found.shown, found.runs, found.shown_apart)[0] | detail_drawings(found)[0]
+    made = point_drawings(found)[0] | detail_drawings(found)[0]
     drawn = {name: draw() for name, draw in made.items()}
     for figure in drawn.values():
         fix_layout(figure, DEFAULT)
@@ -34,6 +33,7 @@ def texts(panel: InlineSvg) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(panel.markup).iter("text")]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("name", ["scaling", "breakdown", "steps", "ranks", "timeline"])
 def test_the_pages_policy_refuses_nothing_of_it(figures: dict[str, MarkedFigure], name: str) -> None:
     """No style in elements or of its own, no address but data, and every reference has its target."""
@@ -45,6 +45,7 @@ def test_the_pages_policy_refuses_nothing_of_it(figures: dict[str, MarkedFigure]
     assert targets <= set(re.findall(r' id="([^"]+)"', markup))
 
 
+@pytest.mark.dear
 def test_panels_are_elements_of_their_own_and_so_are_entries_of_a_shared_legend(figures: dict[str, MarkedFigure]) -> None:
     """Two runs' steps, each with its title, and below them what the colours are."""
     panels = inline_svg(figures["timeline"], "One step")
@@ -64,6 +65,7 @@ def test_a_mark_lies_over_what_it_is_of(figures: dict[str, MarkedFigure]) -> Non
     assert {mark["height"] for mark in marks} == {first[0]["height"]}
 
 
+@pytest.mark.dear
 def test_the_page_has_the_same_figures_whatever_the_files_are_made_for(tmp_path: Path) -> None:
     """Slides are too wide for it."""
     points = [point(nodes, 4) for nodes in (1, 2)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.figures.breakdown import BAR_MM, TEXT_MM, Layout, lay_lines
+from hpcddp.analysis.figures.breakdown import BAR_MM, TEXT_MM, BarLayout, lay_lines
 from hpcddp.analysis.figures.series_lines import tracks
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import full_names, short_names
@@ -23,11 +23,12 @@ def table(folder: Path, *points: Point) -> Any:
     return find(load_study(study))
 
 
-def laid(folder: Path, *points: Point) -> Layout:
+def laid(folder: Path, *points: Point) -> BarLayout:
     found = table(folder, *points)
     return lay_lines(found.shown, full_names(found.shown_apart), short_names(found.shown_apart), BAR_MM)
 
 
+@pytest.mark.dear
 def test_a_heading_says_what_differs_and_stands_by_its_bars(tmp_path: Path) -> None:
     """The first series in full; single points that differ in little come behind it, as no other heading is theirs."""
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (32, 64) for gpus in (1, 2, 4)[batch == 64 :]]

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.figures import drawings
-from hpcddp.analysis.figures.marks import MarkedFigure
+from hpcddp.analysis.figures.figures import point_drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
+from hpcddp.analysis.figures.style import MarkedFigure
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.cli import main
@@ -36,7 +36,7 @@ def two_nodes(folder: Path, device: str = "cuda") -> Findings:
 def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[MarkedFigure, list[str]]:
     """The scaling figure of that study with these points beside it, and the notes."""
     found = two_nodes(folder, device)
-    figures, notes = drawings(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
+    figures, notes = point_drawings(found, overlay=overlay(names, rejected))
     return figures["scaling"](), notes
 
 
@@ -97,11 +97,13 @@ def test_caveats_are_hollow_and_the_rest_filled(tmp_path: Path) -> None:
     assert len(drawn["s#CC79A7"]) == 7
 
 
+@pytest.mark.dear
 def test_rejected_points_are_crosses(tmp_path: Path) -> None:
     drawn = marks(figure_of(tmp_path / "s", "rcc-bigmnist", rejected=True)[0])
     assert sum(len(points) for key, points in drawn.items() if key.startswith("x")) == 7
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("name", "doubts"), [("marconi100", {"caveat": 8}), ("kempner-a100", {}), ("rcc-bigmnist", {"reject": 7, "caveat": 47})]
 )
@@ -126,6 +128,7 @@ def test_sources_are_in_the_legend(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.dear
 def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path) -> None:
     """Up to 64 GPUs, though the study ends at 8; the panel keeps its height, the figure grows."""
     figure, _ = figure_of(tmp_path / "s", "marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist")

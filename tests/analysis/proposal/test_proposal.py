@@ -9,11 +9,10 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
 from hpcddp.analysis.proposal.figures import drawings
 from hpcddp.analysis.proposal.page import PARALLEL, page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
-from hpcddp.analysis.proposal.write import to_latex, to_markdown
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict
@@ -37,6 +36,7 @@ def markdown(found: Proposal) -> str:
     return to_markdown(page(found))
 
 
+@pytest.mark.dear
 def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     """16 nodes: 139 s per epoch, 90 of them 3:28:30 and 16 x 139 / 3600 x 90 = 55.6 node hours, four times as many GPU hours."""
     found = propose(write_marconi100(tmp_path / "m100"), epochs=90)
@@ -53,6 +53,7 @@ def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     assert "| 2:19 | 0.618 | 3:28:30 | 55.6 | \\[8\\] |" in text
 
 
+@pytest.mark.dear
 def test_the_sweep_may_say_how_long_a_training_is(tmp_path: Path) -> None:
     """Then nobody has to say it again; what is said stands above it."""
     study = write_marconi100(tmp_path / "m100")
@@ -292,6 +293,7 @@ def test_gpus_that_were_not_read_say_why(tmp_path: Path) -> None:
     assert "Use of the GPUs" not in used(tmp_path / "cpu", device="cpu")
 
 
+@pytest.mark.dear
 def test_energy_of_nodes_and_co2_by_the_users_factor(tmp_path: Path) -> None:
     """9 kJ for 1000 samples are 8 kWh for 3.2 M; at 250 g that is 2 kg. Without nodes' energy it is of the GPUs' 1.6 kWh."""
     node = {**gpus(90.0, 92.0, 94.0, 96.0), "energy_j": 9000.0, "energy_from": "pm_counters"}

@@ -40,6 +40,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
+@pytest.mark.dear
 def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -> None:
     """24.9 times one GPU (39 %), 13.9 times one node (87 %): both baselines, from the same runs."""
     sentence = (
@@ -53,6 +54,7 @@ def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -
     assert (head, " ".join(lines), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
+@pytest.mark.dear
 def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
     """Speedups as the thesis derives them from the same epochs: 13.86 over one node; 3466 / 139 over one GPU."""
     last = pd.read_csv(marconi[0] / "scaling.csv").iloc[-1]
@@ -62,6 +64,7 @@ def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
     assert last["samples_per_s"] == pytest.approx(1_281_167 / 139, rel=1e-6)
 
 
+@pytest.mark.dear
 def test_the_table_fits_a_terminal(marconi: tuple[Path, StudyResult]) -> None:
     """100 columns, but for the line with the files' names; 80, with what there is no room for named."""
     result = marconi[1]
@@ -70,6 +73,7 @@ def test_the_table_fits_a_terminal(marconi: tuple[Path, StudyResult]) -> None:
     assert "     16          4    64  1      9 217  24.9x  39 %     13.9x  87 %" in marconi[1].text
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("runs", [1, 3])
 def test_columns_without_room_are_named(tmp_path: Path, runs: int) -> None:
     """What a terminal must be as wide as, and where they are; there they fit, and one narrower they do not."""
@@ -100,6 +104,7 @@ def test_a_wider_terminal_never_shows_less(tmp_path: Path) -> None:
     assert (costs[0], costs[-1], "model" in heads[0], "model" in heads[-1]) == (False, True, False, True)
 
 
+@pytest.mark.dear
 def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
     """The same kept answer is told in another width."""
     write_marconi100(tmp_path / "m100", 3)
@@ -110,12 +115,14 @@ def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
     assert "node h\n" in texts["120"]
 
 
+@pytest.mark.dear
 def test_the_report_holds_what_it_says(marconi: tuple[Path, StudyResult]) -> None:
     """Every file named is there, and no other but report.json itself."""
     assert sorted(files(marconi[0])) == sorted([*marconi[1].plain["files"], "report.json"])
     assert "figures/scaling.svg" in marconi[1].plain["files"]
 
 
+@pytest.mark.dear
 def test_report_json_is_what_scripts_get(marconi: tuple[Path, StudyResult]) -> None:
     """The same dict, strictly JSON: no NaN."""
 
@@ -125,6 +132,7 @@ def test_report_json_is_what_scripts_get(marconi: tuple[Path, StudyResult]) -> N
     assert json.loads((marconi[0] / "report.json").read_bytes(), parse_constant=refuse) == marconi[1].plain
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("step_ns", [62_500_000, 99_999_999, 33_333_337])
 def test_perfect_scaling_is_exactly_one(tmp_path: Path, step_ns: int) -> None:
     """Equal steps at 1, 2, 3, 6, 21 and 48 GPUs: efficiency 1.0, not nearly."""
@@ -138,6 +146,7 @@ def test_perfect_scaling_is_exactly_one(tmp_path: Path, step_ns: int) -> None:
     assert rows[-1]["speedup_1gpu"] == 48.0
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_nothing_depends_on_order_or_place(tmp_path: Path) -> None:
     """Written in another order, moved elsewhere, analyzed again: the same bytes in every file of the report."""
@@ -223,6 +232,7 @@ def test_a_study_with_nothing_done_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "s/report").exists()
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_rejected_runs_alone_make_no_figure(tmp_path: Path) -> None:
     """Their reasons are still written down, and figures of an earlier analysis go."""
@@ -257,6 +267,7 @@ def test_several_studies_go_to_folders_of_their_names(tmp_path: Path) -> None:
     assert (tmp_path / "out/two/scaling.csv").is_file()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("way", ["file", "read-only"])
 def test_a_report_that_cannot_be_written_beside_goes_to_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

@@ -94,6 +94,7 @@ def reasons_by_run(result: StudyResult) -> dict[str, str]:
     return {each["run"]: each["reason"] for each in (*result.plain["rejected"], *result.plain["missing"])}
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_damaged_runs_are_named_and_the_others_count_as_before(place: Path, ran: Path, undamaged: Any) -> None:
     """More than 200 ways, each to a run of its own; the page stays a page."""
@@ -114,6 +115,7 @@ def test_damaged_runs_are_named_and_the_others_count_as_before(place: Path, ran:
     assert list(ran.iterdir()) == []
 
 
+@pytest.mark.dear
 def test_a_step_that_was_not_measured_costs_itself_alone(place: Path) -> None:
     """One total of forty is an empty cell: the run counts by the others, and those beside it as before."""
     study, odd = sound_study(place / "runs/s"), point(1, 2, batch_per_gpu=8)
@@ -127,6 +129,7 @@ def test_a_step_that_was_not_measured_costs_itself_alone(place: Path) -> None:
     assert reasons_by_run(result) == {}
 
 
+@pytest.mark.dear
 def test_a_damaged_point_costs_its_own_runs_only(place: Path, undamaged: Any) -> None:
     """Its label is named, with the reason; a label that would be lines of its own is one word."""
     draw, study = Random(5), sound_study(place / "runs/s")
@@ -149,6 +152,7 @@ def test_a_damaged_point_costs_its_own_runs_only(place: Path, undamaged: Any) ->
     assert not any(line.startswith("r9 of all") for line in result.text.splitlines())
 
 
+@pytest.mark.dear
 def test_a_damaged_study_leaves_those_beside_it(place: Path, undamaged: Any) -> None:
     """It is named with the reason; alone, it is the command's error."""
     draw, root = Random(6), place / "runs"
@@ -163,6 +167,7 @@ def test_a_damaged_study_leaves_those_beside_it(place: Path, undamaged: Any) -> 
     assert all(f"s{i}/study.json is damaged: " in results[f"s{i}"].text for i in range(len(every)))
 
 
+@pytest.mark.dear
 def test_odd_files_beside_whole_records_change_nothing(place: Path, ran: Path, undamaged: Any) -> None:
     """Things that wait, loop or never end, in every folder and in place of all that is read for display only."""
     study = sound_study(place / "runs/s")
@@ -184,6 +189,7 @@ def test_odd_files_beside_whole_records_change_nothing(place: Path, ran: Path, u
     assert (result.plain["points"], numbers(place / "out/s")) == undamaged
 
 
+@pytest.mark.dear
 def test_nothing_in_a_study_is_run(place: Path, ran: Path) -> None:
     """Modules, settings and pickles in a folder that a user stands in while `hpcddp analyze .` reads it."""
     study = sound_study(place / "runs/s")

@@ -66,6 +66,7 @@ def report(folder: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.dear
 def test_all_its_runs_count(report: dict[str, Any]) -> None:
     """Nothing that was recorded then is missed now."""
     assert report["runs"] == {"expected": 6, "done": 6, "pass": 6}
@@ -73,6 +74,7 @@ def test_all_its_runs_count(report: dict[str, Any]) -> None:
     assert report["missing"] == []
 
 
+@pytest.mark.dear
 def test_rates_are_samples_over_the_time_that_passed(report: dict[str, Any]) -> None:
     """By code of its own on the raw rows, to nine digits; over runs the median."""
     for point in report["points"]:
@@ -80,6 +82,7 @@ def test_rates_are_samples_over_the_time_that_passed(report: dict[str, Any]) -> 
         assert point["samples_per_s"] == pytest.approx(float(statistics.median(rates)), rel=1e-9)
 
 
+@pytest.mark.dear
 def test_parts_of_each_run_add_up_to_its_step(folder: Path) -> None:
     """Means over steps and ranks leave nothing; transfer and peer wait, where the hook ran, are what was exposed."""
     for run in csv.DictReader((folder / "runs.csv").read_text().splitlines()):

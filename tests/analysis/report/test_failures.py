@@ -65,6 +65,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     monkeypatch.setattr("hpcddp.analysis.study.load.is_large", lambda *_: large)
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("large", [False, True])
 def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
@@ -86,6 +87,7 @@ def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
     assert invoke(str(tmp_path / "s")).exit_code == 0
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("figure", "large"), [("scaling", False), ("breakdown", True)])
 def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: str, large: bool) -> None:
     """The other figures, the page, the tables and what the terminal says are as before; nothing links to it."""
@@ -104,6 +106,7 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     assert json.loads((tmp_path / "out/s/report.json").read_text())["points"] == before.plain["points"]
 
 
+@pytest.mark.dear
 def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tables and the other figures are there."""
     complete_study(tmp_path / "s")
@@ -128,6 +131,7 @@ PARTS = {
 }
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
@@ -172,6 +176,7 @@ def test_all_parts_of_the_findings_may_raise(tmp_path: Path, monkeypatch: pytest
 ON_TERMINAL = ("verdict_rows", "verdict_lines", "facts_line", "leading_sentences", "plain_effects", "_states")
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("part", [*ON_TERMINAL, "terminal_forms", "any_read", "plain_rows"])
 def test_a_part_of_the_terminal_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
@@ -183,6 +188,7 @@ def test_a_part_of_the_terminal_that_raises_leaves_the_others(tmp_path: Path, mo
     assert {"index.html", "report.md", "scaling.csv"} <= set(result.plain["files"])
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 def test_a_verdict_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are given."""
@@ -225,6 +231,7 @@ def test_memory_and_interruptions_are_not_a_runs_own(
 NAMES = {"half a pair": "V\ud800100", "escape": "V\x1b[31m100", "turned": "V\u202e001", "C1": "V\x9b31m"}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) -> None:
     """A host and a GPU called so: every figure is drawn, and no text holds what they hold, be it page, Markdown, CSV or JSON."""
@@ -244,6 +251,7 @@ def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) ->
     assert json.loads((tmp_path / "s/report/report.json").read_text()) == result.plain
 
 
+@pytest.mark.dear
 def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
     """On the terminal, with the files that could not be written; nothing begun is left on the disk."""
     with small_disk(tmp_path) as disk:
@@ -260,6 +268,7 @@ def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
     assert left == set()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("folder", ["report", ".analysis"])
 @pytest.mark.usefixtures("undrawn")
 def test_a_link_that_leads_out_of_the_study_is_not_written_through(
@@ -309,6 +318,7 @@ def test_links_inside_a_report_are_replaced(tmp_path: Path) -> None:
     assert not (study.folder / "report/figures").is_symlink()
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("undrawn")
 def test_a_named_folder_in_which_a_link_leads_out_is_refused(tmp_path: Path) -> None:
     """-o OUT with OUT/STUDY linked elsewhere; OUT itself may be the user's own link."""

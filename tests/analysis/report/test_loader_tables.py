@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hpcddp.analysis.report.api import analyze
 from tests.analysis.verdicts.test_loader_limit import study_of, times
 
 
+@pytest.mark.dear
 def test_it_stands_next_to_the_breakdown(tmp_path: Path) -> None:
     """With the limit and its rate; loaders.csv has the row, and report.json, too."""
     study_of(tmp_path, times(4))

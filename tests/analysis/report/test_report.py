@@ -107,6 +107,7 @@ def test_true_and_false_are_words() -> None:
     assert list(rows) == [["on", "off"], [2, 16], ["default", "on"]]
 
 
+@pytest.mark.dear
 def test_rates_that_hardly_differ_have_numbers_beside_the_axis(tmp_path: Path) -> None:
     """Three layouts of one size: two round rates beside the axis at least."""
     points = [point(8, 8), point(16, 4), point(32, 2)]
@@ -133,6 +134,7 @@ def test_a_node_of_one_gpu_is_no_baseline_of_its_own(tmp_path: Path, gpus: int, 
     assert re.findall(r"vs 1 GPU|vs 1 node of \d", head) == heads
 
 
+@pytest.mark.dear
 def test_laws_are_off_by_as_much_in_words_as_in_the_table(tmp_path: Path) -> None:
     """Points that they were not fitted to: what they are worth as a prediction."""
     found = find(load_study(write_marconi100(tmp_path / "s")))
@@ -159,6 +161,7 @@ def test_ticks_of_a_share_are_eight_at_most(highest: float, ticks: list[int]) ->
     assert all(len(percent_ticks(wide)) <= 8 for wide in range(100, 5000))
 
 
+@pytest.mark.dear
 def test_the_page_asks_for_nothing(hostile: Path) -> None:
     """No address in it, and the policy allows its own style and script only."""
     text = (hostile / "index.html").read_text()
@@ -171,6 +174,7 @@ def test_the_page_asks_for_nothing(hostile: Path) -> None:
     assert "unsafe" not in policy
 
 
+@pytest.mark.dear
 def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
     """A study, host, GPU, version, gate, reason or setting that looks like HTML is text: it is there, escaped."""
     text = (hostile / "index.html").read_text()
@@ -194,6 +198,7 @@ def test_everything_has_a_name_for_who_does_not_see_it(hostile: Path) -> None:
     assert elements.named("html") == [{"lang": "en"}]
 
 
+@pytest.mark.dear
 def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
     """Sentence, rejected and missing runs, tables, what stands behind them, method; in Markdown the same."""
     study = write_marconi100(tmp_path / "m100", repeat=2)

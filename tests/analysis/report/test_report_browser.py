@@ -15,6 +15,8 @@ from tests.analysis.hostile import write_hostile
 from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Recorded, point, write_marconi100, write_run, write_study
 from tests.chromium import Page
 
+pytestmark = pytest.mark.dear
+
 COLUMN = """
 (column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))
 """

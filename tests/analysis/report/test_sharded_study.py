@@ -52,6 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return found_of(tmp_path_factory.mktemp("sharded"))
 
 
+@pytest.mark.dear
 def test_what_ranks_wait_for(found: Findings) -> None:
     """A row for each point that was marked: the three waits in ms, and what they are of the step."""
     table = study_tables(found)["sharding"]
@@ -61,6 +62,7 @@ def test_what_ranks_wait_for(found: Findings) -> None:
         assert [texts[0], texts[2], *texts[4:]] == [nodes, "fsdp", "3", "100", "20.0", "15.0", "5.00", "40 %"]
 
 
+@pytest.mark.dear
 def test_memory_stands_beside_ddps(found: Findings) -> None:
     """In the table of what `parallel` changes."""
     (axis,) = (axis for axis in found.effects if axis.key == "workload.parallel")
@@ -71,12 +73,14 @@ def test_memory_stands_beside_ddps(found: Findings) -> None:
     assert "memory of a rank: GB, at most" in [column.name for column in study_tables(found)[axis.stem].columns]
 
 
+@pytest.mark.dear
 def test_report_json_has_the_memory(found: Findings, tmp_path: Path) -> None:
     """As a plain number, which JSON can have."""
     write_plain(tmp_path / "report.json", to_plain(found, ()))
     assert '"peak_memory_bytes": 5000000000' in (tmp_path / "report.json").read_text()
 
 
+@pytest.mark.dear
 def test_advice_is_not_ddps(found: Findings) -> None:
     """Exposed communication of shards is cured by other means than buckets and compression."""
     (verdict,) = (each for each in found.verdicts if each.name == "communication-bound" and "fsdp" in each.where)

@@ -20,6 +20,9 @@ from tests.analysis.synthetic import point, write_study
 LAYOUTS = ((1, 1), (1, 2), (2, 4), (16, 4), (128, 4))
 """1 to 512 ranks."""
 
+TRIED = ("clean", "boundary jitter of 5 %", "every fourth batch late", "pauses")
+"""Of CASES, in `make test`; `make soak` has all."""
+
 TIMED_STEPS = 200
 STEPS = WARMUP_STEPS + TIMED_STEPS
 SAMPLES = 1_000_000
@@ -74,7 +77,8 @@ def names(found: Findings) -> set[str]:
     return {verdict.name for verdict in found.verdicts}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.dear
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in TRIED else pytest.mark.soak) for name in CASES])
 def test_rate_epoch_and_node_hours_are_what_passed(tmp_path: Path, name: str) -> None:
     """Within 0.2 %, at 1 to 512 ranks."""
     found, events = study_of(tmp_path / "study", CASES[name], LAYOUTS, runs=1, seed=1)
@@ -133,10 +137,14 @@ def test_stalls_are_named_where_they_are(tmp_path: Path, name: str) -> None:
     assert ("stalls" in names(found)) == (name in STALLING)
 
 
-def test_clean_studies_have_no_verdict(tmp_path: Path) -> None:
-    """None of 50 (but that 200 steps may be too few): noise that is short- or long-lived, jitter of none to 5 % of the step."""
+@pytest.mark.dear
+@pytest.mark.parametrize("seeds", [range(9), pytest.param(range(9, 50), marks=pytest.mark.soak)], ids=str)
+def test_clean_studies_have_no_verdict(tmp_path: Path, seeds: range) -> None:
+    """None of 50 (but that 200 steps may be too few): noise that is short- or long-lived, jitter of none to 5 % of the step;
+    the first nine have every combination.
+    """
     odd: dict[int, set[str]] = {}
-    for seed in range(50):
+    for seed in seeds:
         case = Case(phi=(0.0, 0.5, 0.9)[seed % 3], jitter_percent=(0.0, 1.0, 5.0)[seed // 3 % 3], noise_percent=1.0 + seed % 5)
         found, _ = study_of(tmp_path / f"study{seed}", case, ((1, 1), (1, 4), (2, 4)), runs=2, seed=100 * seed)
         odd[seed] = names(found) - {"too few steps"}

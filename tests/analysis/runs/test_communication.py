@@ -185,6 +185,7 @@ def test_parts_add_up_whatever_the_times(run: RunBuckets) -> None:
     assert found.own_ns.sum() == found.busy_ns.sum()
 
 
+@pytest.mark.dear
 @given(runs(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
 def test_the_order_of_ranks_changes_nothing(run: RunBuckets, shuffle: Any) -> None:

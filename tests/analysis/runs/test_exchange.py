@@ -145,6 +145,7 @@ def test_steps_with_the_hook_that_are_unlike_those_without_are_noted(tmp_path: P
     assert any(note.startswith(wanted) for note in one(tmp_path).plain["notes"])
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_where_clocks_are_not_known_transfer_and_waiting_are_not_either(tmp_path: Path) -> None:
     """Nor what is hidden, bandwidth, and who is waited for. What is exposed in all, bytes and their number are."""
@@ -282,6 +283,7 @@ def test_a_run_that_varies_says_how_well_it_is_known(tmp_path: Path) -> None:
     assert found["evidence"].startswith("with 40 timed steps the mean of ")
 
 
+@pytest.mark.dear
 def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
     """With the hook its step has parts, as any other; there is no straggler, and no gradients that travel."""
     single, pair = point(1, 1, comm="on"), point(1, 2, comm="on")
@@ -295,6 +297,7 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
     assert ("1 x 2" in table, "1 x 1" in table) == (True, False)
 
 
+@pytest.mark.dear
 def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_path: Path) -> None:
     """Once per series; in columns where there is room."""
     workloads: list[dict[str, Any]] = [

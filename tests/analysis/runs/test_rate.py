@@ -78,6 +78,7 @@ def all_parts(step: int) -> dict[str, float]:
     return {**dict.fromkeys(PARTS, rest / 2), "data_wait": 1 - 6 * rest / 2 - 0.25 * rest, "comm_exposed": 0.25 * rest}
 
 
+@pytest.mark.dear
 def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
     """In each run and at the point, whose median is of other runs than the medians of its parts would be."""
     factors = [Random(number).uniform(0.9, 1.1) for number in range(4)]
@@ -155,6 +156,7 @@ def test_ranks_that_end_within_a_step_of_each_other_are_not_told(tmp_path: Path)
     assert not [note for note in found_of(tmp_path, recorded).notes if "its ranks from" in note]
 
 
+@pytest.mark.dear
 def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:
     """Schema 2: means have names of their own; a rate is a rate."""
     found_of(tmp_path, Recorded(step_ns=bursting, steps=40))

@@ -64,6 +64,7 @@ def runs(root: Path) -> Any:
     return pd.read_csv(root / "study" / "report" / "runs.csv").iloc[0]
 
 
+@pytest.mark.dear
 def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     """4 GPUs x 32 samples in 100 ms at 10 GFLOP a sample: 3.2 TFLOP/s each, of 15.7; the fullest GPU's memory; energy as told."""
     what = point(1, 4)
@@ -87,6 +88,7 @@ def test_energy_is_of_the_samples_that_passed(tmp_path: Path) -> None:
     assert (row["energy_j_per_1000_samples"], row["node_energy_j_per_1000_samples"]) == (1000.0, 1000.0)
 
 
+@pytest.mark.dear
 def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     """What a run did not tell stays empty, and nothing is rejected for it."""
     what = point(1, 4)
@@ -96,6 +98,7 @@ def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     assert row[["flops_per_s_per_gpu", "share_of_peak", "arithmetic", "peak_memory_bytes"]].isna().all()
 
 
+@pytest.mark.dear
 def test_loading_alone_takes_no_operations(tmp_path: Path) -> None:
     """`input: io` trains nothing: no operations are claimed for it."""
     what = point(1, 4, input="io")

@@ -122,6 +122,7 @@ def test_an_evaluation_that_cannot_be_rejects_its_run(tmp_path: Path, evaluation
     assert "end.json: evaluation." in str(run.reason)
 
 
+@pytest.mark.dear
 def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
     """Of three runs the middle one's; of two half a sample."""
     study(tmp_path / "s", {sized(1): [9_700, 9_722, 9_710], sized(2): [9_600, 9_601]}, loss=falling)
@@ -139,6 +140,7 @@ def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
     assert last[-1] == "loss_steps"
 
 
+@pytest.mark.dear
 def test_the_sentence_ranks_points_that_trained_equally_much(tmp_path: Path) -> None:
     """By the interval over six runs, for which both medians are drawn."""
     study(
@@ -150,12 +152,14 @@ def test_the_sentence_ranks_points_that_trained_equally_much(tmp_path: Path) -> 
     assert "loss went from 9.65 to 7.65 (means of its first and last 10 steps)" in sentence
 
 
+@pytest.mark.dear
 def test_no_difference_is_said_to_be_none(tmp_path: Path) -> None:
     """The interval holds 0."""
     study(tmp_path / "s", {sized(1): [9_700, 9_720, 9_740] * 2, sized(2): [9_701, 9_721, 9_739] * 2})
     assert "no difference found (95 % -0." in one(tmp_path).plain["sentences"][-1]
 
 
+@pytest.mark.dear
 def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> None:
     """Four GPUs train four times the samples in as many steps."""
     study(tmp_path / "s", {point(1, gpus, evaluate=True): [9_000 + gpus] * 6 for gpus in (1, 4)}, hold="batch_per_gpu")
@@ -165,6 +169,7 @@ def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> No
     assert not any(word in sentence for word in ("lower", "higher", "no difference"))
 
 
+@pytest.mark.dear
 def test_a_study_of_keys_has_its_least_and_its_most_accurate_value(tmp_path: Path) -> None:
     """Not the first value's accuracy as if it were that of all."""
     counts = {sized(4, loader_workers_per_rank=workers): [n] for workers, n in ((1, 9_500), (2, 1_000), (4, 9_600))}
@@ -173,6 +178,7 @@ def test_a_study_of_keys_has_its_least_and_its_most_accurate_value(tmp_path: Pat
     assert most.startswith("Accuracy (workers 4, the highest of 3) is 96.00 % (9,600 of 10,000)")
 
 
+@pytest.mark.dear
 def test_without_an_evaluation_nothing_is_said_of_accuracy(tmp_path: Path) -> None:
     """Losses alone are on the page and in the files, under their own name."""
     study(tmp_path / "s", {point(1, 1): [None]}, hold="batch_per_gpu", loss=falling)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def findings(times: list[int], shuffle: Random) -> Findings:
         return find(load_study(study))
 
 
+@pytest.mark.dear
 @settings(max_examples=5, deadline=None)
 @given(times=TIMES, shuffle=st.randoms(use_true_random=False))
 def test_files_ranks_and_runs_may_come_in_any_order(times: list[int], shuffle: Random) -> None:

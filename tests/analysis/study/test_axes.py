@@ -40,6 +40,7 @@ def ratios(axis: Axis) -> list[list[float]]:
 WORKERS = "workload.loader_workers_per_rank"
 
 
+@pytest.mark.dear
 def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
     """Four times as fast with eight workers as with one, and no faster with sixteen; why stands behind it."""
     steps = {1: 400.0, 2: 200.0, 4: 110.0, 8: 100.0, 16: 99.0}
@@ -52,6 +53,7 @@ def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
     assert ratios(found[WORKERS]) == [[0.5, 1.0, 1.8, 2.0, 2.0]], "against the default, 2"
 
 
+@pytest.mark.dear
 def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
     """At the largest value measured; and where more is slower."""
     paying = effects(tmp_path / "a", {point(1, 4, loader_workers_per_rank=n): 400.0 / n for n in (1, 2, 4)})
@@ -60,6 +62,7 @@ def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
     assert "larger values are slower: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
 
 
+@pytest.mark.dear
 def test_a_dip_between_values_is_named(tmp_path: Path) -> None:
     """The lowest of each; what falls or rises all the way has none, and noise makes none."""
     steps = {1: 200.0, 2: 100.0, 4: 140.0, 8: 130.0, 16: 70.0, 32: 70.2, 64: 70.0}
@@ -106,6 +109,7 @@ def test_as_few_runs_as_one_value_has(tmp_path: Path) -> None:
     assert ", with as few as 2 runs. Set `repeat: 6`" in effect_sentences(axis)[0]
 
 
+@pytest.mark.dear
 def test_two_keys_at_once_are_a_panel_each(tmp_path: Path) -> None:
     """Never an average: of each key a panel for each value of the other and each size, and the ratio within it."""
     points = {
@@ -139,6 +143,7 @@ def test_keys_that_change_together_are_one(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.dear
 def test_the_base_is_what_most_points_have(tmp_path: Path) -> None:
     """Where other keys vary; of a tie the key's default, whatever its place."""
     workers = {point(1, 4, loader_workers_per_rank=n): 100.0 for n in (1, 2, 16)}

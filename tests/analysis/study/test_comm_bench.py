@@ -71,6 +71,7 @@ def rows(file: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_table_files_and_figure(tmp_path: Path) -> None:
     """Every size is in comm.csv, what it comes to in comm_fit.csv, report.json and on the terminal; there is a figure."""
@@ -133,6 +134,7 @@ def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
     assert (row["op"], row["bandwidth_bytes_per_s"], row["largest_bytes"]) == ("broadcast", "", "16384")
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_the_figure_has_six_panels_at_most(tmp_path: Path) -> None:
     """Of more layouts the first, the last and four between them are drawn, and a note says so."""

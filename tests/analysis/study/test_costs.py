@@ -51,6 +51,7 @@ def test_costs_are_in_the_report(tmp_path: Path) -> None:
     assert in_file["gpu_h_per_epoch"] == pytest.approx(800 / 3600)
 
 
+@pytest.mark.dear
 def test_a_slow_run_is_billed(tmp_path: Path) -> None:
     """Four runs of 100 ms and one of 115: the median rate is that of 100 ms, an epoch of 100 s takes 103 s on average."""
     each = point(2, 4)
@@ -74,6 +75,7 @@ def asking(study: Study, train_epochs: int) -> Path:
     return study.folder
 
 
+@pytest.mark.dear
 def test_a_training_is_so_many_epochs(tmp_path: Path) -> None:
     """90 x 139 s on 16 nodes are 3:28:30, 55.6 node hours and 222 GPU hours; on one GPU 86:39:00. Each with its runs' folder."""
     study = write_marconi100(tmp_path / "m100", repeat=3)

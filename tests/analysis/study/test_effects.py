@@ -41,6 +41,7 @@ def test_equal_runs_have_a_ratio_of_exactly_one() -> None:
     assert ratio([Fraction(1, 3)] * 6, [Fraction(1, 3)] * 7) == Ratio(1.0, 1.0, 1.0, "95 %")
 
 
+@pytest.mark.dear
 @given(RUNS, RUNS)
 @example([Fraction(1, 10)] * 6, [Fraction(3, 10)] * 6)
 def test_an_interval_holds_its_ratio(a: list[Fraction], b: list[Fraction]) -> None:
@@ -50,6 +51,7 @@ def test_an_interval_holds_its_ratio(a: list[Fraction], b: list[Fraction]) -> No
         assert found.low <= found.ratio <= found.high
 
 
+@pytest.mark.dear
 @given(RUNS, RUNS, st.randoms())
 def test_the_order_of_runs_makes_no_difference(a: list[Fraction], b: list[Fraction], shuffle: Random) -> None:
     """Neither to the ratio nor to its interval."""

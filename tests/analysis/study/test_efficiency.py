@@ -12,8 +12,8 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.figures.efficiency import efficiency_figure
-from hpcddp.analysis.figures.figures import drawings
+from hpcddp.analysis.figures.figures import point_drawings
+from hpcddp.analysis.figures.scaling import efficiency_figure
 from hpcddp.analysis.report.tables import scaling
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.effects import Ratio
@@ -96,7 +96,7 @@ def test_axes_hold_complete_intervals(tmp_path: Path, name: str) -> None:
     for each in points:
         write_runs(study, each, [10 * MS, 10 * MS, 50 * MS])
     found = find(load_study(study))
-    (ax,) = drawings(found.shown, found.runs, found.shown_apart)[0][name]().axes
+    (ax,) = point_drawings(found)[0][name]().axes
     spreads = [
         np.asarray(path)[:, 1] for each in ax.collections if isinstance(each, LineCollection) for path in each.get_segments()
     ]

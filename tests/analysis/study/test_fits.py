@@ -150,6 +150,7 @@ def test_intervals_of_parameters_hold_the_truth(law: Law, speedup: Callable[[int
     assert sum(low <= truth <= high for low, high in found) >= 93
 
 
+@pytest.mark.dear
 @settings(max_examples=20)
 @given(shuffle=st.randoms())
 def test_the_order_of_runs_and_points_makes_no_difference(shuffle: Random) -> None:
@@ -201,6 +202,7 @@ def test_ends_of_an_interval_can_be_told_from_each_other(ends: tuple[float, floa
     assert f"(95 %: {text} %; Gustafson's law" in said(with_interval)[0]
 
 
+@pytest.mark.dear
 def test_a_law_that_does_not_hold_is_shown_nowhere(tmp_path: Path) -> None:
     """Off by more than a tenth where it was not fitted: in no table, file or sentence; a note names it once."""
     step_ms = {1: 100, 2: 300, 4: 110, 8: 400}

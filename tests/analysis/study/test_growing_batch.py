@@ -14,6 +14,7 @@ STEPS, SHORT, LONG = (60, 60, 30, 30), 100, 180
 """Of four epochs; milliseconds of a step with 32 and with 64 samples per GPU."""
 
 
+@pytest.mark.dear
 def test_longer_steps_of_a_larger_batch_are_no_stalls(tmp_path: Path) -> None:
     """Three runs of 4 GPUs, steadier than any: the rate counts 128 and 256 samples, and no verdict is about steps."""
     grown = point(1, 4, work="train", epochs=4, optimizer=Optimizer(batch_at_epochs=(2,)), batch_per_gpu=32)

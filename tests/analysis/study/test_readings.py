@@ -13,13 +13,12 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.records.merged_telemetry import merged_nodes
 from hpcddp.analysis.runs.readings import Readings, figures
 from hpcddp.analysis.study.readings import misleading
 from hpcddp.core.point import Point
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file, write_json
 from hpcddp.core.schema import encode
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
+from hpcddp.core.telemetry_record import NodeTelemetry
 from hpcddp.worker.telemetry.gpu import GpuReader
 from hpcddp.worker.telemetry.node import TICK_NS, NodeReader
 from hpcddp.worker.telemetry.node_energy import node_energy
@@ -131,6 +130,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reported:
     )
 
 
+@pytest.mark.dear
 def test_readings_agree_with_what_was_made(made: Reported) -> None:
     """Each figure by hand: means over two GPUs, peaks and least of any, shares and rates over the 3 s between readings."""
     expected = {
@@ -193,6 +193,7 @@ def test_every_form_of_the_report_has_them(made: Reported) -> None:
         assert pd.read_csv(made.folder / name).iloc[0]["gpu_power_w_peak"] == 260
 
 
+@pytest.mark.dear
 def test_co2_is_told_by_the_users_factor_alone(made: Reported) -> None:
     """Grams of the GPUs' energy and of the nodes'; without a factor there is no column."""
     assert (made.row["gpu_co2_g_per_epoch"], made.row["node_co2_g_per_epoch"]) == (None, None)
@@ -263,27 +264,6 @@ def test_ranks_on_cpus_lack_no_gpu(tmp_path: Path) -> None:
     found = report(tmp_path, point(1, 2, device="cpu"), None, gpu=None)
     assert (found.row["gpus_not_read"], found.row["nodes_not_read"]) == (None, "no telemetry was recorded")
     assert not (found.folder / "readings.tex").exists()
-
-
-def test_attempts_are_merged() -> None:
-    """Times, readings and energy add up, peaks are the highest, means weigh by readings; a node of one attempt is as it was."""
-    gpus = [
-        GpuTelemetry(gpu=0, readings=n, power_w_mean=w, power_w_peak=w, energy_j=10.0 * n, throttle={"hw_slowdown": share})
-        for n, w, share in ((30, 200.0, 0.2), (10, 300.0, 0.6))
-    ]
-    nodes = [
-        NodeTelemetry(
-            host="a", readings=gpu.readings, window_s=5.0, cpu_foreign_share=share, net_rx_bytes_per_s=rate, gpus=(gpu,)
-        )
-        for gpu, share, rate in zip(gpus, (0.1, 0.3), (100.0, 200.0), strict=True)
-    ]
-    other = NodeTelemetry(host="b", readings=3)
-    merged, same = merged_nodes([*nodes, other])
-    (gpu,) = merged.gpus
-    assert same is other
-    assert (merged.readings, merged.window_s, merged.cpu_foreign_share, merged.net_rx_bytes_per_s) == (40, 10.0, 0.3, 125.0)
-    assert (gpu.readings, gpu.power_w_mean, gpu.power_w_peak, gpu.energy_j) == (40, 225.0, 300.0, 400.0)
-    assert gpu.throttle == pytest.approx({"hw_slowdown": 0.3})
 
 
 def test_of_several_nodes_means_and_the_worst() -> None:

@@ -22,6 +22,8 @@ from hpcddp.core.run_root import Study
 from tests.analysis.report.test_analyze import one
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
+pytestmark = pytest.mark.dear
+
 S = 1000 * MS
 
 

@@ -202,6 +202,7 @@ def test_nothing_is_kept_where_nothing_can_be_written(study: Study, tmp_path: Pa
     assert times(study) == times(study)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("out", "report"), [(None, "report"), (".", "s"), ("here", "here/s")])
 def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study, out: str | None, report: str) -> None:
     """The report's files stay those that were written, in the study too."""
@@ -213,6 +214,7 @@ def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study, out: st
     assert {file: file.stat().st_mtime_ns for file in files} == {file: found.st_mtime_ns for file, found in files.items()}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("change", ["run", "figure", "overlay"])
 def test_the_report_is_written_again_when_it_would_be_another_one(study: Study, change: str) -> None:
     """A new run, a lost figure, something else to draw."""

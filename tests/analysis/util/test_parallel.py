@@ -62,6 +62,7 @@ def test_what_is_to_be_done_meanwhile_is_done_here() -> None:
     assert done == [os.getpid()]
 
 
+@pytest.mark.dear
 def test_a_report_is_the_same_whether_processes_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last byte: they do where much is to be read."""
     points = [point(nodes, 2) for nodes in (1, 2)]

@@ -55,6 +55,7 @@ def test_a_baseline_on_another_gpu_is_not_said_to_be_missing(tmp_path: Path) -> 
     assert "remove those runs' folders" in missing.advice
 
 
+@pytest.mark.dear
 def test_gpus_that_come_with_other_software_are_told(tmp_path: Path) -> None:
     """A series of each, named by its GPU: what is faster is not said to be so by its version of torch."""
     study = write_study(tmp_path / "s", [ONE, TWO], repeat=2)

@@ -40,6 +40,7 @@ def found(folder: Path, rates: Mapping[Point, float], runs: int = 6, *, blocks: 
     return find(load_study(write_rates(folder / "s", rates, runs, blocks=blocks, drift=drift)))
 
 
+@pytest.mark.dear
 def test_the_best_of_nine_values_is_the_heading(tmp_path: Path) -> None:
     """Against the default; nothing is said of scaling, and the first table is that of the effect."""
     study = write_rates(tmp_path / "s", {workers(number): rate for number, rate in NINE.items()})
@@ -81,6 +82,7 @@ def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_pa
     )
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("runs", [3, 6])
 def test_twelve_values_that_do_nothing_have_no_effect(tmp_path: Path, runs: int) -> None:
     """And no interval beside that excludes it."""
@@ -92,6 +94,7 @@ def test_twelve_values_that_do_nothing_have_no_effect(tmp_path: Path, runs: int)
     assert all(each.low is not None and each.high is not None and each.low <= 1 <= each.high for each in ratios)
 
 
+@pytest.mark.dear
 def test_two_keys_that_depend_on_each_other_are_said_to(tmp_path: Path) -> None:
     """With the best of all points; keys whose effects multiply do not."""
     interacting = {(1, 32): 300, (1, 64): 306, (8, 32): 400, (8, 64): 560}
@@ -108,6 +111,7 @@ def test_two_keys_that_depend_on_each_other_are_said_to(tmp_path: Path) -> None:
     assert not any("depend on each other" in sentence for sentence in unsaid)
 
 
+@pytest.mark.dear
 def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
     """Drift of the machine looks like an effect there; of runs in turn it does not."""
     rates = {workers(number): 300 for number in (1, 2, 4, 8)}

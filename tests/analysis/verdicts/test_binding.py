@@ -122,6 +122,7 @@ def bindings(bound: Bound, folder: Path) -> list[RankBinding]:
     ]
 
 
+@pytest.mark.dear
 def test_a_sound_binding_is_left_alone(tmp_path: Path) -> None:
     """Whatever the node, and wherever the GPUs."""
     found = verdicts_of(SOUND, tmp_path)
@@ -134,6 +135,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Verdict]
     return verdicts_of({name: bound for name, (bound, _) in FAULTS.items()}, tmp_path_factory.mktemp("planted"))
 
 
+@pytest.mark.dear
 def test_a_planted_fault_is_found(planted: dict[str, list[Verdict]]) -> None:
     """One verdict for each; what it advises to set, a sweep can have."""
     assert {name: [verdict.name for verdict in found] for name, found in planted.items()} == {

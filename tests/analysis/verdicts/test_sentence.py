@@ -144,6 +144,7 @@ def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
     assert sentence == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
 
 
+@pytest.mark.dear
 def test_many_series_are_counted(tmp_path: Path) -> None:
     """Four are told, each beginning with what tells it from the others in words; the others are in the table."""
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (1, 2, 4, 8, 16, 32) for gpus in (1, 2)]

@@ -68,6 +68,7 @@ def test_a_run_on_a_named_node_is_a_verdict(tmp_path: Path) -> None:
     assert verdict.runs == (f"r1 of {point(2, 2).label}",)
 
 
+@pytest.mark.dear
 def test_only_what_was_known_when_the_run_began(tmp_path: Path) -> None:
     """A later preflight says nothing of it, and the newest before it stands."""
     assert named(study_with(tmp_path / "later", record(SLOW, unix_ns=START_NS + 1))) == []

@@ -165,6 +165,7 @@ def of_clean(seed: int, folder: Path) -> list[str]:
 WORDS = {"data": "waiting for data", "computation": "computation", "communication": "communication", "records": "writing records"}
 
 
+@pytest.mark.dear
 def test_stalls_are_found_where_they_are_and_nowhere_else(tmp_path: Path) -> None:
     """Each planted stall in each of four studies, with its cause and no verdict that contradicts it; in none of 50 clean ones,
     with noise from 0.5 to 5 % (AR(1) 0, 0.5, 0.9), jitter of 1 %, runs that differ by 1 %, 1 to 8 ranks.

@@ -216,6 +216,7 @@ def as_sound(model: Model, seed: int) -> Model:
     return dataclasses.replace(model, seed=seed, noise=max(noise, model.noise if model.noise > 0.05 else 0))
 
 
+@pytest.mark.dear
 def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every verdict is found in every study that has it, in no other and in no sound one; what it advises to set can be set."""
     hits, missed, false, advice = Counter[str](), Counter[str](), Counter[str](), set[str]()

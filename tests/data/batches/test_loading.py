@@ -1,3 +1,5 @@
+"""How many batches loader processes read ahead where memory is short."""
+
 from __future__ import annotations
 
 import os
@@ -10,7 +12,10 @@ import torch
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import UsageError
 from hpcddp.data import Batch, Source, TrainLoader, eval_batches
+from hpcddp.data.batches.loading import MOST_BUFFERS, USUAL, BatchMemory, batch_bytes, prefetch
+from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.source import TensorSource
+from tests.worker import given
 
 
 def numbered(samples: int) -> TensorSource:
@@ -135,3 +140,78 @@ def test_a_batch_grows_between_epochs() -> None:
             assert labels == due
     with pytest.raises(UsageError, match=r"do not fill one global batch of 40 \(2 x 20, grown at epochs 2, 4\)"):
         loader(numbered(33), ranks=2, grows_at=(2, 4), factor=2)
+
+
+def test_memory_is_used_again_when_its_batch_is_gone() -> None:
+    """The next batch lies where one lay that nothing refers to any more."""
+    memory = BatchMemory((1, 28, 28))
+    images, labels = memory.room(4)
+    assert (images.shape, labels.shape, images.dtype, labels.dtype) == ((4, 1, 28, 28), (4,), torch.uint8, torch.int64)
+    place = images.data_ptr()
+    del images, labels
+    assert memory.room(4)[0].data_ptr() == place
+
+
+def test_memory_is_left_to_whoever_still_uses_a_part_of_it() -> None:
+    """A view of some images, or the labels alone, hold all of it."""
+    memory = BatchMemory((1, 28, 28))
+    part, held = memory.room(4)[0][2:3, 0], memory.room(4)[1]
+    part.fill_(1)
+    held.fill_(2)
+    for _ in range(3):
+        for each in memory.room(4):
+            each.fill_(9)
+    assert bool((part == 1).all())
+    assert held.tolist() == [2] * 4
+
+
+def test_a_reader_may_hold_any_number_of_batches() -> None:
+    """Each has memory of its own, and so has one of another size."""
+    memory = BatchMemory((1, 2, 2))
+    held = [memory.room(3)[1].fill_(number) for number in range(2 * MOST_BUFFERS)]
+    memory.room(5)[1].fill_(-1)
+    assert [int(labels[0]) for labels in held] == list(range(2 * MOST_BUFFERS))
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("workers", "room_mib", "ahead", "is_cut"),
+    [(4, 90, 2, False), (4, 89, 1, True), (4, 50, 1, True), (4, 49, 1, True), (0, 1, 2, False), (4, None, 2, False)],
+)
+def test_as_many_as_fit(workers: int, room_mib: int | None, ahead: int, is_cut: bool) -> None:
+    """Of 10 MiB each: two by each of four processes and the one that is trained on are 90 MiB; one each 50, and never none."""
+    found = prefetch(workers, 10 * MIB, None if room_mib is None else room_mib * MIB)
+    assert (found.batches, found.cut is not None) == (ahead, is_cut)
+
+
+def test_what_was_cut_is_a_sentence() -> None:
+    """With the sizes; and where not even one each may fit, what to lower."""
+    cut, short = (prefetch(4, 10 * MIB, room * MIB).cut for room in (60, 40))
+    assert cut == (
+        "2 batches of 10.0 MiB read ahead by each of 4 loader processes would take 90.0 MiB, and a rank has 60.0 MiB of memory "
+        "for them: each reads 1 ahead"
+    )
+    assert short is not None
+    assert short.endswith("which may not fit either: lower workload.loader_workers_per_rank or batch_per_gpu")
+
+
+def test_cropped_images_are_bytes_as_they_were() -> None:
+    """A user's own may be floating point: four times as many."""
+    images = given.cifar(8)
+    assert batch_bytes(CroppedSource(images), 16) == batch_bytes(images, 16) == 16 * 3 * 32 * 32
+
+
+def test_a_loader_reads_that_many_ahead_and_gives_the_same() -> None:
+    """Of batches of 16 images of MNIST's shape: 12.25 KiB."""
+    source = given.mnist(64)
+    size = batch_bytes(source, 16)
+    usual, cut = (
+        TrainLoader(source, batch_size=16, rank=0, ranks=1, workers=2, seed=1, pin_memory=False, room_bytes=room)
+        for room in (5 * size, 4 * size)
+    )
+    assert size == 16 * 28 * 28
+    assert (usual.prefetch.batches, cut.prefetch.batches) == (USUAL, 1)
+    for wanted, found in zip(usual.epoch(0), cut.epoch(0), strict=True):
+        assert torch.equal(wanted[1], found[1])

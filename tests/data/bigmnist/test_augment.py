@@ -12,6 +12,7 @@ from torchvision.transforms.v2 import ElasticTransform, functional  # type: igno
 
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist import augment
+from hpcddp.data.bigmnist.augment import CounterDraws
 
 COUNT = 64
 TIES = 0.0005
@@ -57,7 +58,7 @@ def test_scaling_is_torchvisions() -> None:
     """Nearest pixel about the centre."""
     factors = uniform(0.8, 1.2, COUNT)
     expected = one_by_one(lambda image, factor: functional.affine(image, 0, [0, 0], float(factor), [0, 0]), factors)
-    assert differing(augment.scale(images(), factors), expected) < TIES
+    assert differing(augment.rescale(images(), factors), expected) < TIES
 
 
 def test_flipping_is_torchvisions() -> None:
@@ -130,4 +131,23 @@ def test_what_keeps_the_axes_apart_is_the_same_as_by_a_grid() -> None:
     by_grid = torch.stack([one, zero, right, zero, one, down], dim=1)
     assert torch.equal(augment.translate(images(), shifts), augment._affine(images(), by_grid))
     by_grid = torch.stack([1 / factors, zero, zero, zero, 1 / factors, zero], dim=1)
-    assert torch.equal(augment.scale(images(), factors), augment._affine(images(), by_grid))
+    assert torch.equal(augment.rescale(images(), factors), augment._affine(images(), by_grid))
+
+
+def test_numbers_depend_on_seed_sample_and_place_alone() -> None:
+    """Not on the other samples, nor on how a sample's numbers are shaped."""
+    many = CounterDraws("1/0", torch.arange(100))((100, 6))
+    single = CounterDraws("1/0", torch.tensor([42]))
+    assert torch.equal(torch.cat([single((1, 2)), single((1, 2, 2)).view(1, 4)], dim=1), many[42:43])
+    assert not torch.equal(CounterDraws("1/1", torch.arange(100))((100, 6)), many)
+
+
+def test_numbers_are_uniform_and_independent() -> None:
+    """Moments of a million numbers, of neighbours among samples and among draws, within five standard errors."""
+    numbers = CounterDraws("seed", torch.arange(72_000_000 - 1000, 72_000_000))((1000, 1000)).double()
+    assert 0 <= float(numbers.min()) < float(numbers.max()) < 1
+    centred, error = numbers - 0.5, 1e-3
+    assert abs(float(centred.mean())) < 5 * error * 12**-0.5
+    assert abs(float(centred.square().mean()) - 1 / 12) < 5 * error / 180**0.5
+    for first, second in ((centred[1:], centred[:-1]), (centred[:, 1:], centred[:, :-1])):
+        assert abs(float((first * second).mean())) < 5 * error / 12

@@ -5,14 +5,17 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import simplejpeg  # type: ignore[import-untyped]
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.pictures.cuts import Cut, CutOf, RandomCut, middle
-from hpcddp.data.pictures.decoders import DECODERS, MOST_PIXELS, make_decoder
+from hpcddp.data.pictures.cuts import Cut, CutOf, RandomCut, middle_cut
+from hpcddp.data.pictures.decoders import DECODERS, MOST_PIXELS, PillowDecoder, SimpleJpegDecoder, make_decoder, upper_rows
 from hpcddp.data.pictures.image_folder import DamagedPictureError
-from tests.bench.jpegs import photograph
+from tests.bench.jpegs import HEIGHT, WIDTH, photograph
 
 NAMES = tuple(DECODERS)
 FAST = tuple(name for name in NAMES if name != "pillow")
@@ -38,7 +41,7 @@ def apart(content: bytes, cut_of: CutOf, name: str) -> torch.Tensor:
 def test_decoders_agree_to_two_grey_levels(name: str) -> None:
     """For drawn boxes and for evaluation's, photographs in full."""
     for number in range(6):
-        for cut_of in (RandomCut(number), middle):
+        for cut_of in (RandomCut(number), middle_cut):
             assert apart(photograph(number), cut_of, name).max() <= 2
 
 
@@ -49,7 +52,7 @@ def test_large_pictures_are_decoded_smaller_where_the_cut_has_room() -> None:
     narrow = Cut((101, 53, 501, 453), (224, 224))
     assert 0 < apart(large, lambda *_: roomy, "simplejpeg").float().mean() < 2
     assert apart(large, lambda *_: narrow, "simplejpeg").max() <= 2
-    assert apart(large, middle, "simplejpeg").float().mean() < 2
+    assert apart(large, middle_cut, "simplejpeg").float().mean() < 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +73,7 @@ def test_large_pictures_are_decoded_smaller_where_the_cut_has_room() -> None:
 def test_what_imagenet_has_beside_plain_jpegs_is_read(name: str, make: Callable[[Image.Image], bytes]) -> None:
     """Each as Pillow reads it."""
     content = make(opened())
-    for cut_of in (RandomCut(3), middle):
+    for cut_of in (RandomCut(3), middle_cut):
         assert apart(content, cut_of, name).max() <= 2
 
 
@@ -81,7 +84,7 @@ def test_an_orientation_is_ignored(name: str) -> None:
     exif[274] = 6
     decoder = make_decoder(name)  # type: ignore[arg-type]
     marked, plain = saved(opened(), exif=exif), saved(opened())
-    assert torch.equal(decoder.pixels(marked, middle), decoder.pixels(plain, middle))
+    assert torch.equal(decoder.pixels(marked, middle_cut), decoder.pixels(plain, middle_cut))
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -109,7 +112,7 @@ def bomb(width: int, height: int) -> bytes:
 def test_damaged_pictures_are_refused_with_a_reason(name: str, content: bytes, reason: str) -> None:
     """By every decoder the same ones; nothing of Pillow's that runs a program is tried, and nothing is allocated for a bomb."""
     with pytest.raises(DamagedPictureError, match=reason):
-        make_decoder(name).pixels(content, middle)  # type: ignore[arg-type]
+        make_decoder(name).pixels(content, middle_cut)  # type: ignore[arg-type]
     assert 1 * 40_000 < MOST_PIXELS < 65_500 * 65_500
 
 
@@ -120,3 +123,58 @@ def test_auto_is_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make_decoder("auto").version.startswith("pillow ")
     with pytest.raises(HpcddpError, match=r"workload.data.decoder is simplejpeg, which this environment lacks .*auto"):
         make_decoder("simplejpeg")
+
+
+KINDS = {
+    "4:2:0": {"subsampling": 2},
+    "4:2:2": {"subsampling": 1},
+    "4:4:4": {"subsampling": 0},
+    "restart markers": {"restart_marker_blocks": 3},
+    "optimized": {"optimize": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_upper_rows_are_those_of_the_picture(kind: str) -> None:
+    """Pixel by pixel, for rows at and between the edges of blocks; fewer rows are decoded."""
+    content = saved(opened(), quality=90, **KINDS[kind])  # type: ignore[arg-type]
+    full = simplejpeg.decode_jpeg(content, "RGB")
+    for rows in (1, 8, 15, 16, 17, 31, 200, 321, 350):
+        limited = upper_rows(content, rows)
+        assert limited is not None
+        found = simplejpeg.decode_jpeg(limited, "RGB", strict=False)
+        assert rows <= found.shape[0] <= rows + 20
+        assert (found[:rows] == full[:rows]).all()
+
+
+def test_where_no_row_is_saved_or_none_can_be() -> None:
+    """Almost all rows; progressive scans; a file without its end, or of another kind."""
+    content = photograph(0)
+    assert upper_rows(content, HEIGHT) is None
+    assert upper_rows(content, HEIGHT - 4) is None
+    assert upper_rows(saved(opened(), progressive=True), 100) is None
+    assert upper_rows(content[:-2], 100) is None
+    assert upper_rows(content[:-9000], 100) is None
+    assert upper_rows(saved(opened(), "PNG"), 100) is None
+    assert upper_rows(b"\xff\xd9", 100) is None
+
+
+@pytest.mark.dear
+@settings(max_examples=60, deadline=None)
+@given(at=st.integers(0, 700), value=st.integers(0, 255), seed=st.integers(0, 9))
+def test_whatever_stands_in_the_header_there_is_a_picture_or_a_reason(at: int, value: int, seed: int) -> None:
+    """With any byte of it changed; what this decoder refuses, Pillow refuses, too."""
+    content = bytearray(photograph(1))
+    content[at] = value
+    try:
+        assert SimpleJpegDecoder().pixels(bytes(content), RandomCut(seed)).shape == (3, 224, 224)
+    except DamagedPictureError:
+        with pytest.raises(DamagedPictureError):
+            PillowDecoder().pixels(bytes(content), RandomCut(seed))
+
+
+def test_a_truncated_picture_is_damaged_whatever_its_cut() -> None:
+    """Also where the rows that the cut needs are there."""
+    content = photograph(2)[:-20_000]
+    with pytest.raises(DamagedPictureError, match="truncated"):
+        SimpleJpegDecoder().pixels(content, lambda *_: Cut((0, 0, WIDTH, 40), (224, 224)))

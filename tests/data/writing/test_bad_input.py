@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.data.writing.pack import pack_imagenet
-from hpcddp.data.writing.verify_imagenet import verify_imagenet
+from hpcddp.data.writing.verify import verify_imagenet
 from tests.data.files import write_imagenet
 
 PREPARE = "prepare bigmnist --copies 1 --variants plain --digits sklearn --root {root}"
@@ -52,6 +52,7 @@ def other_seed(root: Path) -> None:
     CliRunner().invoke(main, ["data", *shlex.split(PREPARE.format(root=root)), "--seed", "2"])
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("harm", "command", "sentence"),
     [

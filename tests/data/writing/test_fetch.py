@@ -18,8 +18,8 @@ import pytest
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OfficialFile, OfficialSet
 from hpcddp.data.writing import fetch as fetching
-from hpcddp.data.writing.fetch import fetch
-from hpcddp.data.writing.root_lock import FOLDER, root_lock
+from hpcddp.data.writing.fetch import fetch_official
+from hpcddp.data.writing.folder import LOCK_FOLDER, root_lock
 from tests.file_server import FileServer, file_answer, file_server
 from tests.fresh_install import CHECKOUT
 from tests.small_disk import small_disk
@@ -42,12 +42,12 @@ def official(*sites: str) -> OfficialSet:
 
 
 def fetched(root: Path, *sites: str, mirror: str | None = None) -> list[str]:
-    found = fetch(official(*sites), root, mirror=mirror, progress=lambda *_: None, remark=lambda _: None)
+    found = fetch_official(official(*sites), root, mirror=mirror, progress=lambda *_: None, remark=lambda _: None)
     return [file.name for file in found]
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in root.iterdir() if path.name != FOLDER}
+    return {path.name: path.read_bytes() for path in root.iterdir() if path.name != LOCK_FOLDER}
 
 
 def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
@@ -165,7 +165,9 @@ def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
     """The second waits for the first, says for whom, and finds the files there."""
     remarks: list[str] = []
     with root_lock(tmp_path, remarks.append):
-        second = Thread(target=lambda: fetch(official(server.address), tmp_path, progress=lambda *_: None, remark=remarks.append))
+        second = Thread(
+            target=lambda: fetch_official(official(server.address), tmp_path, progress=lambda *_: None, remark=remarks.append)
+        )
         second.start()
         while not remarks:
             time.sleep(0.01)
@@ -213,5 +215,5 @@ def test_a_killed_one_leaves_nothing_that_is_used(server: FileServer, tmp_path: 
 
 def test_fetching_imports_no_torch(tmp_path: Path) -> None:
     """It runs where the login node's Python has none."""
-    code = "import sys; import hpcddp.data.writing.fetch, hpcddp.commands.data_fetch; assert 'torch' not in sys.modules"
+    code = "import sys; import hpcddp.data.writing.fetch, hpcddp.commands.data; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True)

@@ -17,7 +17,7 @@ from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader
 from hpcddp.data.pictures.image_folder import ImageFolder
 from hpcddp.data.pictures.imagenet import open_imagenet
-from hpcddp.data.pictures.tar_shards import MANIFEST, TarShards, read_manifest
+from hpcddp.data.pictures.tar_shards import TAR_MANIFEST, TarShards, read_pack_manifest
 from hpcddp.data.writing.pack import pack_imagenet
 from tests.data.files import SPLITS, write_picture
 from tests.data.writing.kills import killed_at_random, twice_at_once
@@ -95,7 +95,7 @@ def test_others_can_read_them(folder: Path, tmp_path: Path) -> None:
     """WebDataset's layout: files of one key side by side, the picture and its class; no pickles; checksums in the manifest."""
     out = packed(folder, tmp_path / "out")
     pictures, numbers = ImageFolder(folder, "train"), []
-    for shard in read_manifest(out).train:
+    for shard in read_pack_manifest(out).train:
         assert hashlib.sha256((out / shard.name).read_bytes()).hexdigest() == shard.sha256
         with tarfile.open(out / shard.name) as archive:
             members = archive.getmembers()
@@ -109,6 +109,7 @@ def test_others_can_read_them(folder: Path, tmp_path: Path) -> None:
     assert numbers == list(range(13))
 
 
+@pytest.mark.dear
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     """SIGKILL at 20 random moments, with two processes at work; what a dead one leaves is gone."""
     expected = sums(packed(folder, tmp_path / "expected"))
@@ -147,9 +148,9 @@ def test_progress_counts_what_is_there_already(folder: Path, tmp_path: Path) -> 
             "index is of|is of another tar",
         ),
         (lambda out: (out / "train-00001.tar").write_bytes(bytes((out / "train-00001.tar").stat().st_size)), "is of another tar"),
-        (lambda out: (out / MANIFEST).write_text('{"schema": 2}'), "is of a newer version of hpcddp"),
+        (lambda out: (out / TAR_MANIFEST).write_text('{"schema": 2}'), "is of a newer version of hpcddp"),
         (
-            lambda out: (out / MANIFEST).write_text((out / MANIFEST).read_text().replace("train-00000", "../x")),
+            lambda out: (out / TAR_MANIFEST).write_text((out / TAR_MANIFEST).read_text().replace("train-00000", "../x")),
             "no file beside it",
         ),
     ],

@@ -10,9 +10,8 @@ import pytest
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.bigmnist.manifest import Manifest, Shard, read_manifest
-from hpcddp.data.writing.bigmnist_shards import write_shard
-from hpcddp.data.writing.prepare import prepare_bigmnist
+from hpcddp.data.bigmnist.manifest import Manifest, Shard, read_bigmnist_manifest
+from hpcddp.data.writing.prepare import prepare_bigmnist, write_bigmnist_shard
 from tests.data.digits import noise_digits
 from tests.data.writing.kills import killed_at_random, twice_at_once
 
@@ -49,7 +48,7 @@ def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, uninterru
     labels = {name.replace(".u8", ".labels.u8"): size // 784 for name, size in shards.items()}
     sizes = {name: len(data) for name, data in uninterrupted.items() if name != "bigmnist.json"}
     assert sizes == shards | labels
-    assert manifest == read_manifest(tmp_path / "new" / "folder" / "bigmnist.json")
+    assert manifest == read_bigmnist_manifest(tmp_path / "new" / "folder" / "bigmnist.json")
     assert (manifest.samples, manifest.base_samples, manifest.eval_samples) == (13_200, 1100, 9)
     assert json.loads(uninterrupted["bigmnist.json"]) == {
         "schema": 1,
@@ -79,6 +78,7 @@ def test_a_block_follows_from_seed_copy_and_variant_only(tmp_path: Path, uninter
     assert (tmp_path / "b" / "train-00000.u8").read_bytes() != elastic[0] != elastic[1]
 
 
+@pytest.mark.dear
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     """SIGKILL at 20 random moments, with two processes at work; nothing is left over but what is finished."""
     for root in killed_at_random(in_two_processes, tmp_path):
@@ -124,12 +124,12 @@ def test_two_at_once_end_in_one_good_copy(
 ) -> None:
     """The second waits, and finds everything made: each shard is written once."""
 
-    def noted(root: Path, shard: Shard, *others: object) -> dict[str, str]:
+    def noted(shard: Shard, *others: object, **options: object) -> dict[str, str]:
         with (tmp_path / "written").open("a") as out:
             out.write(f"{shard.stem}\n")
-        return write_shard(root, shard, *others)  # type: ignore[arg-type]
+        return write_bigmnist_shard(shard, *others, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("hpcddp.data.writing.prepare.write_shard", noted)
+    monkeypatch.setattr("hpcddp.data.writing.prepare.write_bigmnist_shard", noted)
     twice_at_once(in_two_processes, tmp_path / "root")
     assert content(tmp_path / "root") == uninterrupted
     assert not list((tmp_path / "root").glob(".*.part"))
@@ -174,15 +174,15 @@ def test_a_finished_folder_may_be_read_only(tmp_path: Path, monkeypatch: pytest.
 def test_a_full_disk_is_said_with_what_is_still_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota shows only then; what is finished stays."""
 
-    def full(root: Path, shard: Shard, *others: object) -> dict[str, str]:
+    def full(shard: Shard, *others: object, **options: object) -> dict[str, str]:
         if shard.stem == "train-00002":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write_shard(root, shard, *others)  # type: ignore[arg-type]
+        return write_bigmnist_shard(shard, *others, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("hpcddp.data.writing.prepare.write_shard", full)
+    monkeypatch.setattr("hpcddp.data.writing.prepare.write_bigmnist_shard", full)
     with pytest.raises(HpcddpError, match=r"No space left on device; 6.9 MB are still to be written there; what is finished"):
         prepare(tmp_path)
-    assert len(read_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
+    assert len(read_bigmnist_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
 
 
 def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:

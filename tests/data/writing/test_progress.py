@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from hpcddp.data.writing.progress import LOG_EVERY_S, Progress, Rate
+from hpcddp.data.writing.progress import LOG_EVERY_S, ProgressLine, Rate
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def test_a_log_has_a_line_now_and_then() -> None:
     """The first, one each LOG_EVERY_S, and the last; a terminal has one line that is written anew."""
     for out, first in ((io.StringIO(), "0 of 8 samples (0 %)\n"), (Terminal(), "\r\x1b[K0 of 8 samples (0 %)")):
         times_s = iter(number * LOG_EVERY_S / 4 for number in (0, *range(10)))
-        progress = Progress("samples", out, lambda times_s=times_s: next(times_s))  # type: ignore[misc]
+        progress = ProgressLine("samples", out, lambda times_s=times_s: next(times_s))  # type: ignore[misc]
         for done in range(9):
             progress(done, 8)
         lines = out.getvalue()

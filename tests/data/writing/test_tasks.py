@@ -22,7 +22,7 @@ def test_a_job_has_the_commands_options(action: str, data: str) -> None:
         assert isinstance(command, click.Group)
         command = command.get_command(context, word)
     assert command is not None
-    of_function = {p.name: p.default for p in inspect.signature(TASKS[action, data]).parameters.values() if p.name != "progress"}
+    of_function = {p.name: p.default for p in inspect.signature(TASKS[action, data]).parameters.values() if p.name != "here"}
     by_name = {str(option.name): option for option in command.params}
     assert set(of_function) <= set(by_name)
     for name, default in of_function.items():

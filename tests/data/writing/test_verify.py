@@ -18,10 +18,7 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OfficialFile, OfficialSet
 from hpcddp.data.writing.pack import pack_imagenet
 from hpcddp.data.writing.tasks import run_task
-from hpcddp.data.writing.verified import Verified
-from hpcddp.data.writing.verify_bigmnist import verify_bigmnist
-from hpcddp.data.writing.verify_imagenet import verify_imagenet
-from hpcddp.data.writing.verify_official import verify_official
+from hpcddp.data.writing.verify import Verified, verify_bigmnist, verify_imagenet, verify_official
 from tests.data.files import write_imagenet, write_mnist, write_picture
 from tests.data.writing.test_prepare import prepare
 

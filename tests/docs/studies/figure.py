@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from hpcddp.analysis.figures.axis import rate_axis, size_ticks
 from hpcddp.analysis.figures.colours import INK, PARTS
-from hpcddp.analysis.figures.overlay import draw_overlay, legend_entries, legend_mm, overlay_legend
 from hpcddp.analysis.figures.references import overlay
+from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries, legend_mm, overlay_legend
 from hpcddp.analysis.figures.style import DEFAULT, entitle, letters, new_figure, rc_style
 from hpcddp.analysis.util.wording import quantity
 from tests.docs.studies.evidence import PAGES, small_result

@@ -99,6 +99,7 @@ def test_what_is_no_matrix_of_amds_is_none(old: str) -> None:
     assert parse_amd_topology(AMD_TOPOLOGY.replace(old, "?")) == {}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("capability", "command"), [("gfx90a", ["rocm-smi", "--showtopo"]), ("8.0", ["nvidia-smi", "topo", "-m"])]
 )
