@@ -69,9 +69,8 @@ def submit_command(job: CommandJob, options: SubmitOptions, console: Console) ->
     backend = SlurmBackend(job.plan.profile.slurm)
     for text in remarks(job.plan.profile, job.plan.points):
         console.remark(text)
-    account = job.plan.source.sweep.account or job.plan.settings.account
     more = "; `hpcddp render` prints the script"
-    if not is_wanted(job.plan, options, console, lambda: backend.check_folder(job.folder, account), more):
+    if not is_wanted(job.plan, options, console, lambda: backend.check_folder(job.folder, job.plan.account), more):
         return 0
     number = _send(job)
     console.echo(submitted_words([number], job.plan.options))

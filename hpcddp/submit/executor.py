@@ -181,7 +181,7 @@ class ClusterExecutor(SlurmExecutor):
         """Checks request and folder; the code that the jobs are to run."""
         try:
             check_plan(self._plan)
-            self._backend.check_folder(Path(re.sub(r"%[jtAa]", "", str(self.folder))), self._account)
+            self._backend.check_folder(Path(re.sub(r"%[jtAa]", "", str(self.folder))), self._plan.account)
             trusted = trusted_gids(self._settings)
             with not_for_others(trusted):
                 self._base.mkdir(parents=True, exist_ok=True)
@@ -189,10 +189,6 @@ class ClusterExecutor(SlurmExecutor):
                 return take_snapshot(Study(self._base), own_modules(), search_path(), trusted)
         except HpcddpError as error:
             raise error.reworded(in_parameters(str(error))) from error
-
-    @property
-    def _account(self) -> str | None:
-        return self._plan.source.sweep.account or self._settings.account
 
     def _submit_part(self, submissions: Sequence[DelayedSubmission], code: Path) -> list[Job[Any]]:
         """A job, or an array of them. Pickles are there before sbatch is called: a job whose number is lost finds its own."""

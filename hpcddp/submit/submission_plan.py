@@ -58,6 +58,11 @@ class SubmissionPlan:
     longest_min: int | None = None
     """The time limit at most of the job of --one-allocation, as Slurm has it for the partition; None: not known."""
 
+    @property
+    def account(self) -> str | None:
+        """That is charged: the sweep's before the user's."""
+        return self.source.sweep.account or self.settings.account
+
     @functools.cached_property
     def repeats(self) -> Mapping[str, int]:
         """How often each point shall be run, by label."""
@@ -105,7 +110,7 @@ def _data_obstacles(plan: SubmissionPlan) -> list[str]:
 
 def lacks_account(plan: SubmissionPlan) -> bool:
     """Whether the cluster wants an account and nobody has named one: Slurm would refuse every request."""
-    return bool(plan.profile.slurm.account_required) and _account(plan) is None
+    return bool(plan.profile.slurm.account_required) and plan.account is None
 
 
 def check_plan(plan: SubmissionPlan) -> None:
@@ -142,7 +147,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
             render_text=_renderer(plan, point),
             shape=_shape(plan, point),
             gpus_per_node=plan.requests[point.label].gpus_counted if point.label in plan.requests else None,
-            account=_account(plan),
+            account=plan.account,
             trusted=trusted,
         )
         for point, run in runs
@@ -188,10 +193,6 @@ def anchored(point: Point) -> Point:
 def anchored_path(path: str) -> str:
     """From here, where it is relative and begins with no variable."""
     return path if path.startswith(("/", "$", "~")) else os.path.abspath(path)
-
-
-def _account(plan: SubmissionPlan) -> str | None:
-    return plan.source.sweep.account or plan.settings.account
 
 
 def git_commit(folder: Path) -> str | None:
