@@ -102,11 +102,11 @@ def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Consol
         console.echo(submitted_words([record.job], job.plan.options))
     else:
         console.echo(f"nothing submitted: job {record.job} does that already")
-    look = f"hpcddp status {shlex.quote(str(job.study.folder))}"
-    console.progress(look)
+    status_command = f"hpcddp status {shlex.quote(str(job.study.folder))}"
+    console.progress(status_command)
     if not options.wait:
         return 0
-    wait_for_job(record.job, record.name, job.backend, console, look)
+    wait_for_job(record.job, record.name, job.backend, console, status_command)
     (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
     console.echo("\n".join(data_job_lines([state])))
     return 0 if state.phase == "done" else FAILED

@@ -84,10 +84,10 @@ def send_script(plan: SubmissionPlan, name: str, script: Path, options: Sequence
         raise explained(plan.profile, planned.point, request, error) from error
 
 
-def wait_for_job(job: str, name: str, backend: Backend, console: Console, look: str) -> JobState:
-    """Its state when it is over. Ctrl-C ends only the waiting, and the command `look` says more."""
+def wait_for_job(job: str, name: str, backend: Backend, console: Console, status_command: str) -> JobState:
+    """Its state when it is over. Ctrl-C ends only the waiting, and the command `status_command` says more."""
     try:
         return wait_for_ends({job: name}, backend)[job]
     except KeyboardInterrupt:
-        console.remark(f"the job goes on: {look}")
+        console.remark(f"the job goes on: {status_command}")
         raise
