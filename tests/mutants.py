@@ -25,7 +25,7 @@ LIMIT_S = 120
 LARGE = ("worker",)
 """Rooms of whose tests only those of the module and those that import it are run."""
 
-ALSO = {"study": "submit"}
+ALSO = {"study": "submit", "analysis/records": "analysis/runs"}
 """Room -> another one whose tests are its own as well."""
 
 

@@ -13,28 +13,28 @@ class Container:
     """An image that the ranks run in."""
 
     image: str
-    """Its file or reference, as the runtime takes it; of the CSCS container engine, its environment definition file."""
+    """Its file or reference; of the CSCS engine, its environment definition file."""
     runtime: Literal["apptainer", "pyxis", "podman-hpc", "cscs", "charliecloud"]
     binds: tuple[str, ...] = ()
-    """What the ranks need besides run root, data root and the job's code: `PATH` or `OUTSIDE:INSIDE`."""
+    """`PATH` or `OUTSIDE:INSIDE`, besides run root, data root and the job's code."""
     gpus: Literal["nvidia", "amd", "none"] = "nvidia"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The environment the workers run in, named apart from the login node's (that one only runs hpcddp itself)."""
+    """The environment the workers run in."""
 
     kind: Literal["module", "conda", "venv", "container", "system"] = "system"
     module_init: tuple[str, ...] = ()
-    """Files that define `module` where a batch shell lacks it; the first that exists is sourced."""
+    """Files that define `module`; the first that exists is sourced."""
     modules: tuple[str, ...] = ()
-    """Loaded in this order, each checked."""
+    """Loaded in this order."""
     activate: tuple[str, ...] = ()
-    """Shell lines after the modules (conda, venv), each checked."""
+    """Shell lines after the modules."""
     python: str = "python3"
-    """The command that runs Python there; a shell word, or several (`apptainer exec --nv image.sif python3`)."""
+    """One word, or several (`apptainer exec --nv image.sif python3`)."""
     torch: str | None = None
-    """Which torch build this machine's GPUs and processors need, in words."""
+    """Which torch build this machine needs, in words."""
     container: Container | None = added_later(None)
 
 
@@ -43,12 +43,12 @@ class When:
     """The jobs that an environment rule fits; what is not given fits all."""
 
     fabric: str | None = None
-    """Part of the fabric's name (as in "Slingshot 11")."""
+    """Part of the fabric's name."""
     nccl: str | None = None
-    """NCCL's version, asked of torch in the job: `<2.21`, `>=2.27`."""
+    """NCCL's version: `<2.21`, `>=2.27`."""
     node_type: tuple[str, ...] = ()
     nodes: str | None = None
-    """Nodes of the job: `>1`, `1`."""
+    """`>1`, `1`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class EnvRule:
     name: str
     value: str | None = None
     command: str | None = None
-    """Shell text, run in the job before the ranks start; what prints nothing sets nothing."""
+    """Run in the job before the ranks start; what prints nothing sets nothing."""
     when: When = When()
     source: str
     """A key of the profile's `sources`."""

@@ -35,9 +35,8 @@ class Links:
     """What joins the GPUs of a node to each other and to its network adapters."""
 
     topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The matrix of `nvidia-smi topo -m`: a GPU or adapter (GPU0, mlx5_0) -> its row, in the order of the rows: X for itself,
-    NV3 (three NVLinks), PIX, PXB, PHB, NODE or SYS. Of AMD's GPUs the link types of `rocm-smi --showtopo`: XGMI or PCIE.
-    """
+    """The matrix of `nvidia-smi topo -m`: a GPU or adapter (GPU0, mlx5_0) -> its row, with X for itself. Of AMD's GPUs the link
+    types of `rocm-smi --showtopo`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +45,16 @@ class NodeType:
 
     count: Positive | None = None
     names: str | None = None
-    """A Slurm node list, such as `gn[01-06]`."""
+    """A node list, such as `gn[01-06]`."""
     cpu: str | None = None
     sockets: Positive | None = None
     physical_cores: Positive | None = None
     smt: Positive = 1
     memory_mb: Positive | None = None
-    """What Slurm may hand out on a node, MB (Slurm's M, 2^20 bytes)."""
+    """What Slurm may hand out on a node, in MiB."""
     gpus: Count | None = None
     gpu: str | None = None
-    """As torch names it, where that is known."""
+    """As torch names it."""
     gpu_memory_gb: Positive | None = None
     gres_type: str | None = None
     """The type in a typed GPU request (`gpu:v100:4`); None: untyped."""
@@ -64,23 +63,22 @@ class NodeType:
     local_disk_gbs: float | None = added_later(None)
     """What its disk reads, GB/s."""
     local_disk_path: str | None = added_later(None)
-    """Where a job may write on it; variables are filled in on the node. None: SLURM_TMPDIR, TMPDIR or /tmp, whichever is there
-    first."""
+    """Where a job may write on it; variables are filled in on the node. None: SLURM_TMPDIR, TMPDIR or /tmp."""
     local_disk_per_job: bool | None = added_later(None)
-    """Whether each job has a folder of its own there, which goes with the job. None: not known."""
+    """Whether each job has a folder of its own there."""
     links: Links = added_later(Links())
     partition: str | None = added_later(None)
-    """Where nodes of this type are asked for; None: as for the whole cluster."""
+    """None: as in `slurm`."""
     gpu_request: GpuRequest | None = added_later(None)
-    """As `slurm.gpu_request`, for this type; None: as for the whole cluster."""
+    """None: as in `slurm`."""
     max_mb_per_core: Positive | None = added_later(None)
-    """As in `slurm`, for this type; None: as for the whole cluster."""
+    """None: as in `slurm`."""
     account_form: AccountForm | None = added_later(None)
-    """As in `slurm`, for this type; None: as for the whole cluster."""
+    """None: as in `slurm`."""
     modules: tuple[str, ...] = added_later(())
-    """Loaded before those of `compute` (a site's stack for this kind of processor or GPU)."""
+    """Loaded before those of `compute`."""
     cpu_masks: tuple[str, ...] = added_later(())
-    """CPUs of each local rank, in hexadecimal, where one rank a GPU takes a whole node; empty: Slurm's own choice."""
+    """CPUs of each local rank, in hexadecimal, where one rank a GPU takes a whole node; empty: Slurm's choice."""
 
     @property
     def logical_cpus(self) -> int | None:
@@ -94,13 +92,13 @@ class Fabric:
 
     name: str | None = None
     gbps_per_node: float | None = None
-    """Raw, over all of a node's adapters, as long as it lasts."""
+    """Over all of a node's adapters, as long as it lasts."""
     adapters_per_node: Positive | None = None
     latency_us: float | None = None
     protocol: Literal["rdma", "tcp"] | None = added_later(None)
     """How NCCL should use it."""
     burst_gbps: float | None = added_later(None)
-    """What a node has for a while, above `gbps_per_node`."""
+    """What a node has for a while."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +116,12 @@ class ClusterProfile:
     name: str
     title: str
     extends: str | None = added_later(None)
-    """A profile by name, or a file beside this one, that this one changes: what is not written here is as there."""
+    """A profile by name, or a file beside this one, that this one changes."""
     backend: Literal["slurm", "local"] = "slurm"
     status: Literal["active", "retired"] = "active"
     note: str | None = None
     login_hosts: tuple[str, ...] = ()
-    """Host name patterns of the login nodes."""
+    """Host name patterns."""
     sources: Mapping[str, str] = field(default_factory=dict)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
     default_node_type: str | None = None
@@ -137,7 +135,7 @@ class ClusterProfile:
     env_rules: tuple[EnvRule, ...] = added_later(())
     """Exported in the jobs that they fit."""
     template: str = "base.sh.j2"
-    """A template of templates/, or a file beside the profile or below its folder; an absolute path once loaded from there."""
+    """A template of templates/, or a file beside the profile or below its folder."""
     default_workload: Workload | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """Not a key of the file: dotted path of a value -> where it comes from."""

@@ -44,25 +44,23 @@ class Data:
     name: str
     """A known data set, or `package.module:factory`."""
     root: str | None = None
-    """Folder of the prepared data; variables in it are expanded in the job. Outside the id: it moves, the data does not."""
+    """Folder of the prepared data; variables in it are expanded in the job. Outside the id."""
     copies: Positive = 200
-    """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
+    """bigmnist only: copies of the variants (200: 72,000,000 samples)."""
     variants: tuple[str, ...] = VARIANTS
     """bigmnist only."""
     form: Literal["shards", "virtual", "augmented"] = added_later("shards")
-    """bigmnist only. shards: every copy lies on disk, with random draws of its own. virtual: one copy lies there, addressed
-    `copies` times. augmented: the digits lie there, and each is augmented anew whenever it is read, by seed, epoch and sample."""
+    """bigmnist only. shards: every copy lies on disk, with random draws of its own. virtual: one copy, addressed `copies` times.
+    augmented: digits are augmented whenever they are read."""
     decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
-    """imagenet only. auto: simplejpeg where the compute environment has it, else Pillow; runs of both are never pooled."""
+    """imagenet only. auto: simplejpeg where the compute environment has it, else Pillow."""
     augment: Literal["none", "crop_flip"] = added_later("none")
-    """cifar10 and digits only. crop_flip: a training image is padded by 4 pixels, cropped at random and mirrored half the time,
-    anew in every epoch."""
+    """cifar10 and digits only. crop_flip: training images are padded by 4 pixels, cropped at random and mirrored half the
+    time."""
     stage: Literal["none", "tmpdir"] = added_later("none")
-    """tmpdir: before the first step one rank of each node copies the data to the node's own disk, where it is read, and removed
-    at the end. Outside the id, as the samples are the same; times with and without it are never pooled."""
+    """tmpdir: one rank of each node copies the data to the node's own disk before the first step. Outside the id."""
     resident: bool = added_later(False)
-    """mnist, cifar10 and digits only: the training set lies on each rank's device, where batches are gathered and cropped;
-    `loader_workers_per_rank` is 0 then."""
+    """mnist, cifar10 and digits only: the training set lies on each rank's device; needs `loader_workers_per_rank: 0`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +68,15 @@ class Ddp:
     """How DistributedDataParallel exchanges gradients; torch's own choices unless said otherwise."""
 
     bucket_cap_mb: NonNegative | None = None
-    """MiB of gradients per all-reduce. None: 25 with a first bucket of 1 MiB; a number, 25 too, is the first bucket's as well."""
+    """MiB of gradients per all-reduce. None: 25, and 1 for the first bucket; a number holds for the first one too."""
     static_graph: bool = False
-    """The graph of a step never changes, which lets DDP do more in advance."""
+    """The graph of a step never changes."""
     gradient_as_bucket_view: bool = False
-    """Gradients lie in the buckets that travel, so that no copy is made."""
+    """Gradients lie in the buckets, so that no copy is made."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """torch's communication hooks of these names."""
     powersgd_rank: Positive = 1
-    """powersgd only: rank of the matrices that stand for a gradient."""
+    """powersgd only: rank of its matrices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +84,8 @@ class Fsdp:
     """How torch's fully_shard has the parameters; `parallel: fsdp` and `hsdp` only. Nothing lies in the host's memory."""
 
     reshard_after_forward: bool = True
-    """A block gives its parameters back after forward, and they are gathered again for backward. False: gathered once a step,
-    and held until backward is over, which takes the memory of all of them."""
+    """A block gives its parameters back after forward and gathers them again for backward. False: it holds them until backward is
+    over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,50 +105,47 @@ class Workload:
     """What trains."""
 
     model: str = ""
-    """A known name, or `package.module:factory` called with (num_classes). Needed unless there is a `script`, as `data` is."""
+    """A known name, or `package.module:factory` called with (num_classes)."""
     data: Data = Data(name="")
     """What is trained on."""
     script: str | None = added_later(None)
-    """In place of model and data: a training script of the user's own, by its path from the sweep's file, in which hpcddp.probe
-    measures the loop."""
+    """A training script of the user's own, by its path from the sweep's file, in place of model and data."""
     args: Mapping[str, object] = added_later(dict)
-    """`script` only: its arguments by name, each of which may be an axis. `depth: 12` is given as `--depth 12`, true as a bare
-    `--depth`, a list as several words; false and null are not given."""
+    """`script` only: its arguments; each may be an axis. `depth: 12` is given as `--depth 12`, true as a bare `--depth`, a list
+    as several words; false and null are not given."""
     samples_per_step: Positive | None = added_later(None)
-    """`script` only: samples of a rank in a step. None: what the script gives to measure()."""
+    """`script` only: samples of a rank in a step. None: as the script says."""
     precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
-    """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU. fp32 is torch's: launch.json says whether
-    convolutions may take TF32."""
+    """fp16 and bf16 are autocast, fp16 with loss scaling; fp64 is for checks on a CPU."""
     batch_per_gpu: Positive = 32
     """Samples per rank and optimizer step."""
     global_batch: Positive | None = None
-    """With `hold: global_batch` only; points carry the batch per GPU that follows from it."""
+    """`hold: global_batch` only: samples per step over all ranks."""
     accumulate: Positive = 1
-    """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
+    """Micro-batches per optimizer step, into which batch_per_gpu is divided."""
     loader_workers_per_rank: Literal["auto"] | Count = 2
-    """Processes that load data for one rank; 0: the rank loads its own. auto, in a sweep: the physical cores of a rank less one,
-    at least 1; 1 on `device: cpu`, and 0 of data that are resident."""
+    """Processes that load data for one rank; 0: the rank loads its own. auto: its physical cores less one, at least 1; 1 on
+    `device: cpu`, 0 of resident data."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
     parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce", "fsdp", "hsdp"] = "ddp"
-    """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process.
-    all_reduce and gather_scatter: gradients travel by hand when backward is over, one parameter after the other: by an all-reduce
-    each; or gathered at rank 0, averaged there and scattered. fsdp: torch's fully_shard over all ranks; hsdp: over those of a
-    node, and each node has a copy."""
+    """data_parallel: torch.nn.DataParallel, one process with all GPUs of a node. none: the bare model in one process. all_reduce,
+    gather_scatter: gradients travel by hand after backward, parameter by parameter. fsdp: torch's fully_shard over all ranks.
+    hsdp: over those of a node."""
     ddp: Ddp = Ddp()
     """How gradients are exchanged."""
     fsdp: Fsdp = added_later(Fsdp())
     """How parameters are sharded."""
     sync_batchnorm: bool = False
-    """BatchNorm's statistics over all ranks instead of each rank's own; CUDA only."""
+    """BatchNorm's statistics over all ranks; CUDA only."""
     tf32: bool | None = None
-    """Whether fp32 may run as TF32, in products and convolutions alike. None: as torch has it; launch.json says how."""
+    """Whether fp32 may run as TF32. None: as torch has it; launch.json says how."""
     cudnn_benchmark: bool = True
-    """cuDNN tries its algorithms on the first batch and takes the fastest."""
+    """cuDNN tries its algorithms on the first batch."""
     compile: bool = False
-    """torch.compile; the time it takes is recorded apart from the steps."""
+    """torch.compile; its time is in no step."""
     copy_ahead: bool = False
-    """The next batch travels to the GPU on a stream of its own while this one trains; CUDA only."""
+    """The next batch travels to the GPU while this one trains; CUDA only."""
     optimizer: Optimizer = Optimizer()
     """How parameters are updated."""
     seed: Count = 1
@@ -179,15 +174,15 @@ class Layout:
     nodes: Positive = 1
     """Nodes of a run."""
     gpus_per_node: Positive = 1
-    """GPUs on each node, and with `parallel: ddp` ranks."""
+    """GPUs on each node."""
     node_type: str | None = None
-    """None in a sweep: the profile's default; always named in a point of a cluster that has types."""
+    """None: the profile's default."""
     physical_cores_per_rank: Positive | None = None
-    """None in a sweep: the node's cores divided by its GPUs. Physical: a profile knows how many CPUs Slurm counts per core."""
+    """None: the node's cores divided by its GPUs."""
     exclusive: bool = True
     """Nodes are shared with no other job."""
     launcher: Literal["direct", "torchrun"] = "direct"
-    """direct: the backend (srun, or the local runner) starts every rank. torchrun: it starts one torchrun per node."""
+    """direct: srun, or the local runner, starts every rank. torchrun: it starts one torchrun per node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,49 +192,46 @@ class Measure:
     warmup_steps: Count = 50
     """Steps at the start that count in no statistic."""
     warmup: Literal["fixed", "detect"] = "fixed"
-    """detect: steps after warmup_steps that still belong to the warm-up (MSER-5) count in no statistic either."""
+    """detect: steps after warmup_steps that still belong to the warm-up do not count either."""
     steps: Positive = 500
-    """Timed steps after the warm-up; with `work: epoch` an epoch's steps less the warm-up, and this is not used."""
+    """Timed steps after the warm-up; not used with `work: epoch`."""
     stop: Literal["steps", "seconds", "interval"] = "steps"
-    """When a run has enough timed steps: after `steps`; after `seconds`; or, from `steps` on, when the 95 % interval of its
-    mean step is narrow enough."""
+    """When a run ends: after `steps`; after `seconds`; or, from `steps` on, when the 95 % interval of its mean step is narrow."""
     seconds: NonNegative | None = None
-    """`stop: seconds` only: how long the timed steps last."""
+    """`stop: seconds` only."""
     interval_percent: NonNegative = 2.0
-    """`stop: interval` only: half the interval's width may be this share of the mean step."""
+    """`stop: interval` only: half the interval's width, as a share of the mean step."""
     max_steps: Positive = 20_000
-    """`stop: interval` and `stop: seconds` only: timed steps at most."""
+    """`stop: interval` and `seconds` only."""
     gc: Literal["python", "frozen", "off"] = "python"
-    """Garbage collection in the timed steps: as Python does it; with all older objects left out; or none at all."""
+    """Garbage collection in the timed steps: as Python does it; with older objects left out; or none."""
     input: Literal["full", "synthetic", "io"] = "full"
-    """synthetic: one batch, resident on the device, over and over (the trainer's limit). io: batches are loaded and copied but
-    not trained on (the loader's limit)."""
+    """synthetic: one resident batch over and over. io: batches are loaded and copied but not trained on."""
     comm: Literal["off", "on", "check"] = "off"
-    """on: a communication hook records every bucket's all-reduce. check: the same, then measured in two other ways; of a script,
-    by torch's profiler in eight further steps, with DDP or without."""
+    """on: a communication hook times every bucket's all-reduce. check: measured in two other ways too; of a script, by torch's
+    profiler."""
     profile_steps: Count = 0
-    """After the timed steps, this many under torch.profiler."""
+    """Steps under torch.profiler, after the timed ones."""
     profile_ranks: tuple[int, ...] = (0,)
     """Ranks that write a trace."""
     keep_memory: bool = added_later(True)
-    """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and equal runs differ
-    by 15 to 20 %. Runs with and without it are never pooled."""
+    """`device: cpu` only: a rank keeps memory that it frees. False: it goes back to the kernel, and equal runs differ by 15 to 20
+    %."""
     telemetry_hz: NonNegative = 1.0
-    """Readings of GPUs, processors, memory and network per second and node; 0: none."""
+    """Readings of GPUs (by nvidia-ml-py or amdsmi) and nodes; 0: none."""
     evaluate: bool = False
-    """Accuracy on the whole evaluation set at the end, every sample once; outside all timings."""
+    """Accuracy on the whole evaluation set at the end, outside all timings."""
     resume: bool = False
-    """A run outlives its job: before the time limit it writes a checkpoint and its job is requeued; the next attempt goes on from
-    the newest one. False: every attempt begins at step 0."""
+    """Before the time limit a run writes a checkpoint, and its job is requeued and goes on. False: every attempt begins at step
+    0."""
     checkpoint_every_min: NonNegative = 15.0
-    """`resume` only: how much may be lost to what comes without a warning, as a node that dies; 0: only before the time limit."""
+    """`resume` only. 0: only before the time limit."""
     epochs: Positive | None = added_later(None)
-    """`work: train` only, which needs it: epochs of the data that a run trains."""
+    """`work: train` only, which needs it: epochs that a run trains."""
     evaluate_every: Count = added_later(1)
-    """`work: train` only: epochs from one evaluation to the next; every sample counts once, and no timing has it. The last epoch
-    is evaluated in any case; 0: no other."""
+    """`work: train` only: epochs between evaluations; 0: only after the last."""
     target_accuracy: NonNegative | None = added_later(None)
-    """`work: train` only: a share of the evaluation set, such as 0.93. The first evaluation that reaches it ends the run."""
+    """`work: train` only: the first evaluation that reaches this share ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

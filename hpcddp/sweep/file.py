@@ -37,30 +37,29 @@ class SlurmOptions:
     """What jobs ask of Slurm; outside the id. None: the profile's rule, or what the user's settings say."""
 
     walltime_min: Positive = 30
-    """Time limit of a run's job."""
+    """Of a run's job."""
     partition: str | None = None
-    """Partition of the jobs. None: the profile's."""
+    """None: the profile's."""
     qos: str | None = None
-    """Quality of service. None: that of the profile's first rule that fits, if jobs are given it unasked, or Slurm's own."""
+    """None: that of the profile's first rule that fits, or Slurm's own."""
     intent: Intent | None = added_later(None)
-    """What the jobs are for, where the profile has a QOS or partition for that. None: production."""
+    """What jobs are for, where the profile has a QOS or partition for that. None: production."""
     mem_mb: Positive | None = None
     """Memory on each node. None: all of an exclusive node's, else the share of its cores."""
     reservation: str | None = None
-    """Reservation to run in. None: the user's settings or SBATCH_RESERVATION."""
+    """None: the user's settings or SBATCH_RESERVATION."""
     nodelist: str | None = None
-    """Hosts that a job must have, as sbatch writes them: `gn[01-04]`."""
+    """Hosts that a job must have: `gn[01-04]`."""
     exclude: str | None = None
     """Hosts that no job may have."""
     spare_nodes: Count = added_later(0)
-    """Nodes that one allocation has beyond those of its largest point: its runs stay off as many that preflight finds slow. With
-    `--preflight`, from 1 on, no job is given nodes that it finds slow."""
+    """Nodes beyond those of the largest point: one allocation stays off as many that preflight finds slow."""
     options: tuple[str, ...] = ()
     """Raw sbatch options (`--constraint=hdr`), last in the header."""
     srun_options: tuple[str, ...] = ()
-    """Raw srun options that the ranks are started with (`--cpu-bind=verbose`), behind the profile's."""
+    """Raw srun options that ranks are started with, behind the profile's."""
     template: str | None = None
-    """Template of the job scripts, a file beside the sweep or below its folder. None: the profile's."""
+    """A file beside the sweep or below its folder. None: the profile's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,36 +69,36 @@ class Sweep:
     schema: Literal[1]
     """Version of this format."""
     cluster: str | None = None
-    """A profile by name, or its file, relative to the sweep's; None: HPCDDP_CLUSTER, or the one of this machine."""
+    """A profile by name, or its file, relative to the sweep's. None: HPCDDP_CLUSTER, or the one of this machine."""
     hold: Literal["batch_per_gpu", "global_batch"] = "batch_per_gpu"
-    """What stays constant as the number of ranks grows; strong or weak scaling follows from it and `work`."""
+    """What stays constant as the number of ranks grows."""
     work: Literal["steps", "epoch", "train"] = "steps"
-    """What one run does: a number of steps, one epoch of the data, or all epochs of a training, evaluated as it goes."""
+    """What one run does: steps, one epoch, or all epochs of a training."""
     workload: Workload
     """What trains."""
     layout: Layout = Layout()
     """Where it trains."""
     points: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Groups of points by name; each point is measured once, however many groups have it."""
+    """Groups of points by name; each point is measured once."""
     baselines: bool = True
-    """Whether points of one GPU and of one node are added where points of other sizes have none to compare with."""
+    """Whether points of one GPU and of one node are added where a series has none."""
     measure: Measure = Measure()
     """How a run is timed."""
     repeat: Positive = 1
     """Runs of each point; from six on, medians come with a 95 % interval. Outside the id."""
     train_epochs: Positive | None = None
-    """Epochs that a whole training takes: results then say what it would cost at each size. Outside the id."""
+    """Epochs of a whole training, whose cost results then say. Outside the id."""
     budget: Budget = Budget()
-    """What the study may take; nothing above it is submitted. Outside the id. None: what the user's settings say."""
+    """Nothing above it is submitted. Outside the id. None: the user's settings."""
     device: Literal["cuda", "cpu"] = "cuda"
     """cpu: a rank wherever a GPU would be."""
     account: str | None = None
-    """Account that pays for the jobs. None: the user's settings or SBATCH_ACCOUNT. Outside the id."""
+    """None: the user's settings or SBATCH_ACCOUNT. Outside the id."""
     slurm: SlurmOptions = SlurmOptions()
     """What jobs ask of Slurm besides nodes and GPUs."""
     env: Mapping[str, str | int | float | None] = added_later(dict)
-    """Variables of the ranks by name, above those of the profile. Each may be an axis: `env.NCCL_ALGO: [null, Ring, Tree]`.
-    Nothing in a value is expanded. null: not set. Part of the id."""
+    """Variables of the ranks, above those of the profile. Each may be an axis: `env.NCCL_ALGO: [null, Ring, Tree]`. null: not
+    set. Part of the id."""
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -28,9 +28,8 @@ NO_KEYS = ("facts", "file")
 KEYS = """
 ## Keys of a profile
 
-`NAME` stands for a name of yours, `[]` for each entry of a list. `value` is the default, and what else it may be; a key that
-shows a type only is null, or empty, unless it is given. Of `default_workload` the keys are those of a sweep's
-[workload](sweep-reference.md#workload).
+`NAME` stands for a name of yours, `[]` for each entry of a list. A key that shows a type only is null, or empty, unless it is
+given. `default_workload` has the keys of a sweep's [workload](sweep-reference.md#workload).
 
 ### A fact
 
@@ -41,7 +40,7 @@ Any value may stand as `{value: 32, grade: A, source: wiki}`, with these keys:
 | `value` | the value itself, null where it is unknown |
 | `grade` | A: the site's or vendor's own pages; B: several independent users; C: one user, or an inference; `"?"`: not verified |
 | `source` | a key of `sources` |
-| `note` | what a reader should know of it |
+| `note` | for readers |
 | `conflicts` | a list of facts: what other sources say instead |
 """
 
@@ -53,14 +52,21 @@ def page() -> str:
     return f"{by_hand}\n\n{MARK}\n{KEYS}\n{tables}"
 
 
-def sections(cls: type = ClusterProfile, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """`""`, `node_types.NAME`, `slurm`, `slurm.qos[]`, ... with their dataclasses."""
+def sections() -> Iterator[tuple[str, type]]:
+    """`""`, `node_types.NAME`, `slurm`, `slurm.qos[]`, ... with their dataclasses, each once."""
+    first: dict[type, str] = {}
+    for path, cls in _sections(ClusterProfile, ""):
+        first.setdefault(cls, path)
+    yield from ((path, cls) for cls, path in first.items())
+
+
+def _sections(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
     yield prefix, cls
     hints = typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         for end, kind in _parts(hints[field.name]):
             if dataclasses.is_dataclass(kind) and kind is not Workload and field.name not in NO_KEYS and kind is not Fact:
-                yield from sections(typing.cast(type, kind), f"{prefix}.{field.name}{end}".lstrip("."))
+                yield from _sections(typing.cast(type, kind), f"{prefix}.{field.name}{end}".lstrip("."))
 
 
 def keys() -> list[str]:
@@ -98,7 +104,7 @@ def _table(path: str, cls: type) -> Iterator[str]:
     yield ""
 
 
-TYPES = {int: "whole number", float: "number", bool: "true or false", str: "text", object: "any"}
+TYPES = {int: "integer", float: "number", bool: "boolean", str: "text", object: "any"}
 
 
 def _type(kind: Any) -> str:
@@ -108,12 +114,12 @@ def _type(kind: Any) -> str:
     if origin is tuple:
         return f"list of {_type(args[0])}"
     if origin is typing.Annotated:
-        return f"{_type(args[0])}, {args[1].minimum} or more"
+        return f"{_type(args[0])}, ≥ {args[1].minimum}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"mapping of {_type(args[1])}"
+        return f"{_type(args[1])} by name"
     if args:
         return " or ".join(_type(arg) for arg in args if arg is not type(None))
-    return "keys of its own" if dataclasses.is_dataclass(kind) else TYPES[kind]
+    return "keys" if dataclasses.is_dataclass(kind) else TYPES[kind]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

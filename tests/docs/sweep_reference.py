@@ -15,15 +15,14 @@ from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep
 
-Every key with its default and meaning, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write a sweep.
-`value` is the default, and what else it may be; a key that shows a type only is null unless it is given. Outside the id: the key
-is no part of a point, and changing it makes no other point.
+Every key of a sweep, made by `make docs` from the code; [sweeps.md](sweeps.md) explains how to write one. `value` is the default,
+and what else it may be; a key that shows a type only is null unless given. Changing a key outside the id makes no other point.
 """
 
 UNITS = {"min": "minutes", "mb": "MiB", "percent": "%", "hz": "per second", "seconds": "seconds", "hours": "hours"}
 """Last word of a key -> the unit of its number."""
 
-TYPES: Mapping[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+TYPES: Mapping[Any, str] = {int: "integer", float: "number", bool: "boolean", str: "text"}
 
 
 def page() -> str:
@@ -71,12 +70,12 @@ def value_of(kind: str, default: str) -> str:
 
 def _type(field: dataclasses.Field[Any], kind: Any, key: str) -> str:
     if dataclasses.is_dataclass(kind):
-        return f"[keys of its own](#{key.replace('.', '')})"
+        return f"[keys](#{key.replace('.', '')})"
     words = _words(kind)
     if words:
         (kind,) = (arg for arg in typing.get_args(kind) if arg not in words)
     unit = UNITS.get(field.name.rpartition("_")[2]) if _plain(kind) in (int, float) else None
-    least = [f"{limit.minimum} or more" for limit in getattr(_required(kind), "__metadata__", ())]
+    least = [f"≥ {limit.minimum}" for limit in getattr(_required(kind), "__metadata__", ())]
     parts = [_named(_plain(kind)), unit, *least]
     text = ", ".join(part for part in parts if part)
     return f"{text}, or {' or '.join(map(_named, words))}" if words else text

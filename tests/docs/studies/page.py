@@ -9,6 +9,7 @@ lines                     where each number of the text can be looked up
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,14 +27,17 @@ from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 LONG_TABLE = 8
 """Rows of published points that a page shows; of more it says where they are."""
 
+SAID_LATER = re.compile(r"\n\n(Hollow in figures: .*)(?=\n<!-- end -->(?s:.*)\n\1\n)")
+"""What stands below the last of several tables too, and is said there only."""
+
 MANY_LINES = 4
 """Lines of a finding that are named one by one; of more, the first and the last."""
 
 
 def page(study: str) -> str:
     """The page with its made parts as the data is now."""
-    text = read_page(study)
-    return BLOCK.sub(lambda found: f"{found[1]}{MAKERS[found[2]](study, found[3] or '')}\n{found[5]}", text)
+    text = BLOCK.sub(lambda found: f"{found[1]}{MAKERS[found[2]](study, found[3] or '')}\n{found[5]}", read_page(study))
+    return SAID_LATER.sub("", text)
 
 
 def table(rows: list[dict[str, str]]) -> str:
