@@ -14,6 +14,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.one_allocation import allocation_batch
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -42,8 +43,9 @@ def submission_plan(folder: Path, *settings: str, axes: str = "{layout.nodes: [1
     profile = dataclasses.replace(profile, compute=dataclasses.replace(profile.compute, modules=(), activate=()))
     points = expand(source, profile)
     requests = job_requests(ChosenPoints(source=source, profile=profile, points=points), Settings())
+    options = SubmitOptions(one_allocation=True)
     planned = SubmissionPlan(
-        source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True
+        source=source, profile=profile, points=points, requests=requests, settings=Settings(), options=options
     )
     return dataclasses.replace(planned, **facts)
 

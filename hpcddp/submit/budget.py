@@ -49,7 +49,7 @@ def run_hours(plan: SubmissionPlan, point: Point) -> Hours:
 
 def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
     """What each run may take at most; in one allocation each holds all nodes of the job."""
-    if not plan.one_allocation or not runs:
+    if not plan.options.one_allocation or not runs:
         return [run_hours(plan, point) for point, _ in runs]
     request = allocation_request(plan, runs)
     node = request.nodes * plan.source.sweep.slurm.walltime_min / 60

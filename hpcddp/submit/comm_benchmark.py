@@ -41,7 +41,13 @@ def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:
     if not several:
         raise UsageError("a single rank talks to nobody: choose layouts of two ranks or more (--nodes, --gpus-per-node)")
     left_out = ["layouts of a single rank are left out: it talks to nobody"] if len(several) < len(found) else []
-    slurm = chosen.source.sweep.slurm
-    slurm = replace(slurm, walltime_min=min(WALLTIME_MIN, slurm.walltime_min))
-    source = replace(chosen.source, sweep=replace(chosen.source.sweep, repeat=1, slurm=slurm))
+    chosen = shorter(chosen, WALLTIME_MIN)
+    source = replace(chosen.source, sweep=replace(chosen.source.sweep, repeat=1))
     return replace(chosen, source=source, points=[PlannedPoint(point, ()) for point in several], remarks=left_out)
+
+
+def shorter(chosen: ChosenPoints, walltime_min: int) -> ChosenPoints:
+    """The same with that time limit, unless the sweep's is shorter still."""
+    sweep = chosen.source.sweep
+    slurm = replace(sweep.slurm, walltime_min=min(walltime_min, sweep.slurm.walltime_min))
+    return replace(chosen, source=replace(chosen.source, sweep=replace(sweep, slurm=slurm)))

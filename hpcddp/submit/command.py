@@ -12,8 +12,6 @@ from pathlib import Path
 
 from hpcddp.backends.base import unique_name
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_recovery import find_job
-from hpcddp.backends.slurm_send import send
 from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
@@ -22,14 +20,12 @@ from hpcddp.core.umask import not_for_others
 from hpcddp.study.diagnosis import never_started
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
-from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
+from hpcddp.submit.one_job import is_wanted, send_script, wait_for_job
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.refused_requests import explained
 from hpcddp.submit.remarks import remarks
 from hpcddp.submit.scripts_by_hand import command_name, script_of_command
-from hpcddp.submit.short_jobs import wait_for_ends
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, plan_submission
+from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 
 FOLDER = "commands"
 """Of the run root: scripts and logs of commands, a folder for each job."""
@@ -73,51 +69,34 @@ def submit_command(job: CommandJob, options: SubmitOptions, console: Console) ->
     backend = SlurmBackend(job.plan.profile.slurm)
     for text in remarks(job.plan.profile, job.plan.points):
         console.remark(text)
-    console.echo(one_job_words(job.plan))
-    if options.dry_run:
-        end_dry_run(job.plan, console, "; `hpcddp render` prints the script")
+    more = "; `hpcddp render` prints the script"
+    if not is_wanted(job.plan, options, console, lambda: backend.check_folder(job.folder, job.plan.account), more):
         return 0
-    check_plan(job.plan)
-    backend.check_folder(job.folder, job.plan.source.sweep.account or job.plan.settings.account)
-    confirm_one_job(job.plan, options, console)
     number = _send(job)
-    console.echo(submitted_words([number], None, job.plan.after))
+    console.echo(submitted_words([number], job.plan.options))
     console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
     console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
     return _wait(number, job, backend, console) if options.wait else 0
 
 
 def _send(job: CommandJob) -> str:
-    """The job's id. RefusedError says what of the request Slurm refuses, and the next step."""
+    """The job's id. Name, log and folder are options of sbatch, so that the script is as `render` prints it."""
     with not_for_others(trusted_gids(job.plan.settings)):
         job.folder.mkdir(parents=True)
         write_file(job.script_file, job.script)
-    here = Path.cwd()
-    unsure = f"`squeue --me --name={job.name}` says whether it is queued; if it is not, submit again"
+    after = job.plan.options.after
+    waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     try:
-        return send(job.name, _sbatch(job, here), lambda: find_job(job.name, here), unsure)
-    except RefusedError as error:
+        return send_script(job.plan, job.name, job.script_file, [f"--output={job.log}", *waits])
+    except RefusedError:
         shutil.rmtree(job.folder)
-        (planned,), (request,) = job.plan.points, job.plan.requests.values()
-        raise explained(job.plan.profile, planned.point, request, error) from error
-
-
-def _sbatch(job: CommandJob, here: Path) -> list[str]:
-    """Name, log and folder are options, so that the script is as `render` prints it."""
-    after = [f"--dependency=afterok:{':'.join(job.plan.after)}", "--kill-on-invalid-dep=yes"] if job.plan.after else []
-    options = [f"--job-name={job.name}", f"--output={job.log}", f"--chdir={here}", *after]
-    return ["sbatch", *options, str(job.script_file)]
+        raise
 
 
 def _wait(number: str, job: CommandJob, backend: SlurmBackend, console: Console) -> int:
-    """Until the job is over; Ctrl-C ends only the waiting."""
-    try:
-        state = wait_for_ends({number: job.name}, backend)[number]
-    except KeyboardInterrupt:
-        console.remark(f"the job goes on: squeue -j {number}")
-        raise
-    never = job.plan.after and state.word == "CANCELLED" and state.by is None and state.nodes is None
-    why = never_started(job.plan.after).sentence if never else state.detail
+    state = wait_for_job(number, job.name, backend, console, f"squeue -j {number}")
+    never = job.plan.options.after and state.word == "CANCELLED" and state.by is None and state.nodes is None
+    why = never_started(job.plan.options.after).sentence if never else state.detail
     console.echo(f"{state.phase}{f': {why}' if why else ''}")
     return 0 if state.phase == "done" else FAILED
 

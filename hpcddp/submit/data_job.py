@@ -1,9 +1,13 @@
-"""`hpcddp data ... --cluster`: what is done to a data set as one job, with a sweep's script, account and refusals."""
+"""What is done to a data set as one job, with a sweep's script, account and refusals.
+
+`hpcddp data ... --cluster`, and `hpcddp submit --prepare`: a job for each data set that is missing, which the runs wait for.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,19 +18,21 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.data_job_record import JOB_FILE, DataJob
 from hpcddp.core.data_task import DataTask
-from hpcddp.core.errors import FAILED
+from hpcddp.core.errors import FAILED, HpcddpError
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.prepared import prepare_task, unprepared
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.study.data_jobs import DATA_FOLDER, data_job_lines, data_job_states
+from hpcddp.study.data_jobs import DATA_FOLDER, DataJobState, data_job_lines, data_job_states
 from hpcddp.study.lock import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
 from hpcddp.submit.console import Console
-from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
+from hpcddp.submit.missing_data import root_here, with_data_on_disk
+from hpcddp.submit.one_job import is_wanted, one_job_words, wait_for_job
 from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.short_jobs import wait_for_ends
+from hpcddp.submit.small_jobs import wait_for_ends
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
 from hpcddp.sweep.expand import PlannedPoint, with_node_type
 
@@ -89,19 +95,21 @@ def anchored_task(task: DataTask) -> DataTask:
 
 def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Console) -> int:
     """Shows the job, submits it unless one for the task waits or runs, and waits as far as the options say; the exit code."""
-    console.echo(one_job_words(job.plan))
-    if options.dry_run:
-        end_dry_run(job.plan, console)
+    if not is_wanted(job.plan, options, console):
         return 0
-    check_plan(job.plan)
-    confirm_one_job(job.plan, options, console)
     record, is_new = ensure_data_job(job)
     if is_new:
-        console.echo(submitted_words([record.job], None, job.plan.after))
+        console.echo(submitted_words([record.job], job.plan.options))
     else:
         console.echo(f"nothing submitted: job {record.job} does that already")
-    console.progress(f"hpcddp status {shlex.quote(str(job.study.folder))}")
-    return _wait(job, record, console) if options.wait else 0
+    status_command = f"hpcddp status {shlex.quote(str(job.study.folder))}"
+    console.progress(status_command)
+    if not options.wait:
+        return 0
+    wait_for_job(record.job, record.name, job.backend, console, status_command)
+    (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
+    console.echo("\n".join(data_job_lines([state])))
+    return 0 if state.phase == "done" else FAILED
 
 
 def ensure_data_job(job: DataSubmission) -> tuple[DataJob, bool]:
@@ -118,20 +126,71 @@ def _send(job: DataSubmission) -> DataJob:
     spec = replace(run.spec, data_task=encode(job.task))
     submission = replace(run, spec=spec, entry=ENTRY, title=job.task.title)
     job.backend.check(submission)
-    (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.after))
+    (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.options.after))
     now = datetime.now(timezone.utc).isoformat()
     record = DataJob(task=job.task, job=number, name=submission.name, backend=spec.backend, submitted_at=now)
     write_json(job.study.data_dir(number) / JOB_FILE, encode(record))
     return record
 
 
-def _wait(job: DataSubmission, record: DataJob, console: Console) -> int:
-    """Until the job is over; Ctrl-C ends only the waiting."""
-    try:
-        wait_for_ends({record.job: record.name}, job.backend)
-    except KeyboardInterrupt:
-        console.remark(f"the job goes on: hpcddp status {shlex.quote(str(job.study.folder))}")
-        raise
-    (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
-    console.echo("\n".join(data_job_lines([state])))
-    return 0 if state.phase == "done" else FAILED
+def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[DataSubmission]:
+    """The jobs that make what the plan's points read and what is not there yet: what cannot be seen from here is there where a
+    job of the study, or of `hpcddp data` beside it, made it.
+    """
+    made = [state.record.task for state in _states(study) if state.phase == "done"]
+    found: dict[tuple[str, str], DataSubmission] = {}
+    for point, root in with_data_on_disk(plan.points, plan.settings.data_roots):
+        task, folder = prepare_task(point.workload.data, root), root_here(root, runs_here=plan.profile.backend == "local")
+        lacks = None if folder is None else unprepared(point.workload.data, folder)
+        if task is None or (folder is not None and (lacks is None or not lacks.is_missing)):
+            continue
+        task = anchored_task(task)
+        if folder is not None or task not in made:
+            found.setdefault((task.data, root), _submission(study, plan, backend, task, point))
+    return list(found.values())
+
+
+def _states(study: Study) -> list[DataJobState]:
+    """Of the study's jobs that prepare data, and of those that are of no study and lie beside it."""
+    return [state for place in (study, Study(study.folder.parent / DATA_FOLDER)) for state in data_job_states(place)]
+
+
+def _submission(study: Study, plan: SubmissionPlan, backend: Backend, task: DataTask, point: Point) -> DataSubmission:
+    """On one node of the point's type."""
+    layout = Layout(node_type=point.layout.node_type, exclusive=point.layout.exclusive)
+    chosen = data_points(task, ChosenPoints(source=plan.source, profile=plan.profile, points=()), layout)
+    own = plan_task(chosen, plan.settings, SubmitOptions(after=plan.options.after))
+    return DataSubmission(task=task, plan=own, study=study, backend=backend)
+
+
+def preparation_words(jobs: Sequence[DataSubmission]) -> list[str]:
+    """What comes before the runs, two lines for each job."""
+    return [
+        f"first, {job.task.action} {job.task.data} in {job.task.options['root']}:\n  {one_job_words(job.plan)}" for job in jobs
+    ]
+
+
+def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console: Console) -> SubmissionPlan:
+    """Submits the jobs, unless they wait or run already; the plan whose runs start when these have ended well. Without Slurm,
+    which would see to that, they are waited for; HpcddpError where one fails.
+    """
+    records = [_ensure(job, console) for job in preparations(study, plan, backend)]
+    if backend.name == "slurm":
+        return replace(plan, options=replace(plan.options, after=(*plan.options.after, *(record.job for record in records))))
+    ends = wait_for_ends({record.job: record.name for record in records}, backend) if records else {}
+    failed = [state for state in data_job_states(study) if state.record.job in ends and state.phase != "done"]
+    if failed:
+        raise HpcddpError("\n".join(f"{state.record.task.title} failed: {state.detail}; no run is submitted" for state in failed))
+    return plan
+
+
+def _ensure(job: DataSubmission, console: Console) -> DataJob:
+    """The job that waits or runs for the task, here or beside the study, or a new one, which is said."""
+    beside = [state.record for state in _states(job.study) if state.is_live and state.record.task == job.task]
+    if beside:
+        console.echo(f"preparation  job {beside[-1].job} does that already")
+        return beside[-1]
+    check_plan(job.plan)
+    record, _ = ensure_data_job(job)
+    console.echo(submitted_words([record.job], job.plan.options).replace("submitted   ", "preparation ", 1))
+    return record

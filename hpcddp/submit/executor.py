@@ -19,8 +19,6 @@ from submitit.slurm.slurm import SlurmExecutor, SlurmJob
 
 from hpcddp.backends.base import unique_name
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_recovery import find_job
-from hpcddp.backends.slurm_send import send
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.settings import load_settings
 from hpcddp.core.bootstrap import ownership_problems
@@ -32,7 +30,7 @@ from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
 from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path, warning_s
-from hpcddp.submit.refused_requests import explained
+from hpcddp.submit.one_job import send_script
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan
 
@@ -183,7 +181,7 @@ class ClusterExecutor(SlurmExecutor):
         """Checks request and folder; the code that the jobs are to run."""
         try:
             check_plan(self._plan)
-            self._backend.check_folder(Path(re.sub(r"%[jtAa]", "", str(self.folder))), self._account)
+            self._backend.check_folder(Path(re.sub(r"%[jtAa]", "", str(self.folder))), self._plan.account)
             trusted = trusted_gids(self._settings)
             with not_for_others(trusted):
                 self._base.mkdir(parents=True, exist_ok=True)
@@ -191,10 +189,6 @@ class ClusterExecutor(SlurmExecutor):
                 return take_snapshot(Study(self._base), own_modules(), search_path(), trusted)
         except HpcddpError as error:
             raise error.reworded(in_parameters(str(error))) from error
-
-    @property
-    def _account(self) -> str | None:
-        return self._plan.source.sweep.account or self._settings.account
 
     def _submit_part(self, submissions: Sequence[DelayedSubmission], code: Path) -> list[Job[Any]]:
         """A job, or an array of them. Pickles are there before sbatch is called: a job whose number is lost finds its own."""
@@ -257,19 +251,12 @@ class ClusterExecutor(SlurmExecutor):
         return render(self._profile, planned.point, request, launch)
 
     def _send(self, name: str, tag: str, tasks: int, script: Path) -> str:
-        """The job's number. RefusedError says what of the request Slurm refuses, and the next step."""
-        here, paths = Path.cwd(), JobPaths(self.folder)
+        paths = JobPaths(self.folder)
         logs = [str(path).replace("%j", tag).replace("%t", "0") for path in (paths.stdout, paths.stderr)]
         array = [f"--array=0-{tasks - 1}%{min(tasks, self.parameters.get('array_parallelism') or tasks)}"] if tasks > 1 else []
-        options = [f"--job-name={name}", f"--output={logs[0]}", f"--error={logs[1]}", f"--chdir={here}", *array]
-        unsure = f"`squeue --me --name={name}` says whether it is queued; if it is not, submit again"
         self._throttle()
         self._last_job_submitted = time.time()
-        try:
-            return send(name, ["sbatch", *options, str(script)], lambda: find_job(name, here), unsure)
-        except RefusedError as error:
-            (planned,), (request,) = self._plan.points, self._plan.requests.values()
-            raise explained(self._profile, planned.point, request, error) from error
+        return send_script(self._plan, name, script, [f"--output={logs[0]}", f"--error={logs[1]}", *array])
 
 
 def make_executor(cluster: str | None, folder: str | Path | None, parameters: dict[str, Any]) -> ClusterExecutor:

@@ -18,7 +18,7 @@ from hpcddp.script.limits import broken_limits
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
 from hpcddp.script.resources import WARNING_S
-from hpcddp.submit.preflight_job import TITLE, preflight_submission
+from hpcddp.submit.small_jobs import PREFLIGHT
 from hpcddp.submit.submission_plan import SubmissionPlan
 
 Run = tuple[Point, int]
@@ -76,7 +76,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
             command="",
             array=name,
             steps=steps,
-            preflight=_step(TITLE, on_all, preflight, resumes=False),
+            preflight=_step(PREFLIGHT.name, on_all, preflight, resumes=False),
             spare_nodes=plan.source.sweep.slurm.spare_nodes,
             folder=folder,
             folders=folders,
@@ -93,7 +93,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
         one_allocation=OneAllocation(
             nodes=request.nodes,
             gpus_per_node=request.gpus_counted,
-            preflight=preflight_submission(in_sequence[0]),
+            preflight=PREFLIGHT.of(in_sequence[0]),
             render_text=text,
         ),
     )

@@ -17,6 +17,7 @@ from hpcddp.study.study_folder import sweep_or_folder
 from hpcddp.submit.budget import budget_words, hours_of_runs
 from hpcddp.submit.failed_runs import none_failed_words, reasons_text
 from hpcddp.submit.one_allocation import allocation_words
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.pending import PendingRuns
 from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
 from hpcddp.submit.remarks import remarks
@@ -39,7 +40,7 @@ def pending_remarks(pending: PendingRuns) -> Iterator[str]:
 def pending_text(pending: PendingRuns) -> str:
     """Each point with the runs it has and those to submit, and what these cost at most."""
     plan, repeats = pending.plan, pending.plan.repeats
-    if plan.failed_only and not pending.runs:
+    if plan.options.failed and not pending.runs:
         return none_failed_words(pending)
     left = Counter(point.label for point, _ in pending.runs)
     missing = Counter(point.label for point, _ in pending.missing)
@@ -47,7 +48,7 @@ def pending_text(pending: PendingRuns) -> str:
     rows = [
         plan_row(planned, plan.requests.get(planned.point.label), left[planned.point.label], walltime_min)
         for planned in plan.points
-        if left[planned.point.label] or not plan.failed_only
+        if left[planned.point.label] or not plan.options.failed
     ]
     columns: dict[str, Sequence[object]] = {
         "nodes": [row.nodes for row in rows],
@@ -58,7 +59,7 @@ def pending_text(pending: PendingRuns) -> str:
         **queue_columns(rows),
     }
     lines, hours = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])], total_hours(rows)
-    if plan.one_allocation and pending.runs:
+    if plan.options.one_allocation and pending.runs:
         lines.append(allocation_words(plan, pending.next_runs))
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
@@ -67,7 +68,7 @@ def pending_text(pending: PendingRuns) -> str:
     lines.append(f"{runs}{others}{cost}, under {pending.study.folder}")
     if words := budget_words(pending.account, plan, pending.next_runs):
         lines.append(words)
-    if plan.failed_only:
+    if plan.options.failed:
         lines += ["", reasons_text(pending)]
     return "\n".join(lines)
 
@@ -100,7 +101,7 @@ def nothing_words(unknown: Sequence[RunState]) -> str:
     return f"nothing submitted: nobody says what became of {count(len(unknown), 'run')}" if unknown else "nothing to submit"
 
 
-def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequence[str]) -> str:
+def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
     """How many jobs, from the first to the last of them, and what keeps them from starting all at once.
 
     Tasks of an array are as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
@@ -111,13 +112,14 @@ def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequenc
     )
     in_allocation = sum("+" in job for job in jobs)
     one_by_one = f", {count(in_allocation, 'run')} one after the other" if in_allocation else ""
-    at_most = "" if max_running is None or in_allocation == len(jobs) else f", at most {max_running} at a time"
-    later = f", when {' and '.join(after)} ended well" if after else ""
+    at_once = None if in_allocation == len(jobs) else options.max_running
+    at_most = "" if at_once is None else f", at most {at_once} at a time"
+    later = f", when {' and '.join(options.after)} ended well" if options.after else ""
     number = len(set(map(slurm_id, jobs)))
     return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{one_by_one}{at_most}{later}"
 
 
 def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
     """That nothing was submitted, `more` at its end, and what jobs would wait for."""
-    later = f"\njobs would start when {' and '.join(plan.after)} ended well" if plan.after else ""
+    later = f"\njobs would start when {' and '.join(plan.options.after)} ended well" if plan.options.after else ""
     return f"nothing submitted: this was a dry run{more}{later}"

@@ -31,7 +31,7 @@ class PendingRuns:
     @property
     def next_runs(self) -> Sequence[tuple[Point, int]]:
         """Those that are submitted now; --max-jobs leaves the others for later."""
-        return self.runs[: self.plan.max_jobs]
+        return self.runs[: self.plan.options.max_jobs]
 
     def affordable(self) -> list[tuple[Point, int]]:
         """Of `next_runs` what the study's budget holds; UsageError as `budget.affordable` has it."""
@@ -46,7 +46,7 @@ def find_pending(study: Study, plan: SubmissionPlan, states: Sequence[RunState])
         states=states,
         account=account_if_limited(study, plan, states),
         runs=pending_runs(plan, states),
-        missing=_missing_runs(plan, states) if plan.failed_only else [],
+        missing=_missing_runs(plan, states) if plan.options.failed else [],
         unknown=unknown_runs(plan, states),
     )
 
@@ -59,7 +59,7 @@ def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple
     """
     known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in plan.points], plan.repeats
-    is_pending = _has_failed if plan.failed_only else _is_pending
+    is_pending = _has_failed if plan.options.failed else _is_pending
     wanted = [
         (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
     ]
@@ -68,7 +68,7 @@ def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple
 
 def _missing_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     failed = {state.key for state in states if state.phase == "failed"}
-    every = pending_runs(replace(plan, failed_only=False), states)
+    every = pending_runs(replace(plan, options=replace(plan.options, failed=False)), states)
     return [(point, run) for point, run in every if RunKey(point.label, run) not in failed]
 
 

@@ -81,7 +81,7 @@ def check_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> R
 def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> Iterator[_Distinct]:
     """In the order of their first points; one for all where they are steps of one job."""
     points = list({point.label: point for point, _ in runs}.values())
-    if plan.one_allocation and runs:
+    if plan.options.one_allocation and runs:
         yield _Distinct(request=allocation_request(plan, runs), points=points)
         return
     groups: dict[JobRequest, list[Point]] = {}

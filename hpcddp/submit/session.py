@@ -22,16 +22,15 @@ from hpcddp.study.study_folder import study_folder
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console
+from hpcddp.submit.data_job import preparation_words, preparations, prepare_first
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
+from hpcddp.submit.one_job import judged
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
-from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
-from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
-from hpcddp.submit.request_check import RequestCheck, check_requests
-from hpcddp.submit.smoke import run_smoke
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
+from hpcddp.submit.small_jobs import preflight_text, run_preflight, run_smoke, without_slow_nodes
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from hpcddp.submit.until_ci import Known, open_points, with_repeats
 
@@ -55,7 +54,7 @@ def submit_points(
         if options.dry_run:
             return session.end_dry_run(pending)
         confirmed = session.confirm(pending, options)
-        if confirmed and options.preflight and not plan.one_allocation:
+        if confirmed and options.preflight and not plan.options.one_allocation:
             plan, pending = session.preflight(plan, pending)
         if confirmed and options.prepare:
             pending = session.prepare(pending)
@@ -93,7 +92,7 @@ class _Session:
         for text in pending_remarks(pending):
             self.console.remark(text)
         self.console.echo(pending_text(pending))
-        if pending.plan.prepares and pending.runs:
+        if pending.plan.options.prepare and pending.runs:
             for text in preparation_words(preparations(self.study, pending.plan, self.backend)):
                 self.console.echo(text)
 
@@ -103,22 +102,13 @@ class _Session:
             self.console.remark(text)
         try:
             pending.affordable()
-            found = self.check_requests(pending)
+            found = judged(pending.plan, pending.next_runs, self.console)
             for text in (*found.certain, *found.uncertain):
                 self.console.remark(text)
         except UsageError as error:
             self.console.remark(str(error))
         self.console.echo(dry_run_words(pending.plan))
         return 0
-
-    def check_requests(self, pending: PendingRuns) -> RequestCheck:
-        """What Slurm would refuse of the runs that are next; why it has not judged all of them is said."""
-        if pending.plan.profile.backend != "slurm" or lacks_account(pending.plan):
-            return RequestCheck()
-        found = check_requests(pending.plan, pending.next_runs)
-        if found.remark is not None:
-            self.console.remark(found.remark)
-        return found
 
     def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
@@ -150,7 +140,7 @@ class _Session:
 
     def refuse_early(self, pending: PendingRuns) -> None:
         """RefusedError with everything that Slurm is sure to refuse, before a smoke or preflight job waits in the queue."""
-        found = self.check_requests(pending)
+        found = judged(pending.plan, pending.next_runs, self.console)
         if found.certain:
             raise RefusedError("\n".join(found.certain))
         for text in found.uncertain:
@@ -176,7 +166,7 @@ class _Session:
                     self.console.remark(refused)
         finally:
             if submitted:
-                self.console.echo(submitted_words([run.job for run in submitted], options.max_running, pending.plan.after))
+                self.console.echo(submitted_words([run.job for run in submitted], pending.plan.options))
                 self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
         if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
             left = count(len(pending.runs) - len(submitted), "run")
@@ -201,7 +191,7 @@ class _Session:
             self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
             raise
         self.console.echo(status_table(states))
-        if pending.plan.failed_only:  # what is missing is not waited for
+        if pending.plan.options.failed:  # what is missing is not waited for
             states = [state for state in states if state.phase != "missing"]
         return {"missing" if state.key in unsent else state.phase for state in states}
 
@@ -247,9 +237,10 @@ def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, s
     One run is sent at a time: each attempt to submit an array would try every half of it too.
     """
     begun_s = time.monotonic()
-    first = plan if plan.one_allocation else replace(plan, max_jobs=1)
+    first = plan if plan.options.one_allocation else replace(plan, options=replace(plan.options, max_jobs=1))
     is_full = True
     while is_full and not submitted:
         time.sleep(pause_s(time.monotonic() - begun_s))
         is_full = submit_accepted(study, first, backend, submitted) is not None
-    return submit_accepted(study, replace(plan, max_jobs=plan.max_jobs and plan.max_jobs - 1), backend, submitted)
+    rest = replace(plan.options, max_jobs=plan.options.max_jobs and plan.options.max_jobs - 1)
+    return submit_accepted(study, replace(plan, options=rest), backend, submitted)

@@ -47,26 +47,21 @@ class SubmissionPlan:
     settings: Settings
     more: Mapping[str, int] = field(default_factory=dict)
     """By label, where a point shall be run more often than the sweep says."""
-    max_running: int | None = None
-    """So many runs of the study at a time; None: as many as the cluster likes."""
+    options: SubmitOptions = SubmitOptions()
+    """How much of it; of `after`, the jobs that have not ended."""
     is_cut_at_budget: bool = False
     """Whether as many runs are submitted as the budget holds where it does not hold all; False: none are."""
-    max_jobs: int | None = None
-    """So many runs are submitted at once; None: all that are missing."""
-    failed_only: bool = False
-    """Whether only runs that failed are submitted again, and those that are missing stay so."""
-    after: tuple[str, ...] = ()
-    """Jobs of Slurm, of whatever study, that have to end well first, and have not ended."""
     cannot_await: Sequence[str] = ()
     """A sentence for each such job that has failed, or that nobody knows."""
     reads_data: bool = True
     """False of a job that makes or checks a data set."""
-    prepares: bool = False
-    """Whether what is missing of the data is made first."""
-    one_allocation: bool = False
-    """Whether all runs are steps of one job."""
     longest_min: int | None = None
-    """That job's time limit at most, as Slurm has it for the partition; None: not known."""
+    """The time limit at most of the job of --one-allocation, as Slurm has it for the partition; None: not known."""
+
+    @property
+    def account(self) -> str | None:
+        """That is charged: the sweep's before the user's."""
+        return self.source.sweep.account or self.settings.account
 
     @functools.cached_property
     def repeats(self) -> Mapping[str, int]:
@@ -87,13 +82,8 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
         points=points.points,
         requests=requests,
         settings=settings,
-        max_running=options.max_running,
-        max_jobs=options.max_jobs,
-        failed_only=options.failed,
-        after=tuple(after),
+        options=dataclasses.replace(options, after=tuple(after)),
         cannot_await=refused,
-        prepares=options.prepare,
-        one_allocation=options.one_allocation,
         longest_min=longest_min(max(requests.values(), key=lambda one: one.nodes).partition) if has_limit else None,
     )
 
@@ -105,8 +95,8 @@ def obstacles(plan: SubmissionPlan) -> list[str]:
         found.append(
             f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
         )
-    if plan.after and plan.profile.backend != "slurm":
-        found.append(f"--after {plan.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
+    if plan.options.after and plan.profile.backend != "slurm":
+        found.append(f"--after {plan.options.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
     return found
 
 
@@ -114,13 +104,13 @@ def _data_obstacles(plan: SubmissionPlan) -> list[str]:
     roots, runs_here = plan.settings.data_roots, plan.profile.backend == "local"
     return [
         *without_folder(plan.points, roots),
-        *dict.fromkeys(missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.prepares)),
+        *dict.fromkeys(missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.options.prepare)),
     ]
 
 
 def lacks_account(plan: SubmissionPlan) -> bool:
     """Whether the cluster wants an account and nobody has named one: Slurm would refuse every request."""
-    return bool(plan.profile.slurm.account_required) and _account(plan) is None
+    return bool(plan.profile.slurm.account_required) and plan.account is None
 
 
 def check_plan(plan: SubmissionPlan) -> None:
@@ -157,7 +147,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
             render_text=_renderer(plan, point),
             shape=_shape(plan, point),
             gpus_per_node=plan.requests[point.label].gpus_counted if point.label in plan.requests else None,
-            account=_account(plan),
+            account=plan.account,
             trusted=trusted,
         )
         for point, run in runs
@@ -203,10 +193,6 @@ def anchored(point: Point) -> Point:
 def anchored_path(path: str) -> str:
     """From here, where it is relative and begins with no variable."""
     return path if path.startswith(("/", "$", "~")) else os.path.abspath(path)
-
-
-def _account(plan: SubmissionPlan) -> str | None:
-    return plan.source.sweep.account or plan.settings.account
 
 
 def git_commit(folder: Path) -> str | None:

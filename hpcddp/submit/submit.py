@@ -60,15 +60,15 @@ def submit_runs(
         runs = find_pending(study, plan, states).affordable()
         if not runs:
             return []
-        if plan.one_allocation:
+        if plan.options.one_allocation:
             allocation_request(plan, runs)
         submissions = make_submissions(study, plan, backend.name, runs)
         for submission in submissions:
             backend.check(submission)
         write_manifest(study, plan)
-        throttle = Throttle(plan.max_running, _live_jobs(study, states, backend))
-        found = [allocation_batch(plan, submissions)] if plan.one_allocation else backend.batches(submissions)
-        batches = [dataclasses.replace(batch, after_ok=plan.after) for batch in found]
+        throttle = Throttle(plan.options.max_running, _live_jobs(study, states, backend))
+        found = [allocation_batch(plan, submissions)] if plan.options.one_allocation else backend.batches(submissions)
+        batches = [dataclasses.replace(batch, after_ok=plan.options.after) for batch in found]
         return _submit_all(batches, throttle, backend, held, on_submitted)
 
 

@@ -11,13 +11,11 @@ from typing import Any
 from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
 from hpcddp.core.data_task import DataTask, task_of
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.paths import expanded
 from hpcddp.core.records import write_json
-from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.data.writing.tasks import run_task
-from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.small_job import begin, leave
 
 WRITTEN_EVERY_S = 2.0
 
@@ -27,20 +25,21 @@ PACE_OVER = 10
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Does the spec's task and writes end.json, whose content it returns; HpcddpError where the task fails."""
-    job = spec_from_dict(spec)
+    job, rank, study = begin(spec)
     assert job.data_task is not None, "only a job for a data task is given this entry"
-    task = task_of(job.data_task)
-    folder, begun_s = _begin(job, task), time.monotonic()
+    task, folder, begun_s = task_of(job.data_task), study.data_dir(rank.job), time.monotonic()
+    for name in (PROGRESS_FILE, END_FILE):  # of an attempt that was requeued
+        (folder / name).unlink(missing_ok=True)
+    if not (folder / JOB_FILE).exists():
+        now = datetime.now(timezone.utc).isoformat()
+        leave(folder / JOB_FILE, DataJob(task=task, job=rank.job, name=task.title, backend=job.backend, submitted_at=now))
     try:
         text = _do(task, folder)
     except HpcddpError as error:
-        _end(folder, DataEnd(ok=False, text=str(error), took_s=time.monotonic() - begun_s))
+        leave(folder / END_FILE, DataEnd(ok=False, text=str(error), took_s=time.monotonic() - begun_s))
         raise
-    end = DataEnd(ok=True, text=text, took_s=time.monotonic() - begun_s)
     print(text, flush=True)
-    _end(folder, end)
-    plain: dict[str, Any] = encode(end)
-    return plain
+    return leave(folder / END_FILE, DataEnd(ok=True, text=text, took_s=time.monotonic() - begun_s))
 
 
 def _do(task: DataTask, folder: Path) -> str:
@@ -55,28 +54,10 @@ def _do(task: DataTask, folder: Path) -> str:
         raise HpcddpError(f"{error.filename}: {words}" if error.filename else words) from error
 
 
-def _begin(job: JobSpec, task: DataTask) -> Path:
-    """The folder of its records, without those of an attempt that was requeued; job.json is there if nobody wrote it."""
-    number = this_rank(job.backend).job
-    folder = Study(Path(job.study)).data_dir(number)
-    for name in (PROGRESS_FILE, END_FILE):
-        (folder / name).unlink(missing_ok=True)
-    if not (folder / JOB_FILE).exists():
-        now = datetime.now(timezone.utc).isoformat()
-        write_json(
-            folder / JOB_FILE, encode(DataJob(task=task, job=number, name=task.title, backend=job.backend, submitted_at=now))
-        )
-    return folder
-
-
 def _here(task: DataTask) -> DataTask:
     """With the variables in its folders filled in."""
     given = {name: task.options[name] for name in task.folders if task.options.get(name) is not None}
     return task.with_folders({name: expanded(str(path), f"--{name.replace('_', '-')}") for name, path in given.items()})
-
-
-def _end(folder: Path, end: DataEnd) -> None:
-    write_json(folder / END_FILE, encode(end))
 
 
 class ProgressFile:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,18 +12,15 @@ from typing import Any
 
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import NodeFacts
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY_MODULE
 from hpcddp.core.paths import data_root, data_root_as_given
 from hpcddp.core.point import Data
 from hpcddp.core.prepared import FILES, unprepared
-from hpcddp.core.records import write_json
-from hpcddp.core.run_root import Study
-from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
-from hpcddp.worker import answers
-from hpcddp.worker.ranks import Rank, this_rank
+from hpcddp.worker import small_job
+from hpcddp.worker.ranks import Rank
 from hpcddp.worker.script_imports import import_problems
 
 MEET_WITHIN = timedelta(minutes=4)
@@ -36,31 +32,28 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
     Other ranks return their own findings.
     """
-    job = spec_from_dict(spec)
-    rank = this_rank(job.backend, local_device=job.local_device)
-    folder = Study(Path(job.study)).smoke_dir(rank.job)
-    findings: dict[str, Any] = encode(examine(job, rank))
-    write_json(_answer_file(folder, rank.rank), findings)
+    job, rank, study = small_job.begin(spec)
+    folder = study.smoke_dir(rank.job)
+    findings = small_job.leave(small_job.answer_file(folder / "smoke", rank.rank), examine(job, rank))
     if rank.rank:
         return findings
-    summary: dict[str, Any] = encode(summarize(job, rank, _answers(folder, rank)))
-    write_json(folder / "smoke.json", summary)
-    return summary
+    found, silent = small_job.answers(SmokeFindings, folder / "smoke", rank.world)
+    return small_job.leave(folder / "smoke.json", summarize(job, found, silent))
 
 
 def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     """What one rank finds; whatever goes wrong is a sentence under `problems`."""
     problems: list[str] = []
-    root = _data_root(job, problems)
+    root = small_job.tried(problems, rank.host, "the data folder", data_root, job)
     readable = None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)
     if readable and root is not None and rank.local_rank == 0 and job.point.reads_data:
-        _try(problems, rank, "the data cannot be read", _open_data, job.point.workload.data, root)
+        small_job.tried(problems, rank.host, "the data cannot be read", _open_data, job.point.workload.data, root)
     for name in _needed_modules(job):
-        _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
+        small_job.tried(problems, rank.host, f"cannot import {name}", importlib.import_module, name)
     found = _TorchFindings()
-    _try(problems, rank, "torch does not work", found.examine, rank, job.point.device)
+    small_job.tried(problems, rank.host, "torch does not work", found.examine, rank, job.point.device)
     if job.script and found.summed:
-        _try(problems, rank, "the script's imports", lambda: problems.extend(import_problems(job, rank)))
+        small_job.tried(problems, rank.host, "the script's imports", lambda: problems.extend(import_problems(job, rank)))
     return SmokeFindings(
         rank=rank.rank,
         host=rank.host,
@@ -73,15 +66,12 @@ def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     )
 
 
-def summarize(job: JobSpec, rank: Rank, found: Sequence[SmokeFindings]) -> SmokeSummary:
-    """The findings of all ranks in one summary; `found` in the order of ranks."""
-    silent = sorted(set(range(rank.world)) - {each.rank for each in found})
+def summarize(job: JobSpec, found: Sequence[SmokeFindings], silent: str) -> SmokeSummary:
+    """The findings of all ranks in one summary; `found` in the order of ranks, `silent`: those that did not answer."""
     problems = [problem for each in found for problem in each.problems]
     if silent:
-        ranks = ", ".join(map(str, silent))
-        problems.append(
-            f"no answer from rank {ranks} in {answers.ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?"
-        )
+        within = f"{small_job.ANSWER_WITHIN_S:.0f} s"
+        problems.append(f"no answer from rank {silent} in {within}: is {job.study} the same folder on every node?")
     found_on = _hosts(found, readable=True)
     missing_on = [host for host in _hosts(found, readable=False) if host not in found_on]
     root = data_root_as_given(job)
@@ -149,31 +139,5 @@ class _TorchFindings:
             raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {self.summed}")
 
 
-def _try(problems: list[str], rank: Rank, what: str, function: Callable[..., object], *arguments: object) -> None:
-    try:
-        function(*arguments)
-    except HpcddpError as error:
-        problems.append(str(error))
-    except Exception as error:
-        problems.append(f"{rank.host}: {what}: {type(error).__name__}: {error}")
-
-
-def _data_root(job: JobSpec, problems: list[str]) -> str | None:
-    try:
-        return data_root(job)
-    except HpcddpError as error:
-        problems.append(str(error))
-        return None
-
-
 def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
     return list(dict.fromkeys(each.host for each in found if each.data_seen is readable))
-
-
-def _answer_file(folder: Path, rank: int) -> Path:
-    return folder / "smoke" / f"{rank:05d}.json"
-
-
-def _answers(folder: Path, rank: Rank) -> list[SmokeFindings]:
-    there = answers.answered([_answer_file(folder, peer) for peer in range(rank.world)])
-    return [decode_record(SmokeFindings, json.loads(file.read_text(encoding="utf-8"))) for file in there]

@@ -79,7 +79,7 @@ def test_what_another_submission_took_is_not_missing(
     """It was shown as missing before the lock was had; all runs are on their way, and none twice: 0."""
 
     def second(study: Study, submission_plan: SubmissionPlan, backend: Backend, *heard: Any) -> list[SubmittedRun]:
-        submit_runs(study, replace(submission_plan, max_jobs=others), backend)
+        submit_runs(study, replace(submission_plan, options=replace(submission_plan.options, max_jobs=others)), backend)
         return submit_runs(study, submission_plan, backend, *heard)
 
     monkeypatch.setattr("hpcddp.submit.session.submit_runs", second)

@@ -45,7 +45,7 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("hpcddp.detect.detect.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.check.read_live", lambda deadline_s: LIVE)
     monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)
-    monkeypatch.setattr("hpcddp.commands.clusters_survey._run", _no_job)
+    monkeypatch.setattr("hpcddp.submit.small_jobs.run_survey", _no_job)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     (tmp_path / ".config" / "hpcddp" / "clusters").mkdir(parents=True)
@@ -56,7 +56,7 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _no_job(*_: Any) -> Any:
+def _no_job(*_: Any, **__: Any) -> Any:
     from hpcddp.core.survey_record import SurveyRecord
 
     return SurveyRecord(job="7", date="2026-01-01", nodes=())

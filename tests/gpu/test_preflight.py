@@ -21,7 +21,6 @@ from tests.worker import given
 
 @touches(
     "hpcddp/worker/preflight/readings.py",
-    "hpcddp/worker/preflight/rates.py",
     stand_in="rates are the processor's; messages and buffers are small",
 )
 def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
 from hpcddp.study.used_hours import study_hours
 from hpcddp.submit.budget import account, account_if_limited, budget_words, run_hours
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests import given_plan
@@ -120,7 +121,7 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> 
         "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
     )
     assert not backend.queued
-    part = dataclasses.replace(planned, max_jobs=2)
+    part = dataclasses.replace(planned, options=SubmitOptions(max_jobs=2))
     assert len(submit_runs(study, part, backend)) == 2
     with pytest.raises(
         UsageError, match=r"at most 2\.0 node hours by runs not over yet; at most 2\.0 node hours by runs to submit"

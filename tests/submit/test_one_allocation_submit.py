@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
 from hpcddp.study.used_hours import StudyHours, study_hours
 from hpcddp.submit.budget import account
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
 from tests.given_one_allocation import submission_plan
@@ -143,5 +143,6 @@ def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
 def test_a_run_on_its_own_is_one_of_its_job(tmp_path: Path) -> None:
     """With a number in its job, like any other."""
     study, backend = study_of(tmp_path), FakeBackend()
-    (run,) = submit_runs(study, dataclasses.replace(submission_plan(tmp_path), max_jobs=1), backend)
+    options = SubmitOptions(one_allocation=True, max_jobs=1)
+    (run,) = submit_runs(study, submission_plan(tmp_path, options=options), backend)
     assert run.job == "100+0"

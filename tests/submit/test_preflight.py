@@ -17,7 +17,7 @@ from hpcddp.core.schema import encode
 from hpcddp.script.render import ScriptLaunch
 from hpcddp.study.study_status import newest_preflight_words, preflights_of
 from hpcddp.submit.one_allocation import allocation_request, allocation_words
-from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
+from hpcddp.submit.small_jobs import preflight_text, run_preflight, without_slow_nodes
 from tests.given_one_allocation import batch_of, runs_of, submission_plan
 from tests.submit.test_smoke import Answers
 

@@ -9,6 +9,7 @@ import pytest
 from hpcddp.backends.slurm_test_only import refusal_words
 from hpcddp.core.point import Point
 from hpcddp.submit import request_check
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.request_check import check_requests
 from hpcddp.submit.submission_plan import SubmissionPlan
 from tests.backends.fake_slurm import Say, calls, stand_ins
@@ -28,7 +29,9 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 def plan(tmp_path: Path, rate: float | None = None) -> SubmissionPlan:
     """Three node counts and two batches each: six points, three requests."""
-    planned = submission_plan(tmp_path, axes="{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}", one_allocation=False)
+    planned = submission_plan(
+        tmp_path, axes="{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}", options=SubmitOptions()
+    )
     slurm = dataclasses.replace(planned.profile.slurm, submissions_per_s=rate)
     return dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=slurm))
 
@@ -43,7 +46,7 @@ def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
     assert check_requests(planned, runs(planned)) == request_check.RequestCheck()
     assert len(calls(tmp_path, "sbatch")) == 3
     assert all(call.startswith("sbatch --test-only ") for call in calls(tmp_path, "sbatch"))
-    in_one = dataclasses.replace(planned, one_allocation=True)
+    in_one = dataclasses.replace(planned, options=SubmitOptions(one_allocation=True))
     check_requests(in_one, runs(in_one))
     assert len(calls(tmp_path, "sbatch")) == 4
 

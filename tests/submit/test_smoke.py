@@ -9,7 +9,7 @@ from hpcddp.backends.base import JobState, Submission
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submit.smoke import run_smoke, smoke_submissions
+from hpcddp.submit.small_jobs import SMOKE, kind_submissions, run_smoke, smoke_points
 from tests.fake_backend import FakeBackend
 from tests.given_one_allocation import submission_plan as two_types
 from tests.given_plan import submission_plan
@@ -72,16 +72,17 @@ def test_every_type_of_node_is_tested(tmp_path: Path) -> None:
     """One job each, on the smallest layout of two nodes that the sweep has there, of one node where it has no other."""
     axes = "{layout.node_type: [v100, a40], layout.nodes: [1, 2]}"
     plan = two_types(tmp_path, axes=axes)
-    study, backend = Study(tmp_path / "runs"), FakeBackend()
-    submissions = smoke_submissions(study, plan, backend)
-    layouts = {name: each.spec.point.layout for name, each in submissions.items()}
+    study, points = Study(tmp_path / "runs"), smoke_points(plan)
+    submissions = kind_submissions(SMOKE, study, plan, "slurm", points)
+    layouts = {name: each.spec.point.layout for name, each in zip(points, submissions, strict=True)}
     assert {name: (layout.node_type, layout.nodes) for name, layout in layouts.items()} == {
         "v100": ("v100", 2),
         "a40": ("a40", 2),
     }
-    assert [each.name for each in submissions.values()] == ["smoke-v100", "smoke-a40"]
+    assert [each.name for each in submissions] == ["smoke-v100", "smoke-a40"]
     one = two_types(tmp_path, axes="{layout.node_type: [a40], layout.nodes: [1]}")
-    assert [(name, each.name) for name, each in smoke_submissions(study, one, backend).items()] == [("a40", "smoke")]
+    (submission,) = kind_submissions(SMOKE, study, one, "slurm", smoke_points(one))
+    assert (list(smoke_points(one)), submission.name) == (["a40"], "smoke")
 
 
 def test_what_each_type_of_node_has_is_said(tmp_path: Path) -> None:

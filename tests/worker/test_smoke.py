@@ -14,7 +14,7 @@ import pytest
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Data
-from hpcddp.worker import answers, smoke
+from hpcddp.worker import small_job, smoke
 from tests.worker import forked, given
 
 
@@ -96,7 +96,7 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its node may not see the study's folder: the others' findings are kept, and the silent rank is named."""
-    monkeypatch.setattr(answers, "ANSWER_WITHIN_S", 0.5)
+    monkeypatch.setattr(small_job, "ANSWER_WITHIN_S", 0.5)
     monkeypatch.setattr(smoke, "MEET_WITHIN", timedelta(seconds=1))
     spec = given.job(tmp_path, given.point(2))
     (summary,) = forked.values(tmp_path / "output", 1, run_without_rank_one, spec_to_dict(spec))

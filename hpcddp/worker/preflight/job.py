@@ -9,13 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.preflight_judgement import preflight_words, slow_readings, usable_hosts
 from hpcddp.core.preflight_record import PreflightRecord
-from hpcddp.core.records import write_json
-from hpcddp.core.run_root import Study
-from hpcddp.core.schema import encode
-from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.small_job import begin, leave
 
 MEET_WITHIN = timedelta(minutes=4)
 """A first import of torch by every node at once may take minutes on a parallel file system."""
@@ -29,8 +25,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     from hpcddp.worker.preflight.readings import measure
     from hpcddp.worker.rendezvous import join
 
-    job = spec_from_dict(spec)
-    rank = this_rank(job.backend, local_device=job.local_device)
+    job, rank, study = begin(spec)
     group = join(rank, job.point.device, MEET_WITHIN)
     begun_s = time.monotonic()
     readings = measure(group)
@@ -50,8 +45,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         slow=slow,
         excluded=tuple(left_out),
     )
-    plain: dict[str, Any] = encode(record)
-    write_json(Study(Path(job.study)).preflight_file(rank.job, rank.restart), plain)
+    plain = leave(study.preflight_file(rank.job, rank.restart), record)
     _write_hosts(hosts)
     print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
     return plain

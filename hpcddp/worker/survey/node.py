@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
+from pathlib import Path
 
 from hpcddp.core.launch_record import NodeFacts
-from hpcddp.core.survey_record import NodeSurvey
-from hpcddp.worker.survey.adapters import read_adapters
+from hpcddp.core.survey_record import Adapter, NodeSurvey
+from hpcddp.worker.small_job import tried
 from hpcddp.worker.survey.disk import read_disk
-from hpcddp.worker.survey.topology import parse_amd_topology, parse_topology
-
-T = TypeVar("T")
 
 ANSWER_WITHIN_S = 60
 """The first call of nvidia-smi on a node without its persistence daemon takes some seconds a GPU."""
+
+_WORD = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NAME = re.compile(r"(GPU|NIC)\d+|mlx\d+_\w+|\w*hsn\d+|rdmap\w+|efa_\d+")
+_LEGEND = re.compile(r"^\s*(NIC\d+): (\S+)\s*$", re.MULTILINE)
+"""Of `nvidia-smi topo -m`: what joins two of its rows, its colours, its names of GPUs and adapters, and what these are called."""
 
 
 def survey_node(host: str) -> NodeSurvey:
@@ -23,7 +27,7 @@ def survey_node(host: str) -> NodeSurvey:
     from hpcddp.worker.launch_record import node_facts, versions
 
     problems: list[str] = []
-    node = _tried(problems, host, "the GPUs", lambda: node_facts(host))
+    node = tried(problems, host, "the GPUs", lambda: node_facts(host))
     cpus = parse_lscpu(_output(problems, host, "lscpu") or "")
     topology = _topology(problems, host, node) if node is not None and node.gpus and node.gpu_driver is not None else {}
     sockets, per_socket = cpus.get("Socket(s)"), cpus.get("Core(s) per socket")
@@ -36,8 +40,8 @@ def survey_node(host: str) -> NodeSurvey:
         topology=topology,
         adapters=read_adapters(),
         disk=read_disk(),
-        versions=_tried(problems, host, "torch", versions) or {},
-        arch_list=_tried(problems, host, "torch's architectures", _arch_list) or (),
+        versions=tried(problems, host, "torch", versions) or {},
+        arch_list=tried(problems, host, "torch's architectures", _arch_list) or (),
         problems=tuple(problems),
     )
 
@@ -67,12 +71,83 @@ def _output(problems: list[str], host: str, *command: str) -> str | None:
             ["env", "LC_ALL=C", *command], capture_output=True, text=True, check=True, timeout=ANSWER_WITHIN_S
         ).stdout
 
-    return _tried(problems, host, command[0], run)
+    return tried(problems, host, command[0], run)
 
 
-def _tried(problems: list[str], host: str, what: str, ask: Callable[[], T]) -> T | None:
+def parse_topology(text: str) -> dict[str, tuple[str, ...]]:
+    """Of `nvidia-smi topo -m`: name -> row, in their order; empty where it is none. NIC0 and so on by their names."""
+    lines = [line.split() for line in _COLOUR.sub("", text).splitlines()]
+    header = next((words for words in lines if words and words[0] == "GPU0"), [])
+    names = [word for word in header if _NAME.fullmatch(word)]
+    called = dict(_LEGEND.findall(text))
+    rows = {words[0]: tuple(words[1 : len(names) + 1]) for words in lines if words and words[0] in names and words != header}
+    if set(rows) != set(names) or not all(len(row) == len(names) and all(map(_WORD.fullmatch, row)) for row in rows.values()):
+        return {}
+    return {called.get(name, name): rows[name] for name in names}
+
+
+def parse_amd_topology(text: str) -> dict[str, tuple[str, ...]]:
+    """The same of `rocm-smi --showtopo`: link types between two GPUs, with X for the GPU itself, which is 0 there."""
+    _, _, section = text.partition("Link Type between two GPUs")
+    rows = [line.split() for line in section.partition("Numa Nodes")[0].splitlines()]
+    names = next((words for words in rows if words and words[0] == "GPU0"), [])
+    matrix = {
+        words[0]: tuple("X" if word == "0" else word for word in words[1:]) for words in rows if words[1:] and words != names
+    }
+    matrix = {name: row for name, row in matrix.items() if name in names}
+    square = list(matrix) == names and all(
+        len(row) == len(names) and set(row) <= {"X", "XGMI", "PCIE"} for row in matrix.values()
+    )
+    return matrix if square else {}
+
+
+def read_adapters(sys: Path = Path("/sys")) -> tuple[Adapter, ...]:
+    """Those that are up: ports that RDMA uses, and behind them the physical interfaces; those of one adapter stand in both."""
+    ports = sorted(sys.glob("class/infiniband/*/ports/*"))
+    return tuple(
+        [_port(port) for port in ports if _text(port / "state").endswith("ACTIVE")]
+        + [_interface(link) for link in sorted(sys.glob("class/net/*")) if _is_up(link)]
+    )
+
+
+def _port(port: Path) -> Adapter:
+    """Its rate is written `200 Gb/sec (4X HDR)`."""
+    rate, number = _text(port / "rate").partition(" ")[0], port.name
+    kind = "InfiniBand" if _text(port / "link_layer") == "InfiniBand" else "RoCE"
+    name = port.parents[1].name if number == "1" else f"{port.parents[1].name}:{number}"
+    return Adapter(name=name, gbps=_number(rate), kind=kind, gids=_gids(port) if kind == "RoCE" else {})
+
+
+def _gids(port: Path) -> dict[str, str]:
+    found = {}
+    for gid in sorted(port.glob("gids/*"), key=lambda file: int(file.name)):
+        if _text(gid).replace(":", "").strip("0"):
+            found[gid.name] = _text(port / "gid_attrs" / "types" / gid.name) or "unknown"
+    return found
+
+
+def _is_up(link: Path) -> bool:
+    """Of a device, and no bridge, loopback or virtual interface."""
+    return (link / "device").exists() and _text(link / "operstate") == "up"
+
+
+def _interface(link: Path) -> Adapter:
+    """Its speed is in Mb/s, -1 where it has none."""
+    speed = _number(_text(link / "speed"))
+    kind = "Slingshot" if link.name.startswith("hsn") else "Ethernet"
+    return Adapter(name=link.name, gbps=speed / 1000 if speed and speed > 0 else None, kind=kind)
+
+
+def _text(file: Path) -> str:
+    """Empty where it cannot be read."""
     try:
-        return ask()
-    except Exception as error:
-        problems.append(f"{host}: {what}: {type(error).__name__}: {error}")
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
         return None

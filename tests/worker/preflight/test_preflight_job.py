@@ -15,7 +15,7 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record
-from hpcddp.worker.preflight import job, rates, readings
+from hpcddp.worker.preflight import job, readings
 from tests.worker import forked, given
 
 
@@ -107,7 +107,7 @@ def test_a_rate_is_that_of_the_median_call(monkeypatch: pytest.MonkeyPatch) -> N
     """The first call, which is slow, and a hiccup do not count."""
     pauses_s = iter([0.2, 0.01, 0.1, *[0.01] * 100])
     monkeypatch.setattr("time.perf_counter", clock := _Clock())
-    rate = rates.local_rate(5.0, lambda: clock.pass_s(next(pauses_s)), torch.device("cpu"), 0.2)
+    rate = readings.local_rate(5.0, lambda: clock.pass_s(next(pauses_s)), torch.device("cpu"), 0.2)
     assert rate == pytest.approx(500.0)
 
 

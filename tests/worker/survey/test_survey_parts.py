@@ -12,11 +12,9 @@ from hpcddp.core.bandwidth import fit_link
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
 from hpcddp.core.survey_record import Adapter
 from hpcddp.worker import launch_record
-from hpcddp.worker.survey.adapters import read_adapters
 from hpcddp.worker.survey.disk import filesystem, read_disk
 from hpcddp.worker.survey.job import _link
-from hpcddp.worker.survey.node import parse_lscpu, survey_node
-from hpcddp.worker.survey.topology import parse_amd_topology, parse_topology
+from hpcddp.worker.survey.node import parse_amd_topology, parse_lscpu, parse_topology, read_adapters, survey_node
 
 TOPOLOGY = """\
 \t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
