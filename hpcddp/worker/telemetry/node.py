@@ -118,8 +118,7 @@ def node_memory(proc: Path = Path("/proc")) -> NodeMemory:
 
 
 class NodeReader:
-    """Reads rows of NODE_COLUMNS; a figure the node does not give is None. `job_cpu_ns`: of job_cpu.py; `energy`: of
-    node_energy.py."""
+    """Reads rows of NODE_COLUMNS; a figure the node does not give is None."""
 
     def __init__(
         self,
