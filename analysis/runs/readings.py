@@ -15,7 +15,7 @@ from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry, Telemetry
 from hpcddp.core.text import count
 
 NO_TROUBLE = ("gpu_idle", "applications_clocks")
-"""Reasons of telemetry.reader_process.THROTTLE that slow nothing down: without work, or at the clock that was set."""
+"""Reasons of reader_process.THROTTLE that slow nothing down: without work, or at the clock that was set."""
 
 ENOUGH = 2
 """Readings from which on rates and shares are known."""

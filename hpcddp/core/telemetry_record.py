@@ -34,7 +34,7 @@ class GpuTelemetry:
     mem_mhz_median: int | float | None = added_later(None)
     temperature_c_peak: int | None = field(default=None, metadata={"merge": "max"})
     throttle: Mapping[str, float] | None = None
-    """Reason (of telemetry.reader_process.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
+    """Reason (of reader_process.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
     energy_j: float | None = field(default=None, metadata={"merge": "sum"})
     """Over the whole window."""
     energy_from: str | None = None

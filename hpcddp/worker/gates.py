@@ -257,7 +257,7 @@ def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], 
 
 
 HARMFUL = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-"""Throttle reasons (of telemetry.reader_process.THROTTLE) that slow a GPU down against its nature: heat, hardware, power supply."""
+"""Throttle reasons (of reader_process.THROTTLE) that slow a GPU down against its nature: heat, hardware, power supply."""
 
 THROTTLED_SHARE = 0.01
 """Share of the readings that a harmful reason may have."""

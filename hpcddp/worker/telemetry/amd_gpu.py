@@ -39,7 +39,7 @@ THROTTLERS = {
     "vr_thm_residency_acc": 0x040,
     "prochot_residency_acc": 0x040,
 }
-"""Counter of amdsmi_get_gpu_metrics_info -> bit of telemetry.reader_process.THROTTLE: power limit of the package, heat that the firmware
+"""Counter of amdsmi_get_gpu_metrics_info -> bit of reader_process.THROTTLE: power limit of the package, heat that the firmware
 answers (socket, memory), heat that the hardware does (voltage regulator, PROCHOT). A counter that grew since the reading before
 held the GPU back between them. amdsmi_get_violation_status says that of two samples, and waits 100 ms between them."""
 
