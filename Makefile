@@ -3,7 +3,7 @@
 #   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
 #   make quick    the tests that take less than half a second: three minutes on two processors, without root or Slurm
-#   make lint     ruff, mypy, import-linter, shellcheck
+#   make lint     ruff, mypy, import-linter, lines of each room, shellcheck
 #   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
@@ -63,6 +63,7 @@ lint: $(VENV)/installed-test packages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.rooms
 	shellcheck .ci/run
 
 # uv knows which packages another Python and platform need, which pip asks of its own; the wheels are then downloaded by pip.
