@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -121,8 +122,13 @@ def test_runs_wait_until_another_job_has_ended_well(slurm: Twin, tmp_path: Path)
     prepares = slurm.run(ask, cwd=tmp_path).stdout.strip()
     plan = held(tmp_path, slurm, max_running=1)
     other = held(tmp_path, slurm, "layout.physical_cores_per_rank=2")
-    both = {"points": [*plan.points, *other.points], "requests": {**plan.requests, **other.requests}, "after": (prepares,)}
-    submitted = submit_runs(Study(tmp_path / "small"), SubmissionPlan(**{**vars(plan), **both}), SlurmBackend())
+    both = dataclasses.replace(
+        plan,
+        points=[*plan.points, *other.points],
+        requests={**plan.requests, **other.requests},
+        options=dataclasses.replace(plan.options, after=(prepares,)),
+    )
+    submitted = submit_runs(Study(tmp_path / "small"), both, SlurmBackend())
     arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
     after = {array: re.sub(r"\([a-z]*\)", "", what) for array, what in zip(queue(slurm, "%F"), queue(slurm, "%E"), strict=True)}
     before = [f",afterany:{array}_*" for array in arrays[:-1]]
