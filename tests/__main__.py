@@ -44,15 +44,16 @@ BESIDE = {
 TIMED = ("-m", "timed and not slurm and not soak", *files_with(r": Link\b|mark\.timed"))
 
 QUICK = (f"--most-cpu={MOST_CPU_S}", "-m", "not slurm and not soak and not timed and not gpu and (not dear or quick)")
-QUICK_HALF = "tests/analysis"
-"""By processor time."""
+QUICK_HALF = ("tests/analysis", "tests/commands", "tests/data")
+"""By the time they take."""
 
 
 def main() -> int:
     """0 where every session of pytest ended with 0."""
     with ending_signals_raise():
         if sys.argv[1:] == ["--quick"]:
-            codes = _concurrent((*QUICK, f"--ignore={QUICK_HALF}"), {"of analysis": (*QUICK, QUICK_HALF)})
+            others = [f"--ignore={folder}" for folder in QUICK_HALF]
+            codes = _concurrent((*QUICK, *others), {"of analysis, commands and data": (*QUICK, *QUICK_HALF)})
         else:
             codes = _concurrent(REST, BESIDE)
             (codes["timed"],) = _ended(_begin(TIMED))

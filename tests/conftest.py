@@ -127,9 +127,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """And ends behind them: that of this process and of all those that it waited for."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """And ends behind them: that of this process and of all those that it waited for. The last test ends the session's, too."""
     yield
+    if nextitem is None:
+        return
     most_s, took_s = item.config.getoption("--most-cpu"), _processor_s() - item.stash[BEGAN_S]
     if most_s is not None and took_s > most_s and not any(map(item.get_closest_marker, MAY_TAKE_LONG)):
         pytest.fail(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from tests.test_words import ROOT, sources
 
 
@@ -53,6 +55,8 @@ def circle(modules: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.dear
+@pytest.mark.quick
 def test_no_file_imports_itself_over_others() -> None:
     """Inside functions either."""
     assert circle(graph()) == []

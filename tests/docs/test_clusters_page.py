@@ -84,6 +84,7 @@ def test_shown_profiles_are_read(reader: Path) -> None:
         assert load_profile(str(Path(name).expanduser())).node_types
 
 
+@pytest.mark.dear
 def test_the_lines_that_make_an_environment(tmp_path: Path) -> None:
     """Run as they stand, of packages in a folder in place of an index; the lock file then makes the same again."""
     (lines,) = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in BLOCKS if "python3 -m venv" in block)

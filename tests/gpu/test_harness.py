@@ -104,6 +104,7 @@ def test_what_runs_on_a_gpu_may_run() -> None:
     compile(test_memory.TAKE_THE_REST, "TAKE_THE_REST", "exec")
 
 
+@pytest.mark.dear
 def test_without_a_gpu_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And that is no failure."""
     command = [sys.executable, "-m", "tests.gpu", "--results", str(tmp_path / "results.jsonl")]
