@@ -160,7 +160,7 @@ FAULTS = (
         "hpcddp/core/lock.py", "file.hardlink_to(aside)", "file.write_bytes(aside.read_bytes())", "two processes hold the lock"
     ),
     Fault(
-        "hpcddp/core/processes.py",
+        "hpcddp/core/lock.py",
         'None if state in "ZX" else int(rest[18])',
         "int(rest[18])",
         "a killed command holds the lock as long as its parent lives",

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.jobspec import JobSpec, data_root_as_given, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
-from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.script.container import container_lines, shell_word
 from hpcddp.script.env_rules import rule_lines
@@ -95,7 +94,7 @@ def folders_of(spec: JobSpec) -> tuple[str, ...]:
 def _own_folders(spec: JobSpec) -> tuple[str, ...]:
     """The user's: of the data, and where a script of theirs runs."""
     if spec.data_task is not None:
-        from hpcddp.core.data_task import task_of
+        from hpcddp.core.data_job import task_of
 
         return task_of(spec.data_task).places
     root = data_root_as_given(spec)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hpcddp.cluster.ownership import check_links, owner_of, trusted_gids
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.lock import HeldError, HeldLock, exclusive_lock
+from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
-from hpcddp.core.umask import not_for_others
 
 
 @contextlib.contextmanager

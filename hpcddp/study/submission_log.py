@@ -22,8 +22,7 @@ from typing import Literal
 from hpcddp.backends.base import job_name
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import append_line
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.schema import SchemaError, added_later, decode, encode
 
 Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]

@@ -16,8 +16,7 @@ from hpcddp.backends.base import Backend, Batch
 from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.data_job_record import JOB_FILE, DataJob
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import JOB_FILE, DataJob, DataTask
 from hpcddp.core.errors import FAILED, HpcddpError
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.prepared import prepare_task, unprepared

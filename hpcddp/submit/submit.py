@@ -13,8 +13,7 @@ from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.lock import HeldLock
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
 from hpcddp.study.lock import study_lock
 from hpcddp.study.reconcile import reconcile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.core.cpu_list import cpu_list, parse_cpu_list
+from hpcddp.core.written_lists import cpu_list, parse_cpu_list
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("", set()), ("0\n", {0}), ("0-3,64-66,9", {0, 1, 2, 3, 9, 64, 65, 66})])

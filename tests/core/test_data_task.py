@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 
 
 def test_a_container_sees_where_its_folders_are_made() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.backends.base import JobState
-from hpcddp.core.job_outcomes import JobRun, read_outcomes
 from hpcddp.core.run_root import Study
+from hpcddp.core.study_files import JobRun, read_outcomes
 from hpcddp.share.unbundle import opened_study
 from hpcddp.study.status import run_states
 from hpcddp.study.submission_log import user_name

@@ -10,10 +10,9 @@ import pytest
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.launch_record import ScriptFacts
-from hpcddp.core.own_script import arguments, completed, facts_of, script_text
+from hpcddp.core.own_script import arguments, completed, digest_with_modules, facts_of, script_files, script_text
 from hpcddp.core.point import Point, Workload, flat_keys
 from hpcddp.core.point_rules import check_point
-from hpcddp.core.script_files import digest_with_modules, script_files
 
 FACTS = ScriptFacts(model="train:Net", data="train:Words", precision="bf16", samples_per_step=8, iterations_per_step=4)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import (
     Data,
     Layout,
     Measure,
+    Optimizer,
     Workload,
     canonical,
     comm_point,

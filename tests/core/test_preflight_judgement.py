@@ -7,8 +7,15 @@ from random import Random
 
 import pytest
 
-from hpcddp.core.preflight_judgement import preflight_words, slow_hosts, slow_readings, usable_hosts
-from hpcddp.core.preflight_record import PreflightRecord, RankReadings, SlowReading
+from hpcddp.core.preflight import (
+    PreflightRecord,
+    RankReadings,
+    SlowReading,
+    preflight_words,
+    slow_hosts,
+    slow_readings,
+    usable_hosts,
+)
 from tests.preflight_sets import PLANTED, TYPICAL, clean, slowed
 
 

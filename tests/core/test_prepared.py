@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.catalog import DATASETS
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.point import Data
 from hpcddp.core.prepared import FILES, prepare_task, unprepared
 from hpcddp.data import digits, official

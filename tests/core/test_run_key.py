@@ -1,6 +1,6 @@
 """Which run is meant, and many of them in a few words."""
 
-from hpcddp.core.run_key import RunKey, run_ranges, spans
+from hpcddp.core.run_root import RunKey, run_ranges, spans
 
 
 def test_neighbours_are_a_range_and_points_beyond_three_are_counted() -> None:

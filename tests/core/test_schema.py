@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Point, Workload
+from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Optimizer, Point, Workload
 from hpcddp.core.schema import NonNegative, Positive, SchemaError, decode, did_you_mean, encode
 
 

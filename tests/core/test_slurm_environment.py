@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcddp.core.slurm_environment import slurm_environment
+from hpcddp.core.job_ids import slurm_environment
 
 
 def test_slurm_commands_do_not_see_an_enclosing_allocation() -> None:

@@ -13,8 +13,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

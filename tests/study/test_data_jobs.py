@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.core.data_job_record import DataJob
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataJob, DataTask
 from hpcddp.core.hours import Hours
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
