@@ -4,7 +4,7 @@
       study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
       preflight/JOBID.RESTART.json     how fast each node of a job was before its runs
-      .jobs/lock/                      who submits (see study/lock.py)
+      .jobs/lock/                      who submits (see study/study_folder.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
                                        a run in one allocation with others .jobs/JOBID/TASK/
       n04-g4-b32-3fa9c1d2e07b/         a point

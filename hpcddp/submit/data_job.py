@@ -24,7 +24,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.data_jobs import DATA_FOLDER, DataJobState, data_job_lines, data_job_states
-from hpcddp.study.lock import study_lock
+from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
 from hpcddp.submit.console import Console
 from hpcddp.submit.missing_data import root_here, with_data_on_disk

@@ -14,10 +14,9 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import Rendezvous
 from hpcddp.core.errors import UsageError
-from hpcddp.script.job_request import JobRequest, User
+from hpcddp.script.job_request import JobRequest, User, gpu_option
 from hpcddp.script.render import render
 from hpcddp.script.resources import job_request
-from hpcddp.script.slurm_options import gpu_option
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
 from tests.given_one_allocation import batch_of, submission_plan

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.share.archive_paths import kind_of, why_left_out
 from hpcddp.share.bundle import STRANGE, write_bundle
-from hpcddp.share.unbundle import opened_study
+from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from tests.analysis.study.test_scripts import measured, script
 from tests.analysis.synthetic import write_study
 

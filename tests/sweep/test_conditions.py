@@ -6,7 +6,7 @@ import pytest
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.sweep.conditions import matching
+from hpcddp.sweep.groups import matching
 
 POINTS = [
     Point(cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g))
