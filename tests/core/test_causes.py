@@ -399,7 +399,6 @@ def logged(text: str) -> Reason:
 
 @pytest.mark.parametrize(("text", "cause", "step"), [*MET, *IN_LOGS])
 def test_a_log_names_the_cause(text: str, cause: str, step: str) -> None:
-    """With a step that fits it; what will fail again is not to be submitted again as it is."""
     reason = logged(text)
     assert reason.sentence == cause
     assert step in reason.next_step
@@ -409,7 +408,6 @@ def test_a_log_names_the_cause(text: str, cause: str, step: str) -> None:
 
 @pytest.mark.parametrize(("text", "cause", "step"), MET)
 def test_a_record_names_the_same_cause(text: str, cause: str, step: str) -> None:
-    """Of all lines of the message, in the rank that met it: no loss of contact, and no memory that ran out."""
     fault = fault_of(RuntimeError(text), RANK)
     assert (fault.kind, fault.sentence) == ("error", f"rank 1 on gn02: {cause}")
     reason = reason_of(JOB, AttemptEnd(state="failed", reason=fault.sentence, fault=fault), [])
@@ -419,7 +417,6 @@ def test_a_record_names_the_same_cause(text: str, cause: str, step: str) -> None
 
 @pytest.mark.parametrize(("text", "cause", "step"), MET)
 def test_a_record_of_an_older_version_names_it_too(text: str, cause: str, step: str) -> None:
-    """Which called it something else."""
     old = Fault(kind="contact", rank=1, host="gn02", sentence="rank 1 on gn02: lost contact with another rank", line=f"E: {text}")
     reason = reason_of(JOB, AttemptEnd(state="failed", reason=old.sentence, fault=old), [])
     assert reason.sentence == f"rank 1 on gn02: {cause}"
@@ -428,14 +425,12 @@ def test_a_record_of_an_older_version_names_it_too(text: str, cause: str, step: 
 
 @pytest.mark.parametrize("line", HARMLESS)
 def test_what_is_harmless_is_no_cause(line: str) -> None:
-    """What goes on without a thing did not fail for the lack of it."""
     assert logged(line).sentence == "FAILED; 0_1_log.err ends: srun: error: gn02: task 1: Exited with exit code 1"
     beside = logged(f"{line}\nCUDA error: uncorrectable ECC error encountered\n{line}")
     assert beside.sentence == "a GPU of its node is broken (ECC error)"
 
 
 def test_the_ranks_reason_is_found_among_harmless_lines(tmp_path: Path) -> None:
-    """Of a job whose ranks recorded nothing: neither a folder nor a plug-in that is not there, nor srun's word on the ranks."""
     lines = (HARMLESS[8], HARMLESS[2], WATCHDOG[0], "srun: error: n2: task 1: Aborted")
     (tmp_path / "0_0_log.err").write_text("\n".join(lines))
     reason = reason_of(JOB, None, last_words(tmp_path))
@@ -444,7 +439,6 @@ def test_the_ranks_reason_is_found_among_harmless_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["died", "contact", "time_out"])
 def test_where_a_rank_is_only_missed_a_log_may_say_why(kind: str) -> None:
-    """Another rank's, which could record nothing; what is no cause in it changes nothing."""
     lost = Fault(kind=kind, rank=0, host="gn01", sentence="rank 0 on gn01: lost contact")
     end = AttemptEnd(state="failed", reason=lost.sentence, fault=lost)
     lines = [LogLine("0_1_log.err", "  what():  CUDA error: uncorrectable ECC error encountered"), LogLine("0_1_log.err", "x")]
@@ -460,7 +454,6 @@ def test_where_a_rank_is_only_missed_a_log_may_say_why(kind: str) -> None:
 
 
 def test_what_nccls_watchdog_says_is_told_of_a_rank_that_it_ended() -> None:
-    """And what a rank met is a matter of other ranks, as ever."""
     died = Fault(kind="died", rank=1, host="gn02", sentence="rank 1 on gn02 died without a word")
     reason = reason_of(JOB, AttemptEnd(state="failed", reason=died.sentence, fault=died), [LogLine("0_1_log.err", WATCHDOG[0])])
     assert reason.sentence == f"{WATCHDOG[1]}; rank 1 on gn02 died without a word"
@@ -468,7 +461,6 @@ def test_what_nccls_watchdog_says_is_told_of_a_rank_that_it_ended() -> None:
 
 
 def test_why_torch_finds_no_gpu_stands_in_the_log() -> None:
-    """As a warning, below which hpcddp ends the rank."""
     blind = Fault(kind="user", rank=0, host="gn02", sentence="rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0)")
     end = AttemptEnd(state="failed", reason=blind.sentence, fault=blind)
     warning = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040)."
@@ -480,7 +472,6 @@ def test_why_torch_finds_no_gpu_stands_in_the_log() -> None:
     ("number", "file"), [(errno.ENOSPC, "/dev/shm/torch_1"), (errno.EMFILE, "/data/x"), (errno.EIO, "/data/x")]
 )
 def test_errors_of_files_that_are_no_matter_of_room_where_the_runs_are(number: int, file: str) -> None:
-    """Shared memory, a limit of the process, and a file system that has failed."""
     fault = fault_of(OSError(number, os.strerror(number), file), RANK)
     step = reason_of(JOB, AttemptEnd(state="failed", reason=fault.sentence, fault=fault), []).next_step
     assert {errno.ENOSPC: SHM, errno.EMFILE: FILES, errno.EIO: BROKEN}[number] in step

@@ -143,7 +143,6 @@ def checked(changes: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
-    """Each combination that cannot be is refused with the keys, their values and the next step."""
     with pytest.raises(UsageError, match=message) as refused:
         checked(changes)
     sentences = str(refused.value).splitlines()
@@ -171,12 +170,10 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
     ],
 )
 def test_what_can_be_passes(changes: dict[str, Any]) -> None:
-    """One rank with the hook, a reducer of one kind, and values that nothing reads are no reason to refuse."""
     checked(changes)
 
 
 def test_all_reasons_are_given() -> None:
-    """A point with several mistakes is told all of them."""
     with pytest.raises(UsageError) as refused:
         checked({"workload.copy_ahead": True, "measure.telemetry_hz": 50, "measure.seconds": 1})
     assert len(str(refused.value).splitlines()) == 3
@@ -184,7 +181,6 @@ def test_all_reasons_are_given() -> None:
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_shipped_sweeps_pass(file: Path) -> None:
-    """Every point of every sweep that comes with hpcddp can be."""
     source = read_sweep(file)
     for planned in expand(source, load_profile(str(source.sweep.cluster))):
         check_point(planned.point)

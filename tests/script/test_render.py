@@ -1,4 +1,4 @@
-"""The job script: goldens, shellcheck, quoting, the launch rules."""
+"""The job script: goldens, shellcheck, quoting, the launch rules, copies of data on the nodes' own disks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.point import Point
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script.job_request import JobRequest, User
-from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
+from hpcddp.script.lint import lint_script
+from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests import golden
+from tests.given_one_allocation import batch_of, submission_plan
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -66,7 +70,6 @@ def shellcheck(text: str) -> str:
 @pytest.mark.parametrize("cluster", SWEEPS)
 @pytest.mark.parametrize("form", ["by-hand", "submitted"])
 def test_golden(cluster: str, form: str) -> None:
-    """Each template and profile gives the script that was reviewed, byte for byte."""
     profile, point, request = parts(cluster, 3)
     launch = by_hand(profile, point) if form == "by-hand" else SUBMITTED
     golden.check(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
@@ -75,7 +78,6 @@ def test_golden(cluster: str, form: str) -> None:
 @pytest.mark.dear
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_shellcheck_is_clean(cluster: str) -> None:
-    """No script of a shipped sweep has anything shellcheck remarks on."""
     source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml"), load_profile(cluster)
     for planned in expand(source, profile):
         request = job_request(profile, planned.point, source.sweep.slurm, User(account="proj", mail="me@x.org", reservation="r"))
@@ -85,7 +87,6 @@ def test_shellcheck_is_clean(cluster: str) -> None:
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
-    """Rendered and submitted script are the same outside the launch block."""
     profile, point, request = parts(cluster)
     texts = [render(profile, point, request, launch) for launch in (by_hand(profile, point), SUBMITTED)]
     outside = [re.sub(r"# --- launch ---.*# --- end of launch ---", "", text, flags=re.DOTALL) for text in texts]
@@ -95,7 +96,6 @@ def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_launch_rules(cluster: str) -> None:
-    """Nodes and tasks explicit, an integer for the CPUs, one GPU syntax, no task left behind, port below 32768."""
     profile, point, request = parts(cluster)
     text = render(profile, point, request, SUBMITTED)
     (srun,) = re.findall(r"^srun .*?\nrc=\$\?$", text, flags=re.DOTALL | re.MULTILINE)
@@ -112,7 +112,6 @@ def test_launch_rules(cluster: str) -> None:
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
-    """Slurm signals the ranks, not the batch script, in time; that requeues when rank 0 has asked. Others do neither."""
     profile, point, request = parts(cluster)
     assert not re.search("USR2|requeue|REQUEUE", render(profile, point, request, SUBMITTED))
     point = dataclasses.replace(point, measure=dataclasses.replace(point.measure, resume=True))
@@ -140,9 +139,6 @@ TORCHRUN = [
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_torchrun(cluster: str) -> None:
-    """One task a node with all its CPUs, which starts the ranks; who it is and where all meet is known inside the step only.
-    All else is as ranks are launched directly.
-    """
     scripts = {}
     for launcher in ("direct", "torchrun"):
         source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml", [f"layout.launcher={launcher}"]), load_profile(cluster)
@@ -162,7 +158,6 @@ def test_torchrun(cluster: str) -> None:
 
 @pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])
 def test_port_of_every_job_and_step(step: int) -> None:
-    """The formula in the script stays within 10000..29999 and two steps of a job do not share a port."""
     profile, point, request = parts("rcc")
     (formula,) = re.findall(r"MASTER_PORT=\$\(\((.*?)\)\);", render(profile, point, request, SUBMITTED))
     ports = [
@@ -201,14 +196,12 @@ def run(text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_exit_code_survives(tmp_path: Path) -> None:
-    """The job ends with srun's own exit code."""
     profile, point, request = plain_profile()
     assert run(render(profile, point, request, SUBMITTED), stand_ins(tmp_path, srun_exit=7)).returncode == 7
 
 
 @pytest.mark.parametrize("compute", [{"modules": ("nosuch/1.0",)}, {"activate": ("false",)}], ids=str)
 def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, object]) -> None:
-    """A module or an activation that fails ends the job with its text, before srun."""
     profile, point, request = plain_profile(**compute)
     env = stand_ins(tmp_path)
     env["MODULEPATH"] = str(tmp_path)
@@ -220,7 +213,6 @@ def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, o
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
-    """Paths with spaces, quotes or substitutions arrive as they are, and nothing in them is executed."""
     profile, point, request = plain_profile()
     launch = dataclasses.replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
     env = stand_ins(tmp_path)
@@ -234,7 +226,6 @@ def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_values_of_a_profile_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
-    """A module's name and a variable's value."""
     profile, point, request = plain_profile(modules=(name,))
     env = stand_ins(tmp_path)
     for command, body in {
@@ -250,7 +241,6 @@ def test_awkward_values_of_a_profile_reach_the_job_unchanged(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
-    """A script submitted by hand hands its run root and its point on unchanged, whatever is in them."""
     profile, point, request = plain_profile(python='printf "%s|%s" "$HPCDDP_RUNS" "$HPCDDP_SPEC" #')
     spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=name + "\n" + name)
     env = stand_ins(tmp_path)
@@ -262,7 +252,7 @@ def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
 
 
 def test_mail() -> None:
-    """An address gets mail at the end of a job, which needs a type beside it: Slurm's default is none."""
+    """It needs a type beside it: Slurm's default is none."""
     profile, point, request = parts("rcc", user=User(account="a", mail="me@x.org"))
     text = render(profile, point, request, SUBMITTED)
     assert "#SBATCH --mail-user=me@x.org\n#SBATCH --mail-type=END,FAIL\n" in text
@@ -271,7 +261,6 @@ def test_mail() -> None:
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "nul\0"])
 def test_line_breaks_are_refused(bad: str) -> None:
-    """A header line cannot hold a line break: refused, naming the value."""
     profile, point, request = parts("rcc", user=User(account=bad))
     with pytest.raises(UsageError, match="cannot be in a job script"):
         render(profile, point, request, SUBMITTED)
@@ -279,21 +268,18 @@ def test_line_breaks_are_refused(bad: str) -> None:
 
 @pytest.mark.parametrize("option", ["rm -rf /", "--qos x", "--", "-", "--x\ny"])
 def test_job_options_must_be_options(option: str) -> None:
-    """A raw job option that is no sbatch option is refused."""
     profile, point, request = parts("rcc")
     with pytest.raises(UsageError, match="job option"):
         render(profile, point, dataclasses.replace(request, options=(option,)), SUBMITTED)
 
 
 def test_job_options_are_quoted() -> None:
-    """The value of a raw option is one word of the header line."""
     profile, point, request = parts("rcc")
     text = render(profile, point, dataclasses.replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
     assert "#SBATCH --comment='it'\"'\"'s $(x)'\n#SBATCH --requeue\n" in text
 
 
 def test_ones_own_template(tmp_path: Path) -> None:
-    """A profile in a file may bring a template beside it that overrides one block; a value it does not have is an error."""
     text = Path("clusters/rcc.yaml").read_text() if Path("clusters/rcc.yaml").is_file() else ""
     text = text or (JOBS.parent / "clusters" / "rcc.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text + "template: mine.sh.j2\n")
@@ -329,7 +315,6 @@ def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
     ],
 )
 def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """One that came with a profile reaches no Python: file and line are named, and nothing has happened."""
     monkeypatch.chdir(tmp_path)
     _, point, request = parts("rcc")
     mine = load_profile(str(profile_with(tmp_path, "mine.sh.j2", f"#!/bin/bash\n{text}\n")))
@@ -340,7 +325,6 @@ def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("template", ["/etc/passwd", "../secret.txt", "link.j2"])
 def test_a_template_lies_below_its_profile(tmp_path: Path, template: str) -> None:
-    """A profile reads no file of its own choice, through a link neither."""
     (tmp_path / "secret.txt").write_text("secret")
     folder = tmp_path / "theirs"
     folder.mkdir()
@@ -354,7 +338,6 @@ def test_a_template_lies_below_its_profile(tmp_path: Path, template: str) -> Non
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.j2"])
 @pytest.mark.parametrize("tag", ["include", "extends", "import"])
 def test_a_template_includes_nothing_from_elsewhere(tmp_path: Path, name: str, tag: str) -> None:
-    """Nor does what it includes."""
     (tmp_path / "secret.txt").write_text("secret")
     folder = tmp_path / "theirs"
     folder.mkdir()
@@ -376,7 +359,6 @@ def test_a_template_includes_nothing_from_elsewhere(tmp_path: Path, name: str, t
     ],
 )
 def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
-    """As a mistake of whoever wrote it, without a traceback."""
     _, point, request = parts("rcc")
     mine = load_profile(str(profile_with(tmp_path, "below/mine.sh.j2", f"#\n{text}\n")))
     with pytest.raises(UsageError, match=says):
@@ -391,7 +373,6 @@ def compute_environments() -> list[str]:
 
 @pytest.mark.parametrize("shown", compute_environments())
 def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown: str) -> None:
-    """Each is a profile's key as it stands there, and its script starts the Python that it names, variables filled in."""
     compute = parse_yaml(shown, "clusters.md")
     text = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
     before, _, rest = text.partition("compute:\n")
@@ -425,10 +406,88 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
 
 
 def test_there_is_an_example_of_each_kind() -> None:
-    """A venv, conda, modules and a container."""
     assert {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()} == {
         "venv",
         "conda",
         "module",
         "container",
     }
+
+
+def staged_point() -> Point:
+    data = Data(name="bigmnist", root="/data", stage="tmpdir")
+    return Point(cluster="rcc", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type="v100"))
+
+
+def with_disk(path: str | None, per_job: bool | None = None) -> ClusterProfile:
+    profile = load_profile("rcc")
+    node = replace(profile.node_types["v100"], local_disk_path=path, local_disk_per_job=per_job)
+    return replace(profile, node_types={"v100": node})
+
+
+@pytest.mark.parametrize(
+    "disk_of",
+    [(None, {"SLURM_TMPDIR": "DISK"}), (None, {"TMPDIR": "DISK"}), ("$MY_DISK/a 'b", {"MY_DISK": "DISK"})],
+    ids=["slurm", "tmpdir", "profile"],
+)
+@pytest.mark.parametrize(
+    ("job", "own", "others"),
+    [
+        ({"SLURM_JOB_ID": "12"}, ["12-gn01", "12-gn01.lock", "12+3-gn01"], ["123-gn01", "1-gn01", "11_12-gn01"]),
+        (
+            {"SLURM_JOB_ID": "14", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "7"},
+            ["12_7-gn01", "12_7-gn01.lock"],
+            ["12_8-gn01", "12_71-gn01", "14-gn01", "12-gn01"],
+        ),
+    ],
+    ids=["job", "task"],
+)
+def test_copies_of_the_job_are_removed_and_no_others(
+    tmp_path: Path, disk_of: tuple[str | None, dict[str, str]], job: dict[str, str], own: list[str], others: list[str]
+) -> None:
+    """By its number: another job of the same user may have copies beside them."""
+    disk, (path, env) = tmp_path / "a 'b", disk_of
+    for name in [*own, *others]:
+        (disk / f"hpcddp-stage-{os.getuid()}-{name}" / "deeper").mkdir(parents=True)
+    given = {name: value.replace("DISK", str(tmp_path if path else disk)) for name, value in env.items()}
+    text = removal(with_disk(path), staged_point())
+    assert text is not None
+    subprocess.run(["bash", "-euc", text], env={"PATH": os.environ["PATH"], **given, **job}, check=True)
+    assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
+
+
+def test_nothing_is_removed_that_goes_with_the_job() -> None:
+    assert removal(with_disk("/disk", per_job=True), staged_point()) is None
+    assert removal(with_disk("/disk", per_job=False), staged_point()) == removal(with_disk("/disk"), staged_point())
+
+
+def test_a_container_is_shown_the_disk() -> None:
+    assert disk_folders(with_disk("/disk"), staged_point()) == ("/disk",)
+    assert disk_folders(with_disk(None), staged_point()) == ("$SLURM_TMPDIR", "$TMPDIR")
+
+
+def test_the_script_is_a_good_one() -> None:
+    profile, plain, request = plain_profile()
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in profile.node_types.items()}
+    profile = replace(profile, node_types=nodes)
+    staged = replace(plain, workload=replace(plain.workload, data=replace(plain.workload.data, stage="tmpdir")))
+    text = render(profile, staged, request, SUBMITTED)
+    assert lint_script(text) == []
+    removed = [line for line in text.splitlines() if "hpcddp-stage" in line]
+    assert [line.startswith('[ "$rc" = 0 ] || srun --nodes=') for line in removed] == [True]
+    assert "hpcddp-stage" not in render(profile, plain, request, SUBMITTED)
+
+
+@pytest.mark.parametrize("stage", ["none", "tmpdir"])
+def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None:
+    """The script tells them to leave it, and removes it whatever became of them."""
+    plan = submission_plan(
+        tmp_path, "repeat=1", "workload.data.name=bigmnist", "workload.data.root=/x", f"workload.data.stage={stage}"
+    )
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in plan.profile.node_types.items()}
+    batch = batch_of(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
+    prepare(tmp_path / "job", batch)
+    text = (tmp_path / "job" / SCRIPT).read_text()
+    assert lint_script(text) == []
+    assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
+    assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")

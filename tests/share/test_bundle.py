@@ -17,9 +17,10 @@ from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.share.bundle import write_bundle
-from hpcddp.share.unbundle import opened_study
+from hpcddp.share.bundle import STRANGE, write_bundle
+from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
+from tests.analysis.study.test_scripts import measured, script
 from tests.analysis.study.test_time_to_accuracy import sized, trainings
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
@@ -59,7 +60,6 @@ def member(name: str, **changes: object) -> tarfile.TarInfo:
 
 @pytest.mark.dear
 def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
-    """Every file of the report, byte by byte."""
     study = write_given(tmp_path / "scaling")
     before = analyze(study.folder, tmp_path / "here")[0]
     write_bundle(study, tmp_path / "b.tar.gz")
@@ -71,7 +71,6 @@ def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    """Code, pickles, links, strange files; reports of their own making. What is in is records, scripts, logs."""
     study = write_given(tmp_path / "scaling")
     analyze(study.folder)
     study.submit_lock.mkdir()
@@ -93,7 +92,6 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 
 
 def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
-    """The first three: someone may have meant one of them to go along."""
     study = write_given(tmp_path / "scaling")
     for name in ("zz", "plan.md", "b.ipynb", "a.ipynb"):
         (study.folder / name).touch()
@@ -101,7 +99,6 @@ def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
 
 
 def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
-    """Wherever and whenever they are packed, by whomever; with pseudonyms, too."""
     for place in ("a", "b"):
         study = write_given(tmp_path / place / "scaling")
         (study.study_file).chmod(0o600 if place == "a" else 0o644)
@@ -124,7 +121,6 @@ def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
 
 
 def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
-    """Not in a file's name, not in its text: hosts, users, accounts, mail, addresses, home and scratch."""
     packed = write_bundle(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
     found = members(tmp_path / "b.tar.gz")
     everything = "\n".join([*found, *(data.decode() for data in found.values())])
@@ -133,7 +129,6 @@ def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
 
 
 def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
-    """In launch.json, end.json, the names of files, scripts; numbers, points and versions are as they were."""
     study = write_given(tmp_path / "scaling")
     write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     write_bundle(study, tmp_path / "plain.tar.gz")
@@ -164,7 +159,6 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
-    """Rows, gates and states are untouched."""
     study = write_given(tmp_path / "scaling")
     write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
     before = analyze(study.folder, tmp_path / "here")[0].plain
@@ -185,7 +179,6 @@ def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path:
 
 
 def test_names_that_stay_are_told(tmp_path: Path) -> None:
-    """What a sweep is called is no secret to hpcddp; it says so when it holds a name."""
     study = write_given(tmp_path / "scaling")
     recorded = json.loads(study.study_file.read_text())
     write_json(study.study_file, {**recorded, "name": "alice-scaling"})
@@ -194,7 +187,6 @@ def test_names_that_stay_are_told(tmp_path: Path) -> None:
 
 
 def test_torn_records_stay_torn(tmp_path: Path) -> None:
-    """Half a launch.json is given away without its names, and is still half a launch.json."""
     study = write_given(tmp_path / "scaling")
     (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
     launch.write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
@@ -203,7 +195,6 @@ def test_torn_records_stay_torn(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    """And what a packing that failed leaves is what was there before."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     (tmp_path / "b.tar.gz").write_text("mine")
     with pytest.raises(UsageError, match=r"already there.*--force"):
@@ -237,7 +228,6 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     ids=lambda entry: entry if isinstance(entry, str) else f"{entry.name}-{entry.type!r}",
 )
 def test_what_no_bundle_holds_is_refused(tmp_path: Path, entry: tarfile.TarInfo | str, first: tuple[str, ...]) -> None:
-    """Paths that lead elsewhere, links, devices, pickles, code: named, and nothing is written anywhere."""
     (tmp_path / "in").mkdir()
     file = archive_of(tmp_path / "in" / "b.tar.gz", *first, entry)
     with pytest.raises(UsageError, match="not a bundle that `hpcddp bundle` wrote"), opened_study(file):
@@ -259,7 +249,6 @@ def test_a_bundle_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["text", "torn", "empty", "two studies", "twice"])
 def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
-    """A file of another kind, one cut off, one without a study: exit code 2 with its name."""
     file = tmp_path / "b.tar.gz"
     write_bundle(write_given(tmp_path / "scaling"), file)
     content = file.read_bytes()
@@ -272,7 +261,6 @@ def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
-    """A folder is used as it is."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
@@ -283,7 +271,6 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
 
 
 def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
-    """The login node's Python, temporary folders, lists of hosts, the site's domain, a comment: in JSON and scripts."""
     study = write_given(tmp_path / "scaling")
     recorded = json.loads(study.study_file.read_text())
     recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
@@ -318,7 +305,6 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
-    """Hosts that no record knows, and a path in words that must stay as they are."""
     study = write_given(tmp_path / "scaling")
     (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
     plain = json.loads(end.read_text())
@@ -344,7 +330,6 @@ def test_a_data_sets_folder_and_records_by_host_are_replaced(tmp_path: Path) -> 
 
 
 def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
-    """What hpcddp itself keeps beside records is known by its name: room for end.json, checkpoints, locks, local runs."""
     study = write_given(tmp_path / "scaling")
     (study.folder / "notes.txt").unlink()
     attempt = study.attempt_dir(LABEL, 1, "101", 0)
@@ -372,7 +357,6 @@ def with_preflight(folder: Path) -> Study:
 
 
 def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
-    """And the list of hosts that a script read is not, which is said."""
     study, archive = with_preflight(tmp_path), tmp_path / "s.tar.gz"
     packed = write_bundle(study, archive)
     assert packed.strange == ()
@@ -381,7 +365,6 @@ def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
 
 
 def test_its_hosts_have_other_names(tmp_path: Path) -> None:
-    """The same one wherever it stands."""
     archive = tmp_path / "s.tar.gz"
     write_bundle(with_preflight(tmp_path), archive, pseudonymise=True)
     with opened_study(archive) as unpacked:
@@ -393,7 +376,7 @@ def test_its_hosts_have_other_names(tmp_path: Path) -> None:
 @pytest.mark.dear
 @pytest.mark.parametrize("pseudonymise", [False, True])
 def test_a_bundle_has_every_epoch(tmp_path: Path, pseudonymise: bool) -> None:
-    """With or without names of hosts and people: without its epochs.csv the run would be rejected."""
+    """Without its epochs.csv the run would be rejected."""
     study = trainings(tmp_path / "s", {sized(1): [((50, 90), 10.0)] * 2, sized(2): [((60, 91), 6.0)] * 2})
     before = analyze(study.folder, tmp_path / "here")[0].plain
     write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=pseudonymise)
@@ -402,3 +385,25 @@ def test_a_bundle_has_every_epoch(tmp_path: Path, pseudonymise: bool) -> None:
     assert (len(before["epochs"]), before["runs"]["pass"]) == (8, 4)
     for of in ("epochs", "to_accuracy", "sentences", "runs"):
         assert before[of] == after[of]
+
+
+@pytest.mark.dear
+def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "s", [script(1), script(2)])
+    for gpus in (1, 2):
+        measured(study, script(gpus), 8)
+    before = analyze(study.folder, tmp_path / "here")[0].plain
+    assert write_bundle(study, tmp_path / "b.tar.gz").strange == ()
+    with opened_study(tmp_path / "b.tar.gz") as folder:
+        assert analyze(folder, tmp_path / "there")[0].plain == before
+
+
+def test_what_earlier_versions_wrote_is_known() -> None:
+    assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
+    assert kind_of("bench-data/4711/bench-data.json") == "records"
+
+
+@pytest.mark.parametrize("file", ["4711/torchrun.gpu-a07.json", "4711/3/torchrun.gpu-a07.json"])
+def test_what_only_the_cluster_needs_is_left_out_by_name(file: str) -> None:
+    assert kind_of(f".jobs/{file}") is None
+    assert why_left_out(f".jobs/{file}") != STRANGE

@@ -1,5 +1,7 @@
 """What became of a run: from its records, its submissions and its backend's answer."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import shutil
@@ -73,12 +75,10 @@ def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
 
 
 def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None:
-    """Every repetition of study.json is a run; a point's own number of repetitions counts."""
     assert run_states(study) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
 
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
-    """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
     logged(study)
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
     assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
@@ -87,14 +87,12 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 
 def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
-    """Removing a point's folder takes it out of the study, whatever was submitted of it."""
     logged(study)
     shutil.rmtree(study.point_file(LABEL).parent)
     assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:
-    """The backend's reason is shown, and it is asked by id and name."""
     logged(study)
     backend = answer("queued", "the nodes it needs are busy (Resources)")
     state = first(study, backend)
@@ -103,7 +101,6 @@ def test_queued_run_says_why(study: Study) -> None:
 
 
 def test_running_run_shows_steps_and_rate(study: Study) -> None:
-    """Steps of the newest attempt of the job, of warm-up plus timed ones; rate and time left by the last rows: a step in 2 ms."""
     logged(study)
     write_steps(study, 90, name="7.0")
     write_steps(study, 60, name="7.1")
@@ -116,9 +113,7 @@ def running_in(minutes: int, limit: str = "00:20:00") -> FakeBackend:
 
 
 def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
-    """60 s a step: 60 steps left are an hour, the job has 12 of its 20 minutes; with a tenth more, 75 min (8 gone, 60 to go) are
-    enough. Nothing is said where it fits, before the pace is that of steps after the warm-up, or where no limit is known.
-    """
+    """60 steps of 60 s are left, and 12 of 20 minutes; 8 min gone and 60 to go are 75 with a tenth more."""
     logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
@@ -134,7 +129,6 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
 
 
 def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
-    """That is said, and nothing is to be done; so where it is a step of a job that is requeued for what is left."""
     resumes = dataclasses.replace(POINT, measure=dataclasses.replace(POINT.measure, resume=True))
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
     logged(study)
@@ -144,7 +138,6 @@ def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
 
 
 def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
-    """Before the first rows there is no step and no rate, and no error."""
     logged(study)
     state = first(study, answer("running"))
     assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
@@ -152,7 +145,6 @@ def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
 
 @pytest.mark.parametrize("backend", ["slurm", "local"])
 def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
-    """On the machine one sits at, there is no other."""
     log_event(study, LABEL, backend=backend, job="7")
     fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
     write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
@@ -162,7 +154,6 @@ def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: St
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    """Its job is over and nothing has requeued it: the sentence is the attempt's own, and it can be submitted again."""
     logged(study)
     reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
     write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
@@ -173,7 +164,7 @@ def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
 
 @pytest.mark.parametrize("columns", [STEP_COLUMNS_1, STEP_COLUMNS])
 def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
-    """A last line without its end is left out; a long file is read from its tail. A job may run an earlier version."""
+    """A long file is read from its tail. A job may run an earlier version."""
     monkeypatch.setattr("tests.study.test_status.STEP_COLUMNS", columns)
     file = write_steps(study, 1000)
     with file.open("ab") as rows:
@@ -184,21 +175,18 @@ def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_length_of_an_epoch_of_ones_own_data_is_unknown() -> None:
-    """Only the files know how many samples a user's own data set has; a known one's epoch is divided by the global batch."""
     own, known = (Workload(model="mnist-cnn", data=Data(name=name), batch_per_gpu=32) for name in ("my.data:make", "mnist"))
     assert planned_steps(Point(cluster="c", workload=own, work="epoch")) is None
     assert planned_steps(Point(cluster="c", workload=known, work="epoch")) == 1875
 
 
 def test_a_training_is_as_long_as_its_epochs_unless_its_accuracy_ends_it() -> None:
-    """Then nobody knows before."""
     point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), work="train")
     assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3))) == 3 * 1875
     assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3, target_accuracy=0.9))) is None
 
 
 def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
-    """A run whose end.json says done is done; its job is not even asked about."""
     logged(study)
     write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
     backend = answer("failed", "exit code 1 (FAILED)")
@@ -207,7 +195,6 @@ def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
 
 
 def test_done_with_a_failed_gate_says_so(study: Study) -> None:
-    """A run that will be rejected by analysis is done, with the gate's name."""
     gates = [
         {"name": "loss is finite", "passed": True, "evidence": ""},
         {"name": "parameters agree", "passed": False, "evidence": ""},
@@ -217,7 +204,6 @@ def test_done_with_a_failed_gate_says_so(study: Study) -> None:
 
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
-    """After a failure the newest submission counts, not the old attempt's records."""
     logged(study)
     write_error(study, 0, 5, "old")
     logged(study, job="8")
@@ -235,7 +221,6 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     ],
 )
 def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str) -> None:
-    """The rank that failed first is the cause; what the backend saw stands before it where it says more than an exit code."""
     logged(study)
     write_error(study, 0, 9, "connection closed by peer")
     write_error(study, 3, 5, "no data")
@@ -243,14 +228,12 @@ def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str)
 
 
 def test_failure_that_rank_0_recorded(study: Study) -> None:
-    """The reason in end.json is the reason."""
     logged(study)
     write_json(attempt(study) / "end.json", {"state": "failed", "reason": "rank 0 on gn01: E: m"})
     assert first(study, answer("failed", "exit code 1 (FAILED)")).detail == "rank 0 on gn01: E: m"
 
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
-    """A job that died before any record: the last line a rank wrote to stderr, else the batch script's."""
     logged(study)
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
@@ -267,7 +250,6 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
 
 
 def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:
-    """`hpcddp cancel` leaves a line: it says who, where neither Slurm nor a queue on this machine does."""
     forgotten = answer("failed", "Slurm does not know this job any more")
     logged(study, "cancelled", job="7", reason=user_name())
     assert first(study, forgotten).detail == "cancelled by you (CANCELLED)"
@@ -276,15 +258,12 @@ def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None
 
 
 def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
-    """COMPLETED is not enough: without end.json there are no figures."""
     logged(study)
     state = first(study, answer("done"))
     assert (state.phase, state.detail) == ("failed", "it ended without leaving a whole end.json")
 
 
 def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
-    """end.json that appears after the records were read and before the backend says COMPLETED counts."""
-
     class EndsMeanwhile(FakeBackend):
         def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
             write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
@@ -295,7 +274,6 @@ def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> Non
 
 
 def test_refused_and_interrupted_submissions(study: Study) -> None:
-    """A refused run has failed with Slurm's words; one whose submission broke off is not known; a lost one is missing."""
     logged(study, "refused", reason="Invalid account")
     assert (first(study).phase, first(study).detail) == ("failed", "refused: Invalid account")
     logged(study, "intent")
@@ -305,7 +283,6 @@ def test_refused_and_interrupted_submissions(study: Study) -> None:
 
 
 def test_records_alone_without_a_backend(study: Study) -> None:
-    """Where no backend answers, errors are failures, and anything else is not known, with how far it got."""
     logged(study)
     write_steps(study, 5)
     state = first(study)
@@ -316,7 +293,6 @@ def test_records_alone_without_a_backend(study: Study) -> None:
 
 
 def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
-    """Without study.json and submissions, folders of records are runs."""
     study = Study(tmp_path / "adhoc")
     write_json(study.attempt_dir(LABEL, 1, "55", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
     assert run_states(study) == [RunState(label=LABEL, run=1, phase="done", job="55")]
@@ -324,7 +300,6 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
-    """A line of submissions.jsonl that hpcddp did not write is named by file and number."""
     logged(study)
     with study.submissions_file.open("ab") as lines:
         lines.write(broken)
@@ -334,14 +309,12 @@ def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["{broken", "[]", '{"points": [{"repeat": 1}]}', '{"repeat": "2"}'])
 def test_damaged_study_file_is_named(study: Study, text: str) -> None:
-    """A study.json that hpcddp did not write is named: no JSON, or JSON of another shape."""
     study.study_file.write_text(text)
     with pytest.raises(HpcddpError, match=r"study\.json: not a file hpcddp wrote"):
         run_states(study)
 
 
 def test_damaged_end_fails_its_run_alone(study: Study) -> None:
-    """A truncated end.json does not hide the study's other runs: its run has failed, with the file named."""
     damaged = study.attempt_dir(LABEL, 1, "55", 0) / "end.json"
     damaged.parent.mkdir(parents=True)
     damaged.touch()
@@ -352,7 +325,6 @@ def test_damaged_end_fails_its_run_alone(study: Study) -> None:
 
 
 def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
-    """Runs in the same state share a line; a long reason is wrapped below; the last line counts."""
     reason = "rank 0 on gn01: FileNotFoundError: no bigmnist in /scratch/g/group/bigmnist: `hpcddp data prepare bigmnist`"
     states = [
         *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 3)],
@@ -373,7 +345,6 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
 
 
 def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
-    """2,000 points that failed for one reason are as many lines as a few; what is its own stays so, in its place."""
     labels = [f"n01-g1-b{number}-0123456789ab" for number in range(2000)]
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
@@ -397,7 +368,6 @@ def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
 
 
 def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -> None:
-    """Also where they are many points'."""
     waits = [
         RunState(label=f"{LABEL}{n}", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
         for n in range(5)
@@ -411,7 +381,6 @@ def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -
 
 
 def test_table_says_how_long_it_will_take(study: Study) -> None:
-    """Time left of what runs; of runs that wait for the same, one line with the first start that Slurm expects."""
     waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")
     later = dataclasses.replace(waits, run=2, start="2026-11-23T08:00:00")
     runs = RunState(label=LABEL, run=3, phase="running", job="9", steps_done=6, steps_total=12, left_s=7_300)
@@ -421,10 +390,20 @@ def test_table_says_how_long_it_will_take(study: Study) -> None:
 
 
 def test_status_loads_nothing_heavy() -> None:
-    """The login node's status needs neither torch nor pandas, matplotlib, submitit, Jinja or YAML."""
     text = (
         "import sys, hpcddp.study.status, hpcddp.study.status_text, hpcddp.backends.slurm, hpcddp.backends.local\n"
         "print(sorted({'torch', 'pandas', 'matplotlib', 'submitit', 'jinja2', 'ruamel', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("start_up_s", "said"), [(None, False), (40.0, False), (180.0, True)])
+def test_a_long_start_is_said_while_a_run_runs(start_up_s: float | None, said: bool) -> None:
+    state = RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, steps_total=120, start_up_s=start_up_s)
+    assert ("3 min from srun to the first step" in status_table([state])) is said
+
+
+def test_a_copy_of_the_data_is_said_while_a_run_runs() -> None:
+    state = RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, staging_s=250.0)
+    assert "step 60, data copied to its nodes in 4 min" in status_table([state])

@@ -1,4 +1,4 @@
-"""From a sweep file to points."""
+"""From a sweep file to points, of hpcddp's loop or of a script of the user's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point
+from hpcddp.submit.choose import choose_points
+from hpcddp.submit.options import PointOptions
+from hpcddp.submit.remarks import remarks
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep
 
@@ -44,7 +48,6 @@ def shapes(source: SweepFile, profile: ClusterProfile, **chosen: Any) -> list[tu
 
 
 def test_union_of_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """Points are the union of the groups' products in the file's order; equal ones are one point with both groups."""
     assert shapes(read_sweep(written(tmp_path)), rcc) == [(1, 1, ("in-node",)), (1, 4, ("in-node", "nodes")), (2, 4, ("nodes",))]
 
 
@@ -56,20 +59,17 @@ def test_points_of_a_group_that_are_equal_name_it_once(tmp_path: Path, rcc: Clus
 
 
 def test_group_chosen(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """`--group` keeps the points of that group; an unknown one is refused with the nearest."""
     assert shapes(read_sweep(written(tmp_path)), rcc, groups=("nodes",)) == [(1, 4, ("nodes",)), (2, 4, ("nodes",))]
     with pytest.raises(UsageError, match="no group `node` in points; did you mean `nodes`"):
         expand(read_sweep(written(tmp_path)), rcc, ("node",))
 
 
 def test_no_groups_is_one_point(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """A sweep without groups is its one point."""
     source = read_sweep(written(tmp_path, TEXT.partition("points:")[0]))
     assert shapes(source, rcc) == [(1, 4, ())]
 
 
 def test_set_goes_under_the_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """`--set` changes what groups do not vary; an axis wins over it."""
     settings = ["layout.nodes=2", "workload.batch_per_gpu=64", "repeat=3", "baselines=false"]
     source = read_sweep(written(tmp_path), settings)
     assert shapes(source, rcc) == [(2, 1, ("in-node",)), (2, 4, ("in-node", "nodes")), (1, 4, ("nodes",))]
@@ -78,7 +78,6 @@ def test_set_goes_under_the_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
 
 
 def test_set_does_not_reach_the_id_by_account_repeat_or_slurm(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """Account, repeat, slurm.* and data.root stand outside the id; device is in it."""
     before = [p.point.id for p in expand(read_sweep(written(tmp_path)), rcc)]
     outside = ["account=me", "repeat=6", "slurm.walltime_min=5", "slurm.qos=dev", "workload.data.root=/elsewhere"]
     assert [p.point.id for p in expand(read_sweep(written(tmp_path), outside), rcc)] == before
@@ -87,7 +86,6 @@ def test_set_does_not_reach_the_id_by_account_repeat_or_slurm(tmp_path: Path, rc
 
 
 def test_default_node_type_is_named(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """Leaving the node type out and naming the default one is the same point, and the point names it."""
     left_out = expand(read_sweep(written(tmp_path)), rcc)
     named = expand(read_sweep(written(tmp_path), ["layout.node_type=v100"]), rcc)
     assert [p.point for p in left_out] == [p.point for p in named]
@@ -124,7 +122,6 @@ def test_default_node_type_is_named(tmp_path: Path, rcc: ClusterProfile) -> None
     ],
 )
 def test_complaints_name_the_line(tmp_path: Path, rcc: ClusterProfile, old: str, new: str, message: str) -> None:
-    """What does not fit is refused with file:line:column, the value and the nearest known key."""
     with pytest.raises(UsageError, match=message):
         expand(read_sweep(written(tmp_path, TEXT.replace(old, new))), rcc)
 
@@ -140,13 +137,11 @@ def test_complaints_name_the_line(tmp_path: Path, rcc: ClusterProfile, old: str,
     ],
 )
 def test_complaints_about_set_name_it(tmp_path: Path, setting: str, message: str) -> None:
-    """A wrong `--set` is named as it was given, not as a line of the file."""
     with pytest.raises(UsageError, match=message):
         read_sweep(written(tmp_path), [setting])
 
 
 def test_global_batch_is_shared(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """`hold: global_batch` divides it among the ranks; the point is the same one a fixed batch per GPU gives."""
     held = read_sweep(written(tmp_path), ["hold=global_batch", "workload.global_batch=64"])
     points = [p.point for p in expand(held, rcc)]
     assert [(p.ranks, p.workload.batch_per_gpu) for p in points] == [(1, 64), (4, 16), (8, 8)]
@@ -163,13 +158,11 @@ def test_global_batch_is_shared(tmp_path: Path, rcc: ClusterProfile) -> None:
     ],
 )
 def test_global_batch_must_fit(tmp_path: Path, rcc: ClusterProfile, settings: list[str], message: str) -> None:
-    """A global batch that is missing, unwanted or not divisible is refused."""
     with pytest.raises(UsageError, match=message):
         expand(read_sweep(written(tmp_path), settings), rcc)
 
 
 def test_an_epoch_ignores_steps(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """With `work: epoch` the number of steps follows from the data, so it is not in the id."""
     ids = [
         [p.point.id for p in expand(read_sweep(written(tmp_path), ["work=epoch", f"measure.steps={steps}"]), rcc)]
         for steps in (5, 9)
@@ -186,7 +179,6 @@ def test_an_epoch_ignores_steps(tmp_path: Path, rcc: ClusterProfile) -> None:
     ],
 )
 def test_what_has_no_say_is_not_in_the_id(tmp_path: Path, rcc: ClusterProfile, settings: list[str], unused: list[str]) -> None:
-    """A value that nothing reads in this run does not make it another point; where it is read, it does."""
     ids = [{p.point.id for p in expand(read_sweep(written(tmp_path), given), rcc)} for given in (settings, settings + unused)]
     assert ids[0] == ids[1]
     used = ["measure.stop=interval", "measure.max_steps=9000"]
@@ -198,7 +190,6 @@ def comms(source: SweepFile, profile: ClusterProfile, **chosen: Any) -> list[tup
 
 
 def test_one_more_product_over_all_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
-    """`also` gives every point each of its values; what a group varies itself stays as the group says."""
     also = {"measure.comm": ("off", "on")}
     both = [(gpus, comm) for gpus in (1, 4, 8) for comm in ("off", "on")]
     assert comms(read_sweep(written(tmp_path)), rcc, also=also) == both
@@ -211,7 +202,6 @@ def test_one_more_product_over_all_groups(tmp_path: Path, rcc: ClusterProfile) -
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_shipped_sweeps_expand(file: Path) -> None:
-    """Every sweep that comes with hpcddp is valid on its cluster, with its baselines of one GPU and one node if it has any."""
     source = read_sweep(file)
     ranks = [p.point.ranks for p in expand(source, load_profile(str(source.sweep.cluster)))]
     assert min(ranks) == 1 or not source.sweep.baselines
@@ -219,8 +209,93 @@ def test_shipped_sweeps_expand(file: Path) -> None:
 
 
 def test_document_is_not_changed() -> None:
-    """Expanding leaves the document as it was: a second expansion gives the same points."""
     document = {"schema": 1, "cluster": "rcc", "workload": {"model": "mnist-cnn", "data": {"name": "mnist"}}}
     before = repr(document)
     make_sweep(document, ["workload.data.name=bigmnist", "layout.nodes=2"], Path("x"))
     assert repr(document) == before
+
+
+ROOT = Path(__file__).parents[2]
+
+SWEEP = """\
+schema: 1
+cluster: local
+workload: {script: train.py, args: {depth: 12, lr: 0.1}}
+layout: {gpus_per_node: 2}
+device: cpu
+"""
+
+
+def written_script(folder: Path, text: str = SWEEP) -> Path:
+    """The sweep, with its script beside it."""
+    file = folder / "study.yaml"
+    file.write_text(text)
+    (folder / "train.py").write_text("")
+    return file
+
+
+def script_points(file: Path, *settings: str) -> list[Point]:
+    """Of the sweep, with these values."""
+    return [planned.point for planned in expand(read_sweep(file, settings), load_profile("local"))]
+
+
+def test_a_scripts_loader_is_not_remarked_on(tmp_path: Path) -> None:
+    profile, core = load_profile("local"), "layout.physical_cores_per_rank=1"
+    script = expand(read_sweep(written_script(tmp_path), [core]), profile)
+    built_in = expand(read_sweep(ROOT / "jobs/local-mnist.yaml", [core, "workload.loader_workers_per_rank=2"]), profile)
+    assert not any("loader_workers" in text for text in remarks(profile, script))
+    assert any("loader_workers" in text for text in remarks(profile, built_in))
+
+
+def test_an_argument_is_an_axis(tmp_path: Path) -> None:
+    file = written_script(
+        tmp_path,
+        SWEEP + "points:\n  scale:\n    workload.args.depth: [6, 12, 24]\n    where: workload.args.depth <= 12\n"
+        "    layout.gpus_per_node: [2, 4]\n",
+    )
+    found = [(point.gpus, dict(point.workload.args)) for point in script_points(file)]
+    expected = [(gpus, {"depth": depth, "lr": 0.1}) for depth in (6, 12) for gpus in (2, 4)]
+    assert found[:4] == expected
+    assert sorted(str(args["depth"]) for gpus, args in found[4:] if gpus == 1) == ["12", "6"]
+
+
+def test_samples_are_a_known_batch(tmp_path: Path) -> None:
+    file = written_script(tmp_path)
+    (known,), (unknown,) = script_points(file, "workload.samples_per_step=16"), script_points(file)
+    assert (known.label[:11], known.global_batch) == ("n01-g2-b16-", 32)
+    assert (unknown.label[:14], unknown.workload.known_batch) == ("n01-g2-script-", None)
+
+
+def test_the_work_of_all_ranks_may_stay_the_same(tmp_path: Path) -> None:
+    file = written_script(tmp_path, SWEEP + "hold: global_batch\npoints: {scale: {layout.gpus_per_node: [1, 2, 4]}}\n")
+    assert [point.workload.samples_per_step for point in script_points(file, "workload.global_batch=64")] == [64, 32, 16]
+    assert len(script_points(file)) == 3
+    with pytest.raises(UsageError, match="leave one of them out"):
+        script_points(file, "workload.global_batch=64", "workload.samples_per_step=64")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{script: train.py, model: resnet18}",
+            r"`script` is train.py, which has a model of its own: leave `model` out",
+        ),
+        ("{script: train.py, data: {name: mnist}}", "leave `data` out"),
+        ("{model: resnet18}", "`data` is missing"),
+        ("{data: {name: mnist}}", "`model` is missing"),
+        ("{script: train.py, argz: {depth: 1}}", "unknown key `argz` in workload; did you mean `args`"),
+    ],
+)
+def test_a_script_or_a_model(tmp_path: Path, text: str, message: str) -> None:
+    file = written_script(tmp_path, f"schema: 1\ncluster: local\nworkload: {text}\n")
+    with pytest.raises(UsageError, match=rf"study.yaml:3.*{message}"):
+        read_sweep(file)
+
+
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    file = written_script(tmp_path)
+    choose_points(file, PointOptions())
+    (tmp_path / "train.py").unlink()
+    with pytest.raises(UsageError, match=rf"study.yaml:3.*no file `train.py` in {tmp_path}"):
+        choose_points(file, PointOptions())

@@ -60,21 +60,18 @@ def srun_line(text: str) -> str:
     ],
 )
 def test_ways_to_ask_for_gpus(gpu_request: str, settings: list[str], header: list[str], srun: list[str]) -> None:
-    """One of the site's own in the header; by task also on srun, unless four GPUs do not divide among three tasks; or none."""
     _, text = rendered(marconi100(gpu_request=gpu_request), *settings)
     assert re.findall(r"^#SBATCH (--g\S*)$", text, re.MULTILINE) == header
     assert re.findall(r"--g(?:res|pus)\S*", srun_line(text)) == srun
 
 
 def test_a_typed_request_by_task() -> None:
-    """The type stands before the number, as in the other ways."""
     request, _ = rendered(marconi100({"gres_type": "v100"}, gpu_request="gpus-per-task"))
     assert gpu_option(request) == "--gpus-per-task=v100:1"
 
 
 @pytest.mark.parametrize(("way", "option"), [("hint", "--hint=nomultithread"), ("threads-per-core", "--threads-per-core=1")])
 def test_one_thread_per_core(way: str, option: str) -> None:
-    """CPUs are cores then: 8 of a rank, where Slurm otherwise counts the 32 threads on them."""
     request, text = rendered(marconi100(one_thread_per_core=way))
     assert (request.cpus_per_rank, request.physical_cores_per_rank) == (8, 8)
     assert f"#SBATCH {option}\n" in text
@@ -92,13 +89,11 @@ def test_options_of_the_profile_come_before_the_users() -> None:
 
 @pytest.mark.parametrize("option", ["--ntasks=3", "--output=/x", "--kill-on-bad-exit=0"])
 def test_srun_options_that_hpcddp_sets_are_refused(option: str) -> None:
-    """With what to set instead, or why not."""
     with pytest.raises(UsageError, match=f"srun option {option}: hpcddp sets"):
         rendered(marconi100(), f"slurm.srun_options=[{option}]")
 
 
 def test_an_srun_option_is_one_word() -> None:
-    """What is in it is not run."""
     _, text = rendered(marconi100(), "slurm.srun_options=['--comment=$(id) x']")
     assert " '--comment'" not in text
     assert " --comment='$(id) x' " in srun_line(text)
@@ -123,7 +118,6 @@ def test_masks_where_each_gpu_of_a_whole_node_has_a_rank(settings: list[str], sl
 
 
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
-    """Each, and preflight, has the options of its own launch, and none for GPUs where the site takes none."""
     scripts = {}
     for way in ("gpus-per-task", "none"):
         folder = tmp_path / way
@@ -172,12 +166,11 @@ def met_at(tmp_path: Path, address: str = "10.1.2.3", **rendezvous: Any) -> tupl
     ],
 )
 def test_where_the_ranks_meet(tmp_path: Path, rendezvous: dict[str, str], address: str, expected: str) -> None:
-    """At the first node's name, with what leads to the right network behind it, or at the address that Slurm has of it."""
     assert met_at(tmp_path, address, **rendezvous) == (0, expected)
 
 
 def test_an_address_that_is_a_name(tmp_path: Path) -> None:
-    """Slurm has the node's name for its address where nothing else is configured: the job says so and ends."""
+    """Slurm has the node's name for its address where nothing else is configured."""
     code, said = met_at(tmp_path, "jwb0001", master_address="numeric")
     assert (code, said) == (
         1,

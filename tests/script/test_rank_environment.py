@@ -1,4 +1,4 @@
-"""Which of a profile's variables a job exports: by its nodes and fabric, by NCCL's version, and by what commands print there."""
+"""The container that ranks are started in, and their variables, beside stand-ins that print how they are called."""
 
 from __future__ import annotations
 
@@ -6,25 +6,182 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_type_hints
 
 import pytest
+import tomllib
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
-from hpcddp.cluster.environment import EnvRule, When
+from hpcddp.cluster.environment import Container, EnvRule, When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
+from hpcddp.core.errors import UsageError
 from hpcddp.script.job_request import User
 from hpcddp.script.lint import lint_script
-from hpcddp.script.render import render
+from hpcddp.script.render import ScriptLaunch, launch_command, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
 from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import SUBMITTED, stand_ins
+from tests.script.test_render import AWKWARD, SUBMITTED, by_hand, plain_profile, stand_ins
+
+Runtime = Literal["apptainer", "pyxis", "podman-hpc", "cscs", "charliecloud"]
+RUNTIMES = get_args(get_type_hints(Container)["runtime"])
+
+SRUN = """\
+#!/bin/bash
+while [ "$1" != bash ]; do [[ $1 != --container* && $1 != --environment* ]] || printf '%s\\n' "$1"; shift; done
+shift 4
+printf '%s\\n' "$@"
+"""
+
+
+def contained(runtime: Any, **facts: Any) -> ClusterProfile:
+    profile, _, _ = plain_profile(container=Container(**{"image": "$HOME/torch.sif", "runtime": runtime, **facts}))
+    return dataclasses.replace(profile, env_rules=())
+
+
+def called(tmp_path: Path, profile: ClusterProfile, launch: ScriptLaunch) -> list[str]:
+    """Words that start the ranks: srun's options for a container, then what each task runs."""
+    _, point, request = plain_profile()
+    text = render(profile, point, request, launch)
+    assert lint_script(text) == []
+    env = {**stand_ins(tmp_path), "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_JOB_ACCOUNT": "proj"}
+    (tmp_path / "bin" / "srun").write_text(SRUN)
+    for name in ("apptainer", "ch-run", "podman-hpc"):
+        (tmp_path / "bin" / name).symlink_to("/bin/true")
+    done = subprocess.run(["bash"], input=text, env=env, cwd=tmp_path, text=True, capture_output=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def launch_on(*folders: str) -> ScriptLaunch:
+    return dataclasses.replace(SUBMITTED, command="python3 -c pass", folders=folders)
+
+
+@pytest.mark.parametrize("gpus", ["nvidia", "amd", "none"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_command_lines(tmp_path: Path, runtime: Runtime, gpus: str) -> None:
+    words = called(tmp_path, contained(runtime, gpus=gpus, binds=("/usr", "/bin:/opt/bin")), launch_on(str(tmp_path)))
+    image, here = f"{tmp_path}/torch.sif", str(tmp_path)
+    shown = [f"{here}:{here}", "/usr:/usr", "/bin:/opt/bin"]
+    python = ["python3", "-c", "pass"]
+    names = "MASTER_ADDR,OMP_NUM_THREADS,PYTHONUNBUFFERED"
+    if runtime == "apptainer":
+        start = [f"{here}/bin/apptainer", "exec", *{"nvidia": ["--nv"], "amd": ["--rocm"]}.get(gpus, [])]
+        assert words == [*start, "--pwd", here, *(f"--bind={each}" for each in shown), image, *python]
+    elif runtime == "charliecloud":
+        assert words == ["ch-run", f"--cd={here}", *(f"--bind={each}" for each in shown), image, "--", *python]
+    elif runtime == "podman-hpc":
+        devices = {"nvidia": ["--gpu", "--nccl"], "amd": ["--device=/dev/kfd", "--device=/dev/dri"]}.get(gpus, [])
+        start = ["podman-hpc", "run", "--rm", "--network=host", "--ipc=host", *devices, f"--workdir={here}"]
+        assert [word for word in words if not word.startswith("--env=")] == [
+            *start,
+            *(f"--volume={each}" for each in shown),
+            image,
+            *python,
+        ]
+        assert {"--env=SLURM_*", "--env=HPCDDP_*", "--env=MASTER_ADDR", "--env=OMP_NUM_THREADS"} <= set(words)
+    elif runtime == "pyxis":
+        more = ",NVIDIA_VISIBLE_DEVICES,MELLANOX_VISIBLE_DEVICES" if gpus == "nvidia" else ""
+        mounts = f"--container-mounts={','.join(shown)}"
+        options = [f"--container-image={image}", mounts, f"--container-workdir={here}", f"--container-env={names}{more}"]
+        assert words == [*options, *python]
+    else:
+        assert words == [f"--environment={here}/container.7.toml", *python]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_awkward_folders(tmp_path: Path, runtime: Runtime) -> None:
+    folders = [tmp_path / f"a {name}" for name in AWKWARD]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    words = called(tmp_path, contained(runtime), launch_on(*map(str, folders)))
+    shown = [f"{folder}:{folder}" for folder in folders]
+    if runtime == "cscs":
+        assert tomllib.loads((tmp_path / "container.7.toml").read_text())["mounts"] == shown
+    elif runtime == "pyxis":
+        assert f"--container-mounts={','.join(shown)}" in words
+    else:
+        assert [word.partition("=")[2] for word in words if word.startswith(("--bind=", "--volume="))] == shown
+
+
+def test_variables_and_what_is_not_there(tmp_path: Path) -> None:
+    """One that leads nowhere is not shown, and never the root folder in its place."""
+    (tmp_path / "data").mkdir()
+    words = called(tmp_path, contained("apptainer"), launch_on("$HOME/data", "~/data", "${NOWHERE}", "$NOWHERE/data", "/no/such"))
+    assert [word for word in words if word.startswith("--bind=")] == [f"--bind={tmp_path}/data:{tmp_path}/data"] * 2
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "charliecloud", "podman-hpc"])
+def test_a_node_without_the_runtime(tmp_path: Path, runtime: Runtime) -> None:
+    _, point, request = plain_profile()
+    env = {**stand_ins(tmp_path), "PATH": f"{tmp_path}/bin"}
+    for name in ("head", "id", "bash"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    text = render(contained(runtime), point, request, launch_on("/runs"))
+    done = subprocess.run(["/bin/bash"], input=text, env=env, text=True, capture_output=True, check=False)
+    assert (done.returncode, "hpcddp: this node has n" in done.stderr, Path(env["OUT"]).exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize("path", ["/data:2", "/a,b", "/a\nb"])
+def test_a_folder_that_no_runtime_can_show(path: str) -> None:
+    _, point, request = plain_profile()
+    with pytest.raises(UsageError, match="cannot be shown in a container"):
+        render(contained("apptainer"), point, request, launch_on(path))
+
+
+@pytest.mark.parametrize("runtime", ["podman-hpc", "apptainer"])
+def test_a_command_has_its_ranks_variables(tmp_path: Path, runtime: Runtime) -> None:
+    launch = launch_command(["python3", "train.py"], str(tmp_path))
+    words = called(tmp_path, contained(runtime), launch)
+    names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+    assert words[-2:] == ["python3", "train.py"]
+    assert names & {word.removeprefix("--env=") for word in words} == (names if runtime == "podman-hpc" else set())
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_studys_variables_reach_the_ranks_inside(tmp_path: Path, runtime: Runtime) -> None:
+    _, point, request = plain_profile()
+    request = dataclasses.replace(request, env=(("WANDB_MODE", "off line"),))
+    text = render(contained(runtime), point, request, launch_on("/runs"))
+    assert "\nexport HPCDDP_RANK_ENV='export WANDB_MODE='\"'\"'off line'\"'\"''\n" in text
+    handed_on = {"apptainer": r"for name in [\w ]* WANDB_MODE[ ;]", "podman-hpc": r"\n  [\w ]* WANDB_MODE; do container"}
+    assert re.search(handed_on.get(runtime, "bash -c 'eval"), text)
+
+
+def test_a_script_by_hand(tmp_path: Path) -> None:
+    profile = contained("charliecloud")
+    _, point, _ = plain_profile()
+    words = called(tmp_path, profile, by_hand(profile, point, f"{tmp_path}/my runs"))
+    assert words[2:4] == [f"--bind={tmp_path}/my runs:{tmp_path}/my runs", f"--bind={tmp_path}:{tmp_path}"]
+    assert (tmp_path / "my runs").is_dir()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_torch_is_asked_inside(runtime: Runtime) -> None:
+    rule = EnvRule(name="NCCL_X", value="1", when=When(nccl="<2.21"), source="jobs")
+    _, point, request = plain_profile()
+    text = render(dataclasses.replace(contained(runtime), env_rules=(rule,)), point, request, launch_on("/runs"))
+    assert lint_script(text) == []
+    by_srun = "srun --nodes=1 --ntasks=1 " if runtime in ("pyxis", "cscs") else ""
+    assert f"""timeout 300 {by_srun}"${{container[@]}}" python3 -c '""" in text
+    assert text.index("\ncontainer=(") < text.index("HPCDDP_NCCL=") < text.index("\nsrun ")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
+    plan = dataclasses.replace(submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}"), profile=contained(runtime))
+    prepare(tmp_path / "job", batch_of(plan, tmp_path))
+    text = (tmp_path / "job" / SCRIPT).read_text()
+    assert lint_script(text) == []
+    assert text.count(' "${container[@]}" \\\n') == 5
+    assert text.count(f'show "{os.fspath(tmp_path)}"\n') == 1
+
 
 SHOW = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 """What a rank is here: it prints what it was given."""
@@ -89,7 +246,6 @@ def rank_environment(
     ],
 )
 def test_what_is_known_when_the_script_is_rendered(when: dict[str, Any], fits: bool) -> None:
-    """An export for the whole job, or nothing at all; the job asks nobody."""
     text = script(rcc(rule("NCCL_NET", "AWS Libfabric", **when)), "layout.nodes=2")
     assert ("\nexport NCCL_NET='AWS Libfabric'\n" in text) is fits
     assert text.count("NCCL") == fits
@@ -112,7 +268,6 @@ def test_what_hangs_on_nccls_version(tmp_path: Path, version: str, expected: str
 
 
 def test_torch_that_does_not_say(tmp_path: Path) -> None:
-    """The job goes on without what hangs on it, and names it."""
     rules = (rule("NCCL_X", nccl="<2.21"), rule("NCCL_Y", nodes="1"))
     found, said = rank_environment(tmp_path, script(rcc(*rules)))
     assert ("NCCL_X" in found, found["NCCL_Y"]) == (False, "set")
@@ -120,7 +275,6 @@ def test_torch_that_does_not_say(tmp_path: Path) -> None:
 
 
 def test_ranks_on_cpus_have_no_nccl() -> None:
-    """Nobody is asked for it."""
     assert "NCCL" not in script(rcc(rule("NCCL_X", nccl="<2.21")), "device=cpu")
 
 
@@ -136,13 +290,11 @@ def test_ranks_on_cpus_have_no_nccl() -> None:
     ],
 )
 def test_what_a_command_prints(tmp_path: Path, command: str, expected: str | None) -> None:
-    """Each rank runs it on its own node; what prints nothing sets nothing, and the rank starts as it would."""
     found, said = rank_environment(tmp_path, script(rcc(rule("NCCL_X", command=command, nodes="1"))))
     assert (found.get("NCCL_X"), said) == (expected, "")
 
 
 def test_a_later_rule_of_the_same_name_wins(tmp_path: Path) -> None:
-    """Also over one that is known before."""
     rules = (rule("NCCL_X", "first"), rule("NCCL_X", "second", nodes="1"), rule("NCCL_X", command="echo third", nodes="2"))
     assert rank_environment(tmp_path, script(rcc(*rules)))[0]["NCCL_X"] == "second"
     (tmp_path / "two").mkdir()
@@ -151,7 +303,6 @@ def test_a_later_rule_of_the_same_name_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["Ring", 'it\'s "$HOME" `id`', "", "a;b #c", "\\\\n"])
 def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
-    """As they are, above those of the profile, be they of the whole job, of a rule, or of a command on the node."""
     rules = (rule("NCCL_X"), rule("NCCL_Y", command="echo profile"))
     profile = dataclasses.replace(rcc(*rules), env={"NCCL_Z": "profile"})
     found, said = rank_environment(tmp_path, script(profile, *(f"env.NCCL_{name}={json.dumps(value)}" for name in "XYZ")))
@@ -159,7 +310,6 @@ def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
 
 
 def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
-    """An array has points of one script, and so of equal variables; in one allocation each step has its own."""
     plan = submission_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
     shapes = {dataclasses.replace(request, name="") for request in plan.requests.values()}
     prepare(tmp_path / "job", batch_of(plan, tmp_path))
@@ -169,8 +319,7 @@ def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
     assert (len(shapes), own, lint_script(text)) == (3, [[], ["Ring"], ["Tree"]], [])
 
 
-def test_steps_of_one_allocation(tmp_path: Path) -> None:
-    """A variable for several nodes reaches the runs on several only, though one job has them all; preflight is on all of them."""
+def test_rules_in_steps_of_one_allocation(tmp_path: Path) -> None:
     plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}")
     rules = (rule("NCCL_NET", "AWS Libfabric", nodes=">1"), rule("NCCL_CROSS_NIC", "1", fabric="RoCE"))
     batch = batch_of(dataclasses.replace(plan, profile=rcc(*rules)), tmp_path)
@@ -220,7 +369,7 @@ ROCE = {0: ("IB/RoCE v1", LOCAL), 1: ("RoCE v2", LOCAL), 2: ("IB/RoCE v1", IPV4)
     ],
 )
 def test_the_rocev2_address_of_rcc(tmp_path: Path, adapters: list[Any], expected: str) -> None:
-    """The index that all ports in use agree on, of the second version and with an IPv4 address; else NCCL's own choice stays."""
+    """The index that all ports in use agree on, of version 2 and with an IPv4 address; else NCCL's own choice stays."""
     for number, (gids, state) in enumerate(adapters):
         adapter(tmp_path, f"mlx5_{number}", gids, state)
     command = gid_command().replace("/sys/class/infiniband", str(tmp_path))
