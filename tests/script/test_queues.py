@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,8 @@ import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile, read_profile
-from hpcddp.core.errors import UsageError
 from hpcddp.script.job_request import JobRequest
-from tests.script.test_resources import request_on
+from tests.script.test_resources import refusal, request_on
 
 HEAD = """\
 schema: 1
@@ -59,12 +59,6 @@ def queue(request: JobRequest) -> tuple[str | None, str | None]:
     return request.partition, request.qos
 
 
-def refusal(profile: ClusterProfile, **settings: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        request_on(profile, **settings)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -88,65 +82,48 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
 
 
 @pytest.mark.parametrize(
-    ("settings", "parts"),
+    ("settings", "message"),
     [
-        ({"layout__nodes": 33}, ["33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."]),
-        (
-            {"layout__nodes": 65, "slurm__walltime_min": 500},
-            ["65 nodes asked for, at most 32", "Use `--set slurm.qos=big`."],
-        ),
+        ({"layout__nodes": 33}, "33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."),
+        ({"layout__nodes": 65, "slurm__walltime_min": 500}, "65 nodes asked for, at most 32.*Use `--set slurm.qos=big`."),
         (
             {"slurm__qos": "week", "slurm__walltime_min": 60, "layout__nodes": 5},
-            [
-                "5 nodes asked for, at most 4 allowed on site QOS week in partition small",
-                "`--set slurm.qos=prod --set slurm.partition=main`",
-            ],
+            "5 nodes .* at most 4 allowed on site QOS week in partition small.*`--set slurm.qos=prod --set slurm.partition=main`",
         ),
         (
             {"layout__nodes": 33, "slurm__partition": "small"},
-            [
-                "33 nodes asked for, at most 4 allowed on site in partition small",
-                "`--set slurm.qos=big --set slurm.partition=main`",
-            ],
+            "33 nodes .* at most 4 allowed on site in partition small.*`--set slurm.qos=big --set slurm.partition=main`",
         ),
-        ({"slurm__walltime_min": 1201}, ["slurm.walltime_min is 1201, at most 1200 minutes", "--set slurm.qos=week"]),
+        ({"slurm__walltime_min": 1201}, "slurm.walltime_min is 1201, at most 1200 minutes.*--set slurm.qos=week"),
         (
             {"slurm__intent": "debug", "slurm__qos": "debug", "slurm__walltime_min": 121},
-            ["slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main"],
+            "slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main",
         ),
-        ({"slurm__qos": "spare"}, ["nodes of type a100 asked for, v100 needed on site QOS spare", "slurm.qos=prod"]),
-        ({"slurm__qos": "week", "slurm__partition": "main"}, ["partition main asked for, small needed on site QOS week"]),
+        ({"slurm__qos": "spare"}, "nodes of type a100 asked for, v100 needed on site QOS spare.*slurm.qos=prod"),
+        ({"slurm__qos": "week", "slurm__partition": "main"}, "partition main asked for, small needed on site QOS week"),
         (
             {"layout__node_type": "v100", "slurm__qos": "spare"},
-            ["QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`."],
+            "QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`.",
         ),
         (
             {"layout__node_type": "v100", "layout__nodes": 9},
-            [
-                "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show",
-                "site.yaml` lists the limits.",
-            ],
+            "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show.*site.yaml` lists the limits.",
         ),
-        ({"slurm__partition": "nope"}, ["slurm.partition is nope: the profile of site knows small, main, large, old"]),
-        ({"slurm__qos": "nope"}, ["slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"]),
+        ({"slurm__partition": "nope"}, "slurm.partition is nope: the profile of site knows small, main, large, old"),
+        ({"slurm__qos": "nope"}, "slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"),
         (
             {"slurm__partition": "small", "slurm__mem_mb": 160001},
-            [
-                "slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small",
-                "slurm.partition=main",
-            ],
+            "mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small.*slurm.partition=main",
         ),
         (
             {"slurm__partition": "small", "layout__nodes": 2, "slurm__mem_mb": 160001},
-            ["slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small"],
+            "slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small",
         ),
     ],
     ids=str,
 )
-def test_refused(tmp_path: Path, settings: dict[str, Any], parts: list[str]) -> None:
-    found = refusal(site(tmp_path, PARTITIONS, RULES), **settings)
-    for part in parts:
-        assert part in found
+def test_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    assert re.search(message, refusal(site(tmp_path, PARTITIONS, RULES), **settings), re.DOTALL)
 
 
 def test_memory_share_stays_below_the_partitions_limit(tmp_path: Path) -> None:

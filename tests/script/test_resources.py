@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def request_on(profile: ClusterProfile, **settings: Any) -> JobRequest:
     return job_request(profile, resolve(sweep, profile), sweep.slurm, User(account="proj"))
 
 
+def refusal(profile: ClusterProfile, **settings: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        request_on(profile, **settings)
+    return str(caught.value)
+
+
 def test_logical_cpus_on_marconi100() -> None:
     """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
     request = request_of("marconi100", layout__gpus_per_node=4)
@@ -40,8 +47,6 @@ def test_one_process_with_all_gpus() -> None:
     request = request_of("rcc", layout__gpus_per_node=4, workload__parallel="data_parallel")
     assert (request.ranks_per_node, request.tasks_per_node, request.gpus_per_node) == (1, 1, 4)
     assert (request.physical_cores_per_rank, request.cpus_per_rank, request.cpus_per_task) == (48, 48, 48)
-    with pytest.raises(UsageError, match="gpus_per_node is 5"):
-        request_of("rcc", layout__gpus_per_node=5, workload__parallel="data_parallel")
 
 
 def test_torchrun_is_one_task_with_the_cpus_of_its_ranks() -> None:
@@ -94,55 +99,36 @@ def test_hours_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "settings", "parts"),
+    ("cluster", "settings", "message"),
     [
-        ("rcc", {"layout__nodes": 40}, ["rcc has 6 nodes of type v100 (gn[01-06]); 40 asked for", "hpcddp clusters show rcc"]),
-        ("rcc", {"layout__nodes": 7}, ["11 nodes in all if types may mix"]),
-        ("rcc", {"layout__gpus_per_node": 5}, ["layout.gpus_per_node is 5", "has 4 GPUs"]),
-        ("marconi100", {"layout__gpus_per_node": 5}, ["layout.gpus_per_node is 5", "has 4 GPUs"]),
-        ("marconi100", {"layout__nodes": 17}, ["17 nodes asked for, at most 16", "--set slurm.qos=m100_qos_bprod"]),
-        (
-            "marconi100",
-            {"slurm__qos": "m100_qos_dbg", "slurm__walltime_min": 180},
-            ["walltime_min is 180, at most 120", "m100_qos_dbg"],
-        ),
-        ("marconi100", {"slurm__qos": "m100_qos_dbg", "layout__nodes": 3}, ["3 nodes asked for, at most 2", "m100_qos_dbg"]),
-        ("marconi100", {"slurm__qos": "m100_qos_bprod", "layout__nodes": 16}, ["16 nodes asked for, at least 17"]),
-        ("marconi100", {"slurm__qos": "m100_qos_big"}, ["slurm.qos is m100_qos_big", "m100_qos_dbg, m100_qos_bprod"]),
-        ("marconi100", {"slurm__mem_mb": 250000}, ["slurm.mem_mb is 250000", "at most 246000 MB"]),
-        (
-            "marconi100",
-            {"layout__gpus_per_node": 4, "layout__physical_cores_per_rank": 9},
-            ["take 36 physical cores", "has 32", "most 8"],
-        ),
-        (
-            "rcc",
-            {"slurm__qos": "dev", "layout__gpus_per_node": 2},
-            ["2 GPUs asked for, at most 1", "24 CPUs asked for, at most 8"],
-        ),
-        (
-            "rcc",
-            {"layout__node_type": "l40s", "layout__nodes": 2, "layout__gpus_per_node": 9},
-            ["gpus_per_node is 9", "has 8 GPUs"],
-        ),
-        ("rcc", {"slurm__walltime_min": 20000}, ["at most 10080 minutes"]),
+        ("rcc", {"layout__nodes": 40}, r"rcc has 6 nodes of type v100 \(gn\[01-06\]\); 40 asked for.*hpcddp clusters show rcc"),
+        ("rcc", {"layout__nodes": 7}, "11 nodes in all if types may mix"),
+        ("rcc", {"layout__gpus_per_node": 5}, "layout.gpus_per_node is 5.*has 4 GPUs"),
+        ("rcc", {"layout__gpus_per_node": 5, "workload__parallel": "data_parallel"}, "gpus_per_node is 5"),
+        ("marconi100", {"layout__nodes": 17}, "17 nodes asked for, at most 16.*--set slurm.qos=m100_qos_bprod"),
+        ("marconi100", {"slurm__qos": "m100_qos_dbg", "slurm__walltime_min": 180}, "is 180, at most 120.*m100_qos_dbg"),
+        ("marconi100", {"slurm__qos": "m100_qos_dbg", "layout__nodes": 3}, "3 nodes asked for, at most 2.*m100_qos_dbg"),
+        ("marconi100", {"slurm__qos": "m100_qos_bprod", "layout__nodes": 16}, "16 nodes asked for, at least 17"),
+        ("marconi100", {"slurm__qos": "m100_qos_big"}, "slurm.qos is m100_qos_big.*m100_qos_dbg, m100_qos_bprod"),
+        ("marconi100", {"slurm__mem_mb": 250000}, "slurm.mem_mb is 250000.*at most 246000 MB"),
+        ("marconi100", {"layout__gpus_per_node": 4, "layout__physical_cores_per_rank": 9}, "36 physical cores.*has 32.*most 8"),
+        ("rcc", {"slurm__qos": "dev", "layout__gpus_per_node": 2}, "2 GPUs asked for, at most 1.*24 CPUs asked for, at most 8"),
+        ("rcc", {"layout__node_type": "l40s", "layout__gpus_per_node": 9}, "gpus_per_node is 9.*has 8 GPUs"),
+        ("rcc", {"slurm__walltime_min": 20000}, "at most 10080 minutes"),
         (
             "rcc",
             {"measure__resume": "true", "slurm__walltime_min": 11, "slurm__options": "[--signal=USR2@600]"},
-            ["slurm.walltime_min is 11", "Slurm warns 600 s before the time limit", "60 s earlier", "slurm.walltime_min=12"],
+            "walltime_min is 11.*Slurm warns 600 s before the time limit.*60 s earlier.*slurm.walltime_min=12",
         ),
         (
             "rcc",
             {"measure__resume": "true", "slurm__walltime_min": 2},
-            ["slurm.walltime_min is 2", "Slurm warns 30 s before", "slurm.walltime_min=3"],
+            "slurm.walltime_min is 2.*Slurm warns 30 s before.*slurm.walltime_min=3",
         ),
     ],
 )
-def test_refused(cluster: str, settings: dict[str, Any], parts: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        request_of(cluster, **settings)
-    for part in parts:
-        assert part in str(caught.value)
+def test_refused(cluster: str, settings: dict[str, Any], message: str) -> None:
+    assert re.search(message, refusal(load_profile(cluster), **settings), re.DOTALL)
 
 
 def test_limits_of_a_user() -> None:
@@ -204,12 +190,6 @@ def site(tmp_path: Path, slurm: str = "", *, types: str = "") -> ClusterProfile:
     file = tmp_path / "site.yaml"
     file.write_text(f"{HEAD}{types}slurm: {{{slurm}}}\n")
     return read_profile(file)
-
-
-def refusal(profile: ClusterProfile, **settings: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        request_on(profile, **settings)
-    return str(caught.value)
 
 
 def charged_to(profile: ClusterProfile, account: str | None, **layout: str) -> str | None:
