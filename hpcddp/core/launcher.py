@@ -70,10 +70,7 @@ def link_pickle(folder: Path, env: Mapping[str, str]) -> None:
 RUN_ID = "TORCHELASTIC_RUN_ID"
 """torchrun sets it in every process that it starts."""
 
-SUBMITIT = {
-    "slurm": ("SLURM_PROCID", "SLURM_LOCALID"),
-    "local": ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID"),
-}
+SUBMITIT = {"slurm": ("SLURM_PROCID", "SLURM_LOCALID"), "local": ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID")}
 """By SUBMITIT_EXECUTOR: where submitit's job side finds rank and local rank (its `_env` tables)."""
 
 

@@ -120,11 +120,7 @@ _FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a sma
 
 
 def reason_of(
-    job: JobState,
-    end: AttemptEnd | None,
-    log: Sequence[LogLine],
-    cancelled_by: str | None = None,
-    steps_done: int | None = None,
+    job: JobState, end: AttemptEnd | None, log: Sequence[LogLine], cancelled_by: str | None = None, steps_done: int | None = None
 ) -> Reason:
     """`job`: what the backend says of it; `end`: its newest end.json, or what stands for it; `log`: the last lines of its logs,
     those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp; `steps_done`: by its newest attempt, None

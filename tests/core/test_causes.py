@@ -92,9 +92,7 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ("Failed to initialize NVML: Driver/library version mismatch", "the driver of its node does not fit its libraries"),
         ("[Errno 116] Stale file handle: '/home/x'", "the file system of its node has failed"),
     ],
-    "the Xid of that time": [
-        ("CUDA error: unspecified launch failure", "its GPU gave up a kernel (unspecified launch failure)"),
-    ],
+    "the Xid of that time": [("CUDA error: unspecified launch failure", "its GPU gave up a kernel (unspecified launch failure)")],
     BUILD: [
         ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11000).", OLD_DRIVER),
         ("\nThe NVIDIA driver on your system is too old (found version 9000).\nPlease update", OLD_DRIVER),  # FastFCN#37

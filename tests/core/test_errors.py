@@ -110,10 +110,7 @@ def test_a_record_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["init", "rcc-bigmnist", "-o", "FILE"],
-        ["render", "--cluster", "rcc", "--nodes", "1", "--set", "account=a", "-o", "FILE"],
-    ],
+    [["init", "rcc-bigmnist", "-o", "FILE"], ["render", "--cluster", "rcc", "--nodes", "1", "--set", "account=a", "-o", "FILE"]],
 )
 def test_commands_say_which_file(tmp_path: Path, command: list[str]) -> None:
     with small_disk(tmp_path) as disk:

@@ -49,10 +49,7 @@ def checked(changes: dict[str, Any]) -> None:
             {"workload.data.stage": "tmpdir", "workload.data.name": "mnist", "measure.input": "synthetic"},
             "stage is tmpdir, and measure.input synthetic reads no data",
         ),
-        (
-            {"workload.data.resident": True},
-            "resident is true, and synthetic-mnist is not held in memory: mnist, ",
-        ),
+        ({"workload.data.resident": True}, "resident is true, and synthetic-mnist is not held in memory: mnist, "),
         (
             {"workload.data.name": "mnist", "workload.data.resident": True, "workload.loader_workers_per_rank": 2},
             "no process loads them. Set loader_workers_per_rank to 0",

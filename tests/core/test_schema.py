@@ -60,11 +60,7 @@ def complaint(**changed: object) -> SchemaError:
 names = st.text(max_size=8)
 numbers = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 datas = st.builds(
-    Data,
-    name=names,
-    root=st.none() | names,
-    copies=st.integers(1, 200),
-    variants=st.lists(st.sampled_from(VARIANTS)).map(tuple),
+    Data, name=names, root=st.none() | names, copies=st.integers(1, 200), variants=st.lists(st.sampled_from(VARIANTS)).map(tuple)
 )
 workloads = st.builds(
     Workload,

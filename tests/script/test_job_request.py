@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import Rendezvous
@@ -17,10 +16,9 @@ from hpcddp.core.errors import UsageError
 from hpcddp.script.job_request import JobRequest, User, gpu_option
 from hpcddp.script.render import render
 from hpcddp.script.resources import job_request
-from hpcddp.sweep.expand import resolve
-from hpcddp.sweep.file import make_sweep
-from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import SUBMITTED, run, shellcheck, stand_ins
+from tests.given_one_allocation import submission_plan
+from tests.script.test_render import SUBMITTED, allocation_script, run, shellcheck, stand_ins
+from tests.script.test_resources import requested
 
 MASKS = ("0xfe", "0xfe00", "0xfe0000", "0xfe000000")
 
@@ -35,10 +33,7 @@ def marconi100(node: dict[str, Any] | None = None, **slurm: Any) -> ClusterProfi
 
 
 def rendered(profile: ClusterProfile, *settings: str) -> tuple[JobRequest, str]:
-    document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
-    sweep = make_sweep(document, ["layout.gpus_per_node=4", *settings], Path("x")).sweep
-    point = resolve(sweep, profile)
-    request = job_request(profile, point, sweep.slurm, User(account="proj"))
+    point, request = requested(profile, ["layout.gpus_per_node=4", *settings])
     text = render(profile, point, request, SUBMITTED)
     assert shellcheck(text) == ""
     return request, text
@@ -120,25 +115,16 @@ def test_masks_where_each_gpu_of_a_whole_node_has_a_rank(settings: list[str], sl
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
     scripts = {}
     for way in ("gpus-per-task", "none"):
-        folder = tmp_path / way
-        folder.mkdir()
-        rcc = dataclasses.replace(load_profile("rcc"), slurm=_rcc_rules(way))
-        plan = submission_plan(folder, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
-        points = plan.points
-        requests = {
-            each.point.label: job_request(rcc, each.point, plan.source.sweep.slurm, User(account="proj")) for each in points
-        }
-        batch = batch_of(dataclasses.replace(plan, profile=rcc, requests=requests), folder)
-        prepare(folder / "job", batch)
-        scripts[way] = (folder / "job" / SCRIPT).read_text()
-        assert shellcheck(scripts[way]) == ""
+        (tmp_path / way).mkdir()
+        rcc: Any = load_profile("rcc")
+        rcc = dataclasses.replace(rcc, slurm=dataclasses.replace(rcc.slurm, gpu_request=way, srun_options=("--gpu-bind=none",)))
+        plan = submission_plan(tmp_path / way, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
+        slurm, user = plan.source.sweep.slurm, User(account="proj")
+        requests = {each.point.label: job_request(rcc, each.point, slurm, user) for each in plan.points}
+        scripts[way] = allocation_script(dataclasses.replace(plan, profile=rcc, requests=requests), tmp_path / way)
         assert scripts[way].count(" --gpu-bind=none \\") == 3
     assert scripts["gpus-per-task"].count("--gpus-per-task=v100:1") == 4
     assert not re.search(r"--gres|--gpus", scripts["none"])
-
-
-def _rcc_rules(way: Any) -> Any:
-    return dataclasses.replace(load_profile("rcc").slurm, gpu_request=way, srun_options=("--gpu-bind=none",))
 
 
 SCONTROL = """if [ "$2" = hostnames ]; then echo jwb0001
@@ -171,8 +157,5 @@ def test_where_the_ranks_meet(tmp_path: Path, rendezvous: dict[str, str], addres
 
 def test_an_address_that_is_a_name(tmp_path: Path) -> None:
     """Slurm has the node's name for its address where nothing else is configured."""
-    code, said = met_at(tmp_path, "jwb0001", master_address="numeric")
-    assert (code, said) == (
-        1,
-        "hpcddp: Slurm's address of jwb0001 is 'jwb0001', which is no number; the profile's rendezvous.master_suffix may help",
-    )
+    words = "hpcddp: Slurm's address of jwb0001 is 'jwb0001', which is no number; the profile's rendezvous.master_suffix may help"
+    assert met_at(tmp_path, "jwb0001", master_address="numeric") == (1, words)

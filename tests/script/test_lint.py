@@ -36,10 +36,7 @@ srun --kill-on-bad-exit=1 --output=/runs/%j_%t.out \\
 """
 """As hpcddp starts its ranks."""
 
-BROKEN_CONTRACT = {
-    "time-minutes": ("--time=30", "--time=00:30:00", 6),
-    "executor": ("EXECUTOR=slurm", "EXECUTOR=local", 14),
-}
+BROKEN_CONTRACT = {"time-minutes": ("--time=30", "--time=00:30:00", 6), "executor": ("EXECUTOR=slurm", "EXECUTOR=local", 14)}
 """Rule -> an edit of that script which breaks it, and the line that is named."""
 
 

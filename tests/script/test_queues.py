@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.profile_file import load_profile, read_profile
+from hpcddp.cluster.profile_file import read_profile
 from hpcddp.script.job_request import JobRequest
 from tests.script.test_resources import refusal, request_on
 
@@ -175,13 +175,6 @@ def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
     assert queue(request_on(profile, slurm__partition="dev")) == ("dev", None)
     assert queue(request_on(profile, slurm__partition="paid")) == ("paid", None)
     assert "3 nodes asked for, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
-
-
-def test_marconi100_names_the_qos_and_gives_none_unasked() -> None:
-    profile = load_profile("marconi100")
-    assert "Use `--set slurm.qos=m100_qos_bprod`." in refusal(profile, layout__nodes=17)
-    assert queue(request_on(profile, slurm__intent="debug")) == ("m100_usr_prod", None)
-    assert queue(request_on(profile, layout__nodes=17, slurm__qos="m100_qos_bprod")) == ("m100_usr_prod", "m100_qos_bprod")
 
 
 def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> None:

@@ -15,19 +15,15 @@ from typing import Any, Literal, get_args, get_type_hints
 import pytest
 import tomllib
 
-from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.environment import Container, EnvRule, When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
-from hpcddp.script.job_request import User
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, launch_command, render
-from hpcddp.script.resources import job_request
-from hpcddp.sweep.expand import resolve
-from hpcddp.sweep.file import make_sweep
-from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import AWKWARD, SUBMITTED, by_hand, plain_profile, stand_ins
+from tests.given_one_allocation import submission_plan
+from tests.script.test_render import AWKWARD, SUBMITTED, allocation_script, by_hand, plain_profile, stand_ins
+from tests.script.test_resources import requested
 
 Runtime = Literal["apptainer", "pyxis", "podman-hpc", "cscs", "charliecloud"]
 RUNTIMES = get_args(get_type_hints(Container)["runtime"])
@@ -79,12 +75,8 @@ def test_command_lines(tmp_path: Path, runtime: Runtime, gpus: str) -> None:
     elif runtime == "podman-hpc":
         devices = {"nvidia": ["--gpu", "--nccl"], "amd": ["--device=/dev/kfd", "--device=/dev/dri"]}.get(gpus, [])
         start = ["podman-hpc", "run", "--rm", "--network=host", "--ipc=host", *devices, f"--workdir={here}"]
-        assert [word for word in words if not word.startswith("--env=")] == [
-            *start,
-            *(f"--volume={each}" for each in shown),
-            image,
-            *python,
-        ]
+        start += [f"--volume={each}" for each in shown]
+        assert [word for word in words if not word.startswith("--env=")] == [*start, image, *python]
         assert {"--env=SLURM_*", "--env=HPCDDP_*", "--env=MASTER_ADDR", "--env=OMP_NUM_THREADS"} <= set(words)
     elif runtime == "pyxis":
         more = ",NVIDIA_VISIBLE_DEVICES,MELLANOX_VISIBLE_DEVICES" if gpus == "nvidia" else ""
@@ -175,10 +167,8 @@ def test_torch_is_asked_inside(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
-    plan = dataclasses.replace(submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}"), profile=contained(runtime))
-    prepare(tmp_path / "job", batch_of(plan, tmp_path))
-    text = (tmp_path / "job" / SCRIPT).read_text()
-    assert lint_script(text) == []
+    plan = submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}", profile=contained(runtime))
+    text = allocation_script(plan, tmp_path)
     assert text.count(' "${container[@]}" \\\n') == 5
     assert text.count(f'show "{os.fspath(tmp_path)}"\n') == 1
 
@@ -186,13 +176,7 @@ def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
 SHOW = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 """What a rank is here: it prints what it was given."""
 
-TORCH = """
-class cuda:
-    class nccl:
-        @staticmethod
-        def version():
-            VERSION
-"""
+TORCH = "class cuda:\n    class nccl:\n        @staticmethod\n        def version(): VERSION\n"
 
 
 def rcc(*rules: EnvRule, python: str = "python3") -> ClusterProfile:
@@ -208,18 +192,12 @@ def rule(name: str, value: str | None = "set", command: str | None = None, **whe
 
 
 def script(profile: ClusterProfile, *settings: str) -> str:
-    document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
-    sweep = make_sweep(document, [*settings], Path("x")).sweep
-    point = resolve(sweep, profile)
-    launch = dataclasses.replace(SUBMITTED, command=SHOW)
-    text = render(profile, point, job_request(profile, point, sweep.slurm, User(account="proj")), launch)
+    text = render(profile, *requested(profile, settings), dataclasses.replace(SUBMITTED, command=SHOW))
     assert lint_script(text) == []
     return text
 
 
-def rank_environment(
-    tmp_path: Path, text: str, version: str = "raise RuntimeError('built without NCCL')"
-) -> tuple[dict[str, str], str]:
+def rank_environment(tmp_path: Path, text: str, version: str = "raise RuntimeError('no NCCL')") -> tuple[dict[str, str], str]:
     """What a rank of the job finds in its environment, where torch has that NCCL, and what the job says besides."""
     env = {**stand_ins(tmp_path), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "PYTHONPATH": str(tmp_path / "site")}
     (tmp_path / "bin" / "srun").write_text('#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done; exec "$@"\n')
@@ -312,27 +290,18 @@ def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
 def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
     plan = submission_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
     shapes = {dataclasses.replace(request, name="") for request in plan.requests.values()}
-    prepare(tmp_path / "job", batch_of(plan, tmp_path))
-    text = (tmp_path / "job" / SCRIPT).read_text()
-    found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30", text)
-    own = [re.findall(r"NCCL_ALGO=(\w+)", words) for words in found]
-    assert (len(shapes), own, lint_script(text)) == (3, [[], ["Ring"], ["Tree"]], [])
+    found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30", allocation_script(plan, tmp_path))
+    assert (len(shapes), [re.findall(r"NCCL_ALGO=(\w+)", words) for words in found]) == (3, [[], ["Ring"], ["Tree"]])
 
 
 def test_rules_in_steps_of_one_allocation(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}")
     rules = (rule("NCCL_NET", "AWS Libfabric", nodes=">1"), rule("NCCL_CROSS_NIC", "1", fabric="RoCE"))
-    batch = batch_of(dataclasses.replace(plan, profile=rcc(*rules)), tmp_path)
-    prepare(tmp_path / "job", batch)
-    text = (tmp_path / "job" / SCRIPT).read_text()
-    assert lint_script(text) == []
+    plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}", profile=rcc(*rules))
+    text = allocation_script(plan, tmp_path)
     found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30 (\d)", text)
     assert [(int(nodes), words) for words, nodes in found] == [(2, "'export NCCL_NET='\"'\"'AWS Libfabric'\"'\"''"), (1, "''")]
-    assert (text.count("NCCL_NET="), text.count("export NCCL_CROSS_NIC=1\n"), text.count('eval "$HPCDDP_RANK_ENV"; ')) == (
-        2,
-        1,
-        2,
-    )
+    counted = ("NCCL_NET=", "export NCCL_CROSS_NIC=1\n", 'eval "$HPCDDP_RANK_ENV"; ')
+    assert [text.count(words) for words in counted] == [2, 1, 2]
 
 
 def gid_command() -> str:

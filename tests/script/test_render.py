@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
 import re
 import shlex
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
 from hpcddp.script.resources import job_request
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests import golden
@@ -33,17 +34,10 @@ from tests.given_one_allocation import batch_of, submission_plan
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
 JOBS = Path(__file__).parents[2] / "jobs"
+RCC = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
 AWKWARD = [
-    "two words",
-    "quote's",
-    'double"quote',
-    "$(touch /tmp/pwned)",
-    "`id`",
-    "back\\slash",
-    "semi;colon",
-    "*?[a]",
-    "ünïcode",
-    "-n",
+    *("two words", "quote's", 'double"quote', "$(touch /tmp/pwned)", "`id`"),
+    *("back\\slash", "semi;colon", "*?[a]", "ünïcode", "-n"),
 ]
 
 
@@ -63,8 +57,15 @@ SUBMITTED = ScriptLaunch(
 
 
 def shellcheck(text: str) -> str:
-    done = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False)
-    return done.stdout
+    return subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False).stdout
+
+
+def allocation_script(plan: SubmissionPlan, folder: Path) -> str:
+    """Of all the plan's runs in one job; neither lint nor shellcheck remarks on it."""
+    prepare(folder / "job", batch_of(plan, folder))
+    text = (folder / "job" / SCRIPT).read_text()
+    assert lint_script(text) == []
+    return text
 
 
 @pytest.mark.parametrize("cluster", SWEEPS)
@@ -114,10 +115,10 @@ def test_launch_rules(cluster: str) -> None:
 def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
     profile, point, request = parts(cluster)
     assert not re.search("USR2|requeue|REQUEUE", render(profile, point, request, SUBMITTED))
-    point = dataclasses.replace(point, measure=dataclasses.replace(point.measure, resume=True))
+    point = replace(point, measure=replace(point.measure, resume=True))
     source = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml")
     for walltime_min, warning_s in ((60, 120), (4, 60)):
-        slurm = dataclasses.replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@90",))
+        slurm = replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@90",))
         text = render(profile, point, job_request(profile, point, slurm, User(account="proj")), SUBMITTED)
         header = [line for line in text.splitlines() if line.startswith("#SBATCH --signal")]
         assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@90"]  # sbatch takes the last: the user's
@@ -172,23 +173,23 @@ def test_port_of_every_job_and_step(step: int) -> None:
 def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
     """A folder of commands that record their arguments, first on PATH, for running a script without Slurm."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, body in {"scontrol": "echo host1", "srun": f'printf "%s\\n" "$@" > "$OUT"; exit {srun_exit}'}.items():
+    write_commands(folder, {"scontrol": "echo host1", "srun": f'printf "%s\\n" "$@" > "$OUT"; exit {srun_exit}'})
+    slurm = {"SLURM_JOB_NODELIST": "host1", "SLURM_SUBMIT_DIR": "/s"}
+    return {"PATH": f"{folder}:/usr/bin:/bin", "OUT": str(tmp_path / "srun"), **slurm}
+
+
+def write_commands(folder: Path, bodies: Mapping[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
-    return {
-        "PATH": f"{folder}:/usr/bin:/bin",
-        "OUT": str(tmp_path / "srun"),
-        "SLURM_JOB_NODELIST": "host1",
-        "SLURM_SUBMIT_DIR": "/s",
-    }
 
 
 def plain_profile(**compute: Any) -> tuple[ClusterProfile, Point, JobRequest]:
     """RCC without its modules, which this machine does not have."""
     profile, point, request = parts("rcc")
-    environment = dataclasses.replace(profile.compute, **{"modules": (), **compute})
-    return dataclasses.replace(profile, compute=environment), point, request
+    environment = replace(profile.compute, **{"modules": (), **compute})
+    return replace(profile, compute=environment), point, request
 
 
 def run(text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -214,7 +215,7 @@ def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, o
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
     profile, point, request = plain_profile()
-    launch = dataclasses.replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
+    launch = replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
     env = stand_ins(tmp_path)
     text = render(profile, point, request, launch)
     assert run(text, env).returncode == 0
@@ -228,13 +229,9 @@ def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> Non
 def test_awkward_values_of_a_profile_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
     profile, point, request = plain_profile(modules=(name,))
     env = stand_ins(tmp_path)
-    for command, body in {
-        "module": f'printf "%s" "$2" > {tmp_path}/loaded',
-        "srun": f'printf "%s" "$VALUE" > {tmp_path}/seen',
-    }.items():
-        (tmp_path / "bin" / command).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / "bin" / command).chmod(0o755)
-    text = render(dataclasses.replace(profile, env={"VALUE": name}), point, request, SUBMITTED)
+    bodies = {"module": f'printf "%s" "$2" > {tmp_path}/loaded', "srun": f'printf "%s" "$VALUE" > {tmp_path}/seen'}
+    write_commands(tmp_path / "bin", bodies)
+    text = render(replace(profile, env={"VALUE": name}), point, request, SUBMITTED)
     assert run(text, env).returncode == 0
     assert [(tmp_path / file).read_text() for file in ("loaded", "seen")] == [name, name]
 
@@ -270,37 +267,43 @@ def test_line_breaks_are_refused(bad: str) -> None:
 def test_job_options_must_be_options(option: str) -> None:
     profile, point, request = parts("rcc")
     with pytest.raises(UsageError, match="job option"):
-        render(profile, point, dataclasses.replace(request, options=(option,)), SUBMITTED)
+        render(profile, point, replace(request, options=(option,)), SUBMITTED)
 
 
 def test_job_options_are_quoted() -> None:
     profile, point, request = parts("rcc")
-    text = render(profile, point, dataclasses.replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
+    text = render(profile, point, replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
     assert "#SBATCH --comment='it'\"'\"'s $(x)'\n#SBATCH --requeue\n" in text
 
 
-def test_ones_own_template(tmp_path: Path) -> None:
-    text = Path("clusters/rcc.yaml").read_text() if Path("clusters/rcc.yaml").is_file() else ""
-    text = text or (JOBS.parent / "clusters" / "rcc.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(text + "template: mine.sh.j2\n")
-    template = tmp_path / "mine.sh.j2"
-    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n')
+EXTENDED = '{% extends "base.sh.j2" %}\n{% block teardown %}\nLINE\n{% endblock %}\n'
+
+
+def rendered_with(folder: Path, text: str, template: str = "mine.sh.j2") -> str:
+    """A script by a profile beside its own template, which says `text`."""
+    (folder / template).parent.mkdir(exist_ok=True)
+    (folder / template).write_text(text)
     _, point, request = parts("rcc")
-    mine = load_profile(str(tmp_path / "mine.yaml"))
-    assert '\necho bye\nexit "$rc"\n' in render(mine, point, request, SUBMITTED)
-    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\n{{ cluster.nosuch }}\n{% endblock %}\n')
-    with pytest.raises(UsageError, match=rf"{template}:3: .* has no attribute 'nosuch'; what a template may use is in "):
-        render(mine, point, request, SUBMITTED)
+    return render(load_profile(str(profile_with(folder, template))), point, request, SUBMITTED)
 
 
-def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
-    """A profile that names `template`, which says `text`."""
+def profile_with(folder: Path, template: str) -> Path:
     file = folder / "mine.yaml"
-    file.write_text((JOBS.parent / "clusters" / "rcc.yaml").read_text() + f"template: {template}\n")
-    if text is not None:
-        (folder / template).parent.mkdir(exist_ok=True)
-        (folder / template).write_text(text)
+    file.write_text(f"{RCC}template: {template}\n")
     return file
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder beside a secret, with a link to it."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "link.j2").symlink_to(tmp_path / "secret.txt")
+    return tmp_path / "theirs"
+
+
+def test_ones_own_template(tmp_path: Path) -> None:
+    assert '\necho bye\nexit "$rc"\n' in rendered_with(tmp_path, EXTENDED.replace("LINE", "echo bye"))
 
 
 @pytest.mark.parametrize(
@@ -316,53 +319,39 @@ def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
 )
 def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
-    _, point, request = parts("rcc")
-    mine = load_profile(str(profile_with(tmp_path, "mine.sh.j2", f"#!/bin/bash\n{text}\n")))
     with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*; what a template may use is in "):
-        render(mine, point, request, SUBMITTED)
+        rendered_with(tmp_path, f"#!/bin/bash\n{text}\n")
     assert not (tmp_path / "planted").exists()
 
 
 @pytest.mark.parametrize("template", ["/etc/passwd", "../secret.txt", "link.j2"])
-def test_a_template_lies_below_its_profile(tmp_path: Path, template: str) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
-    file = profile_with(folder, template)
-    line = file.read_text().splitlines().index(f"template: {template}") + 1
+def test_a_template_lies_below_its_profile(theirs: Path, template: str) -> None:
+    file = profile_with(theirs, template)
+    line = len(file.read_text().splitlines())
     with pytest.raises(UsageError, match=rf"^{file}:{line}:1: `{template}` lies elsewhere: put the template beside the profile"):
         load_profile(str(file))
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.j2"])
-@pytest.mark.parametrize("tag", ["include", "extends", "import"])
-def test_a_template_includes_nothing_from_elsewhere(tmp_path: Path, name: str, tag: str) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
-    _, point, request = parts("rcc")
-    rest = " as it" if tag == "import" else ""
-    mine = load_profile(str(profile_with(folder, "mine.sh.j2", f'#\n{{% {tag} "{name}"{rest} %}}\n')))
+@pytest.mark.parametrize("tag", ['include "NAME"', 'extends "NAME"', 'import "NAME" as it'])
+def test_a_template_includes_nothing_from_elsewhere(theirs: Path, name: str, tag: str) -> None:
     with pytest.raises(UsageError, match=r"mine\.sh\.j2:2: no template|link\.j2: a link to .*secret\.txt"):
-        render(mine, point, request, SUBMITTED)
+        rendered_with(theirs, f"#\n{{% {tag.replace('NAME', name)} %}}\n")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{% if %}", r"mine\.sh\.j2:2: Expected an expression"),
-        ("{{ 1 + 'a' }}", r"mine\.sh\.j2:2: unsupported operand"),
-        ("{{ 1 // 0 }}", r"mine\.sh\.j2:2: .*by zero"),
-        ('{% include "nosuch.j2" %}', r"mine\.sh\.j2:2: no template `nosuch\.j2` in "),
+        ("#\n{% if %}\n", "2: Expected an expression"),
+        ("#\n{{ 1 + 'a' }}\n", "2: unsupported operand"),
+        ("#\n{{ 1 // 0 }}\n", "2: .*by zero"),
+        ('#\n{% include "nosuch.j2" %}\n', r"2: no template `nosuch\.j2` in "),
+        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'; what a template may use is in "),
     ],
 )
 def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
-    _, point, request = parts("rcc")
-    mine = load_profile(str(profile_with(tmp_path, "below/mine.sh.j2", f"#\n{text}\n")))
-    with pytest.raises(UsageError, match=says):
-        render(mine, point, request, SUBMITTED)
+    with pytest.raises(UsageError, match=rf"mine\.sh\.j2:{says}"):
+        rendered_with(tmp_path, text, "below/mine.sh.j2")
 
 
 def compute_environments() -> list[str]:
@@ -374,30 +363,16 @@ def compute_environments() -> list[str]:
 @pytest.mark.parametrize("shown", compute_environments())
 def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown: str) -> None:
     compute = parse_yaml(shown, "clusters.md")
-    text = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
-    before, _, rest = text.partition("compute:\n")
+    before, _, rest = RCC.partition("compute:\n")
     (tmp_path / "mine.yaml").write_text(f"{before}compute: {shown}\n{rest[rest.index('env: {}') :]}")
     _, point, request = parts("rcc")
     mine = load_profile(str(tmp_path / "mine.yaml"))
-    script = render(mine, point, request, dataclasses.replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
-    stubs = {
-        "srun": 'echo "$@"',
-        "scontrol": "echo n1",
-        "module": 'echo "module $*"',
-        "conda": 'echo "echo conda $*"',
-        "apptainer": "",
-    }
-    for name, does in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    env = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "WORK": "/w",
-        "HOME": "/h",
-        "SLURM_JOB_NODELIST": "n1",
-        "SLURM_JOB_ID": "1",
-    }
-    done = subprocess.run(["bash"], input=script, env=env, check=True, capture_output=True, text=True)
+    script = render(mine, point, request, replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
+    env = {**stand_ins(tmp_path), "WORK": "/w", "HOME": "/h", "SLURM_JOB_ID": "1"}
+    commands = {"srun": 'echo "$@"', "module": 'echo "module $*"', "conda": 'echo "echo conda $*"', "apptainer": ""}
+    write_commands(tmp_path / "bin", commands)
+    done = run(script, env)
+    assert done.returncode == 0
     python = compute.get("python", "python3").replace("$WORK", "/w").replace("$HOME", "/h")
     image = compute.get("container", {}).get("image", "").replace("$WORK", "/w")
     assert done.stdout.endswith(f" {image if image and 'pyxis' not in shown else 'hpcddp'} {python} -u x.py\n")
@@ -406,12 +381,8 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
 
 
 def test_there_is_an_example_of_each_kind() -> None:
-    assert {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()} == {
-        "venv",
-        "conda",
-        "module",
-        "container",
-    }
+    kinds = {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()}
+    assert kinds == {"venv", "conda", "module", "container"}
 
 
 def staged_point() -> Point:
@@ -456,12 +427,9 @@ def test_copies_of_the_job_are_removed_and_no_others(
     assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
 
 
-def test_nothing_is_removed_that_goes_with_the_job() -> None:
+def test_where_copies_lie_and_which_go_with_the_job() -> None:
     assert removal(with_disk("/disk", per_job=True), staged_point()) is None
     assert removal(with_disk("/disk", per_job=False), staged_point()) == removal(with_disk("/disk"), staged_point())
-
-
-def test_a_container_is_shown_the_disk() -> None:
     assert disk_folders(with_disk("/disk"), staged_point()) == ("/disk",)
     assert disk_folders(with_disk(None), staged_point()) == ("$SLURM_TMPDIR", "$TMPDIR")
 
@@ -485,9 +453,6 @@ def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None
         tmp_path, "repeat=1", "workload.data.name=bigmnist", "workload.data.root=/x", f"workload.data.stage={stage}"
     )
     nodes = {name: replace(node, local_disk_per_job=None) for name, node in plan.profile.node_types.items()}
-    batch = batch_of(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
-    prepare(tmp_path / "job", batch)
-    text = (tmp_path / "job" / SCRIPT).read_text()
-    assert lint_script(text) == []
+    text = allocation_script(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
     assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
     assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")

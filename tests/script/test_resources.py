@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
-from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.resources import hours_at_most, job_request
 from hpcddp.sweep.expand import resolve
-from hpcddp.sweep.file import SlurmOptions, make_sweep
+from hpcddp.sweep.file import make_sweep
 
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:
@@ -26,9 +27,15 @@ def request_of(cluster: str, **settings: Any) -> JobRequest:
 
 
 def request_on(profile: ClusterProfile, **settings: Any) -> JobRequest:
+    return requested(profile, [f"{key.replace('__', '.')}={value}" for key, value in settings.items()])[1]
+
+
+def requested(profile: ClusterProfile, settings: Sequence[str], account: str | None = "proj") -> tuple[Point, JobRequest]:
+    """The point of such a sweep, and its request."""
     document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
-    sweep = make_sweep(document, [f"{key.replace('__', '.')}={value}" for key, value in settings.items()], Path("x")).sweep
-    return job_request(profile, resolve(sweep, profile), sweep.slurm, User(account="proj"))
+    sweep = make_sweep(document, settings, Path("x")).sweep
+    point = resolve(sweep, profile)
+    return point, job_request(profile, point, sweep.slurm, User(account=account))
 
 
 def refusal(profile: ClusterProfile, **settings: Any) -> str:
@@ -61,9 +68,6 @@ def test_exclusive_needs_all_gpus_on_marconi100() -> None:
     assert request_of("marconi100").gpus_per_node == 4
     assert request_of("marconi100", layout__exclusive="false").gpus_per_node == 1
     assert request_of("rcc").gpus_per_node == 1
-
-
-def test_a_rule_that_is_not_documented_is_taken_as_no() -> None:
     profile = load_profile("marconi100")
     rules = dataclasses.replace(profile.slurm, exclusive_needs_all_gpus=None)
     assert request_on(dataclasses.replace(profile, slurm=rules)).gpus_per_node == 1
@@ -131,33 +135,6 @@ def test_refused(cluster: str, settings: dict[str, Any], message: str) -> None:
     assert re.search(message, refusal(load_profile(cluster), **settings), re.DOTALL)
 
 
-def test_limits_of_a_user() -> None:
-    profile = load_profile("rcc")
-    many = dataclasses.replace(profile.node_types["v100"], count=20)
-    wide = dataclasses.replace(profile, node_types={"v100": many})
-    point = Point(
-        cluster="rcc",
-        workload=Workload(model="resnet18", data=Data(name="cifar10")),
-        layout=Layout(nodes=8, gpus_per_node=4, node_type="v100", physical_cores_per_rank=12),
-    )
-    with pytest.raises(UsageError) as caught:
-        job_request(wide, point, SlurmOptions(), User())
-    assert "32 GPUs asked for (8 nodes x 4): rcc allows 24 a user" in str(caught.value)
-    assert "384 cores asked for on 8 nodes: rcc allows 340 a user" in str(caught.value)
-
-
-def test_a_mixed_partition_needs_a_way_to_ask() -> None:
-    """Other nodes would be timed instead."""
-    profile: ClusterProfile = load_profile("rcc")
-    two = dataclasses.replace(profile.node_types["v100-sxm2"], count=2, names=None)
-    changed = dataclasses.replace(profile, node_types={**profile.node_types, "v100-sxm2": two})
-    point = Point(
-        cluster="rcc", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(node_type="v100-sxm2")
-    )
-    with pytest.raises(UsageError, match=r"Name the nodes with slurm\.nodelist"):
-        job_request(changed, point, SlurmOptions(), User())
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -192,11 +169,9 @@ def site(tmp_path: Path, slurm: str = "", *, types: str = "") -> ClusterProfile:
     return read_profile(file)
 
 
-def charged_to(profile: ClusterProfile, account: str | None, **layout: str) -> str | None:
+def charged_to(profile: ClusterProfile, account: str | None, *settings: str) -> str | None:
     """The account of the request."""
-    document = {"schema": 1, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}, "layout": dict(layout)}
-    sweep = make_sweep(document, [], Path("x")).sweep
-    return job_request(profile, resolve(sweep, profile), sweep.slurm, User(account=account)).user.account
+    return requested(profile, settings, account)[1].user.account
 
 
 def test_account_of_another_form(tmp_path: Path) -> None:
@@ -212,9 +187,9 @@ def test_account_form_of_a_node_type(tmp_path: Path) -> None:
     form = FORM.replace("[a-z]+_g", ".*@h100").replace("GPU accounts end in _g", "accounts for H100 end in @h100")
     profile = site(tmp_path, FORM, types=f"  h100: {{gpus: 4, constraint: h100, {form}}}\n")
     assert charged_to(profile, "abc_g") == "abc_g"
-    assert charged_to(profile, "abc@h100", node_type="h100") == "abc@h100"
+    assert charged_to(profile, "abc@h100", "layout.node_type=h100") == "abc@h100"
     with pytest.raises(UsageError, match="accounts for H100 end in @h100"):
-        charged_to(profile, "abc_g", node_type="h100")
+        charged_to(profile, "abc_g", "layout.node_type=h100")
 
 
 def test_memory_forbidden(tmp_path: Path) -> None:
@@ -262,13 +237,9 @@ def test_nodes_of_the_jobs_own_count_whole(tmp_path: Path) -> None:
     request = request_on(profile, **shared, layout__nodes=2, slurm__walltime_min=60)
     assert (request.gpus_per_node, request.mem_mb, hours_at_most(request)) == (1, 320_000, Hours(node=2.0, gpu=8.0))
     found = refusal(profile, **shared, layout__nodes=3)
-    for part in (
-        "12 GPUs asked for, at most 8",
-        "192 CPUs asked for, at most 128",
-        "12 GPUs asked for (3 nodes x 4)",
-        "96 cores asked for",
-    ):
-        assert part in found
+    assert all(words in found for words in ("12 GPUs asked for, at most 8", "192 CPUs asked for, at most 128"))
+    assert "12 GPUs asked for (3 nodes x 4): site allows 8 a user" in found
+    assert "96 cores asked for on 3 nodes: site allows 64 a user" in found
     assert request_on(site(tmp_path, rules.replace("true", "null")), **shared, layout__nodes=3).gpus_counted == 1
 
 
@@ -287,7 +258,8 @@ def test_whole_nodes_in_one_partition_only(tmp_path: Path) -> None:
 def test_a_node_type_of_its_own_way(tmp_path: Path) -> None:
     types = "  b: {gpus: 4, physical_cores: 8, partition: other, gpu_request: gpus-per-node}\n"
     profile = site(tmp_path, "partition: main", types=types)
-    assert [(r.partition, r.gpu_request) for r in (request_on(profile), request_on(profile, layout__node_type="b"))] == [
+    own, other = request_on(profile), request_on(profile, layout__node_type="b")
+    assert [(own.partition, own.gpu_request), (other.partition, other.gpu_request)] == [
         ("main", "gres"),
         ("other", "gpus-per-node"),
     ]
@@ -301,7 +273,9 @@ def test_a_partition_of_one_type_asks_for_it(tmp_path: Path) -> None:
     assert [(r.partition, r.nodelist) for r in [request_on(apart, layout__node_type="b")]] == [("q", None)]
     two = dataclasses.replace(mixed.node_types["b"], count=2, names=None)
     both = dataclasses.replace(mixed, node_types={**mixed.node_types, "b": two})
-    assert "knows no GPU type, constraint or partition to ask Slurm for it" in refusal(both, layout__node_type="b")
+    said = refusal(both, layout__node_type="b")
+    assert "knows no GPU type, constraint or partition to ask Slurm for it" in said
+    assert "Name the nodes with slurm.nodelist" in said
 
 
 @pytest.mark.parametrize(
@@ -324,9 +298,3 @@ def test_gpus_name_nodes_among_those_with_fewer(tmp_path: Path, other: str, sett
         assert "so nodes of type b could be timed instead" in refusal(profile, **settings)
     else:
         assert request_on(profile, **settings).nodelist is None
-
-
-def test_rcc_has_its_limit_per_core() -> None:
-    profile, shared = load_profile("rcc"), {"layout__exclusive": "false"}
-    assert request_on(profile, **shared, slurm__mem_mb=120_000).mem_mb == 120_000
-    assert "slurm.mem_mb is 120001: rcc gives at most 10000 MB a core" in refusal(profile, **shared, slurm__mem_mb=120_001)

@@ -93,13 +93,6 @@ def test_node_types_have_rules_of_their_own(node_type: str, words: tuple[str, ..
     ]
 
 
-@pytest.mark.parametrize(("nodes", "most_min"), [(91, 120), (92, 360), (183, 360), (184, 720), (9472, 720)])
-def test_wall_time_that_depends_on_the_nodes(nodes: int, most_min: int) -> None:
-    script("frontier", nodes, settings=(f"slurm.walltime_min={most_min}",))
-    with pytest.raises(UsageError, match=f"at most {most_min} minutes"):
-        script("frontier", nodes, settings=(f"slurm.walltime_min={most_min + 1}",))
-
-
 def test_what_a_site_rejects_is_not_headers_for() -> None:
     headers = {name: "\n".join(line for line in script(name, 2)[1].splitlines() if line.startswith("#SBATCH")) for name in SITES}
     assert not any(words in headers["vista"] for words in ("--gres", "--gpus", "--mem", "--nodelist"))

@@ -167,10 +167,7 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
     ("sentence", "next_step"),
     [
         ("no bigmnist in /scratch/x (no such folder on gn02): `hpcddp data prepare bigmnist`", "where every node sees them"),
-        (
-            "no data_batch_1.bin in /scratch/x: put it there: `hpcddp data fetch cifar10`",
-            "where every node sees them",
-        ),
+        ("no data_batch_1.bin in /scratch/x: put it there: `hpcddp data fetch cifar10`", "where every node sees them"),
         ("finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request", "slurm.exclude=gn02"),
         ("p has no torch: the modules and python that the profile names under `compute` must bring it", "`compute`"),
     ],

@@ -351,11 +351,7 @@ def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
     states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
     other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
     lines = status_table([*states[:10], other, *states[11:]]).splitlines()
-    assert lines[:3] == [
-        f"{labels[0]}  r1-2   failed",
-        f"{labels[1]}  r1-2   failed",
-        "and 3,995 runs more, of 1,998 points:",
-    ]
+    assert lines[:3] == [f"{labels[0]}  r1-2   failed", f"{labels[1]}  r1-2   failed", "and 3,995 runs more, of 1,998 points:"]
     assert " ".join(line.strip() for line in lines[3:5]) == reason
     assert lines[5:] == [
         "    next: ask for more with slurm.mem_mb",
@@ -373,11 +369,7 @@ def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -
         for n in range(5)
     ]
     lines = status_table(waits).splitlines()
-    assert lines[2:] == [
-        "and 3 runs more, of 3 points:",
-        "    busy (Resources); Slurm expects 25 Nov 14:20",
-        "5 runs: 5 queued",
-    ]
+    assert lines[2:] == ["and 3 runs more, of 3 points:", "    busy (Resources); Slurm expects 25 Nov 14:20", "5 runs: 5 queued"]
 
 
 def test_table_says_how_long_it_will_take(study: Study) -> None:

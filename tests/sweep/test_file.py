@@ -277,10 +277,7 @@ def test_the_work_of_all_ranks_may_stay_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "{script: train.py, model: resnet18}",
-            r"`script` is train.py, which has a model of its own: leave `model` out",
-        ),
+        ("{script: train.py, model: resnet18}", r"`script` is train.py, which has a model of its own: leave `model` out"),
         ("{script: train.py, data: {name: mnist}}", "leave `data` out"),
         ("{model: resnet18}", "`data` is missing"),
         ("{data: {name: mnist}}", "`model` is missing"),
