@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict, point_to_dict
 from hpcddp.core.point_rules import check_point
-from hpcddp.sweep.expand import expand
-from hpcddp.sweep.file import read_sweep, set_dotted
+from hpcddp.sweep.file import set_dotted
 from tests.worker import given
-
-SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 ALL_REDUCE = {"workload.parallel": "all_reduce"}
@@ -174,10 +169,3 @@ def test_all_reasons_are_given() -> None:
     with pytest.raises(UsageError) as refused:
         checked({"workload.copy_ahead": True, "measure.telemetry_hz": 50, "measure.seconds": 1})
     assert len(str(refused.value).splitlines()) == 3
-
-
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_shipped_sweeps_pass(file: Path) -> None:
-    source = read_sweep(file)
-    for planned in expand(source, load_profile(str(source.sweep.cluster))):
-        check_point(planned.point)

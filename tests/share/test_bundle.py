@@ -384,6 +384,7 @@ def test_its_hosts_have_other_names(tmp_path: Path) -> None:
 def test_what_earlier_versions_wrote_is_known() -> None:
     assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
     assert kind_of("bench-data/4711/bench-data.json") == "records"
+    assert kind_of("outcomes.jsonl") == "records"
 
 
 @pytest.mark.parametrize("file", ["4711/torchrun.gpu-a07.json", "4711/3/torchrun.gpu-a07.json"])

@@ -36,12 +36,19 @@ LABEL = POINT.label
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def fresh(tmp_path: Path) -> Study:
     """One point, asked for twice."""
     study = Study(tmp_path / "s")
     write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": LABEL, "repeat": 2}]})
     write_json(study.point_file(LABEL), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
     return study
+
+
+@pytest.fixture
+def study(fresh: Study) -> Study:
+    """The first run was submitted as job 7."""
+    log_event(fresh, LABEL, job="7")
+    return fresh
 
 
 def logged(study: Study, event: Event = "submitted", **facts: Any) -> None:
@@ -69,17 +76,20 @@ def write_steps(study: Study, steps: int, step_ns: int = 2_000_000, name: str = 
     return file
 
 
+def write_end(study: Study, **facts: Any) -> None:
+    write_json(attempt(study) / "end.json", {"reason": None, "gates": [], **facts})
+
+
 def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
     record = {"rank": rank, "host": "gn02", "unix_ns": unix_ns, "type": "RuntimeError", "message": message}
     write_json(error_file(attempt(study), rank), record)
 
 
-def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None:
-    assert run_states(study) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
+def test_what_was_asked_for_and_never_submitted_is_missing(fresh: Study) -> None:
+    assert run_states(fresh) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
 
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
-    logged(study)
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
     assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
@@ -87,13 +97,11 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 
 def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
-    logged(study)
     shutil.rmtree(study.point_file(LABEL).parent)
     assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:
-    logged(study)
     backend = answer("queued", "the nodes it needs are busy (Resources)")
     state = first(study, backend)
     assert (state.phase, state.detail, state.job) == ("queued", "the nodes it needs are busy (Resources)", "7")
@@ -101,7 +109,8 @@ def test_queued_run_says_why(study: Study) -> None:
 
 
 def test_running_run_shows_steps_and_rate(study: Study) -> None:
-    logged(study)
+    state = first(study, answer("running"))
+    assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
     write_steps(study, 90, name="7.0")
     write_steps(study, 60, name="7.1")
     state = first(study, answer("running"))
@@ -114,7 +123,6 @@ def running_in(minutes: int, limit: str = "00:20:00") -> FakeBackend:
 
 def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
     """60 steps of 60 s are left, and 12 of 20 minutes; 8 min gone and 60 to go are 75 with a tenth more."""
-    logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert state.detail == "it will not finish: its time limit is in 12 min"
@@ -131,42 +139,34 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
 def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
     resumes = dataclasses.replace(POINT, measure=dataclasses.replace(POINT.measure, resume=True))
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
-    logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
 
 
-def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
-    logged(study)
-    state = first(study, answer("running"))
-    assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
-
-
 @pytest.mark.parametrize("backend", ["slurm", "local"])
-def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
-    log_event(study, LABEL, backend=backend, job="7")
+def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(fresh: Study, backend: str) -> None:
+    log_event(fresh, LABEL, backend=backend, job="7")
     fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
-    write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
-    step = first(study, answer("failed", "exit code 1")).next_step or ""
+    write_end(fresh, state="failed", reason=fault["sentence"], fault=fault)
+    step = first(fresh, answer("failed", "exit code 1")).next_step or ""
     assert ("--set slurm.exclude=gn01" in step) == (backend == "slurm")
     assert step.startswith("submit it again")
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    logged(study)
     reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
-    write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
+    write_end(study, state="interrupted", reason=reason)
     for phase in ("done", "failed"):
         state = first(study, answer(phase, "its time limit was over (TIMEOUT)" if phase == "failed" else None))
         assert (state.phase, state.detail) == ("failed", reason)
 
 
 @pytest.mark.parametrize("columns", [STEP_COLUMNS_1, STEP_COLUMNS])
-def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
+def test_torn_tail_is_not_a_row(fresh: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
     """A long file is read from its tail. A job may run an earlier version."""
     monkeypatch.setattr("tests.study.test_status.STEP_COLUMNS", columns)
-    file = write_steps(study, 1000)
+    file = write_steps(fresh, 1000)
     with file.open("ab") as rows:
         rows.write(b"1000,0,17000000")
     rows_read = last_rows(file)
@@ -174,37 +174,30 @@ def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, c
     assert 10 < len(rows_read) < 100
 
 
-def test_length_of_an_epoch_of_ones_own_data_is_unknown() -> None:
+def test_length_of_epochs_is_unknown_of_ones_own_data_and_where_accuracy_ends_them() -> None:
     own, known = (Workload(model="mnist-cnn", data=Data(name=name), batch_per_gpu=32) for name in ("my.data:make", "mnist"))
     assert planned_steps(Point(cluster="c", workload=own, work="epoch")) is None
     assert planned_steps(Point(cluster="c", workload=known, work="epoch")) == 1875
-
-
-def test_a_training_is_as_long_as_its_epochs_unless_its_accuracy_ends_it() -> None:
-    point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), work="train")
-    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3))) == 3 * 1875
-    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3, target_accuracy=0.9))) is None
+    training = Point(cluster="c", workload=known, work="train", measure=Measure(epochs=3))
+    assert planned_steps(training) == 3 * 1875
+    measure = dataclasses.replace(training.measure, target_accuracy=0.9)
+    assert planned_steps(dataclasses.replace(training, measure=measure)) is None
 
 
 def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
-    logged(study)
-    write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
+    write_end(study, state="done")
     backend = answer("failed", "exit code 1 (FAILED)")
     assert first(study, backend) == RunState(label=LABEL, run=1, phase="done", job="7")
     assert backend.polled == []
 
 
-def test_done_with_a_failed_gate_says_so(study: Study) -> None:
-    gates = [
-        {"name": "loss is finite", "passed": True, "evidence": ""},
-        {"name": "parameters agree", "passed": False, "evidence": ""},
-    ]
-    write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": gates})
-    assert first(study).detail == "gate failed: parameters agree; analyze says why"
+def test_done_with_a_failed_gate_says_so(fresh: Study) -> None:
+    gates = [{"name": name, "passed": name == "loss", "evidence": ""} for name in ("loss", "parameters agree")]
+    write_end(fresh, state="done", gates=gates)
+    assert first(fresh).detail == "gate failed: parameters agree; analyze says why"
 
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
-    logged(study)
     write_error(study, 0, 5, "old")
     logged(study, job="8")
     cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED", by="alice")
@@ -221,20 +214,16 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     ],
 )
 def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str) -> None:
-    logged(study)
     write_error(study, 0, 9, "connection closed by peer")
     write_error(study, 3, 5, "no data")
     assert first(study, answer("failed", ended)).detail == detail
-
-
-def test_failure_that_rank_0_recorded(study: Study) -> None:
-    logged(study)
-    write_json(attempt(study) / "end.json", {"state": "failed", "reason": "rank 0 on gn01: E: m"})
-    assert first(study, answer("failed", "exit code 1 (FAILED)")).detail == "rank 0 on gn01: E: m"
+    write_end(study, state="failed", reason="rank 0 on gn01: E: m")
+    assert "rank 0 on gn01: E: m" in str(first(study, answer("failed", ended)).detail)
 
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
-    logged(study)
+    completed = first(study, answer("done"))
+    assert (completed.phase, completed.detail) == ("failed", "it ended without leaving a whole end.json")
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
@@ -249,41 +238,33 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     assert first(study, ended).line == "7_1_log.err: ModuleNotFoundError: No module named 'torch'"
 
 
-def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:
+def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(fresh: Study) -> None:
     forgotten = answer("failed", "Slurm does not know this job any more")
-    logged(study, "cancelled", job="7", reason=user_name())
-    assert first(study, forgotten).detail == "cancelled by you (CANCELLED)"
-    logged(study, "cancelled", job="7", reason="alice")
-    assert first(study, forgotten).detail == "cancelled by alice (CANCELLED)"
-
-
-def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
-    logged(study)
-    state = first(study, answer("done"))
-    assert (state.phase, state.detail) == ("failed", "it ended without leaving a whole end.json")
+    logged(fresh, "cancelled", job="7", reason=user_name())
+    assert first(fresh, forgotten).detail == "cancelled by you (CANCELLED)"
+    logged(fresh, "cancelled", job="7", reason="alice")
+    assert first(fresh, forgotten).detail == "cancelled by alice (CANCELLED)"
 
 
 def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
     class EndsMeanwhile(FakeBackend):
         def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
-            write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
+            write_end(study, state="done")
             return super().poll(jobs)
 
-    logged(study)
     assert first(study, EndsMeanwhile({"7": JobState(phase="done")})).phase == "done"
 
 
-def test_refused_and_interrupted_submissions(study: Study) -> None:
-    logged(study, "refused", reason="Invalid account")
-    assert (first(study).phase, first(study).detail) == ("failed", "refused: Invalid account")
-    logged(study, "intent")
-    assert first(study).phase == "unknown"
-    logged(study, "lost")
-    assert first(study).phase == "missing"
+def test_refused_and_interrupted_submissions(fresh: Study) -> None:
+    logged(fresh, "refused", reason="Invalid account")
+    assert (first(fresh).phase, first(fresh).detail) == ("failed", "refused: Invalid account")
+    logged(fresh, "intent")
+    assert first(fresh).phase == "unknown"
+    logged(fresh, "lost")
+    assert first(fresh).phase == "missing"
 
 
 def test_records_alone_without_a_backend(study: Study) -> None:
-    logged(study)
     write_steps(study, 5)
     state = first(study)
     assert (state.phase, state.steps_done, state.steps_total) == ("unknown", 5, 120)
@@ -300,7 +281,6 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
-    logged(study)
     with study.submissions_file.open("ab") as lines:
         lines.write(broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
@@ -308,23 +288,23 @@ def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["{broken", "[]", '{"points": [{"repeat": 1}]}', '{"repeat": "2"}'])
-def test_damaged_study_file_is_named(study: Study, text: str) -> None:
-    study.study_file.write_text(text)
+def test_damaged_study_file_is_named(fresh: Study, text: str) -> None:
+    fresh.study_file.write_text(text)
     with pytest.raises(HpcddpError, match=r"study\.json: not a file hpcddp wrote"):
-        run_states(study)
+        run_states(fresh)
 
 
-def test_damaged_end_fails_its_run_alone(study: Study) -> None:
-    damaged = study.attempt_dir(LABEL, 1, "55", 0) / "end.json"
+def test_damaged_end_fails_its_run_alone(fresh: Study) -> None:
+    damaged = fresh.attempt_dir(LABEL, 1, "55", 0) / "end.json"
     damaged.parent.mkdir(parents=True)
     damaged.touch()
-    write_json(study.attempt_dir(LABEL, 2, "56", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    first, second = run_states(study)[:2]
+    write_json(fresh.attempt_dir(LABEL, 2, "56", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
+    first, second = run_states(fresh)[:2]
     assert (first.phase, second.phase) == ("failed", "done")
     assert "end.json: not a file hpcddp wrote" in str(first.detail)
 
 
-def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
+def test_table_fits_80_columns_and_loses_nothing() -> None:
     reason = "rank 0 on gn01: FileNotFoundError: no bigmnist in /scratch/g/group/bigmnist: `hpcddp data prepare bigmnist`"
     states = [
         *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 3)],
@@ -344,7 +324,7 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
 
 
-def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
+def test_a_reason_that_many_points_have_is_told_once() -> None:
     labels = [f"n01-g1-b{number}-0123456789ab" for number in range(2000)]
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
@@ -363,7 +343,7 @@ def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
     assert [line for line in of_three if "next: " in line] == ["    next: ask for more with slurm.mem_mb"] * 3
 
 
-def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -> None:
+def test_runs_that_wait_for_the_same_have_the_first_start_of_all() -> None:
     waits = [
         RunState(label=f"{LABEL}{n}", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
         for n in range(5)
@@ -372,7 +352,7 @@ def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -
     assert lines[2:] == ["and 3 runs more, of 3 points:", "    busy (Resources); Slurm expects 25 Nov 14:20", "5 runs: 5 queued"]
 
 
-def test_table_says_how_long_it_will_take(study: Study) -> None:
+def test_table_says_how_long_it_will_take() -> None:
     waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")
     later = dataclasses.replace(waits, run=2, start="2026-11-23T08:00:00")
     runs = RunState(label=LABEL, run=3, phase="running", job="9", steps_done=6, steps_total=12, left_s=7_300)
@@ -390,12 +370,14 @@ def test_status_loads_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(("start_up_s", "said"), [(None, False), (40.0, False), (180.0, True)])
-def test_a_long_start_is_said_while_a_run_runs(start_up_s: float | None, said: bool) -> None:
-    state = RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, steps_total=120, start_up_s=start_up_s)
-    assert ("3 min from srun to the first step" in status_table([state])) is said
-
-
-def test_a_copy_of_the_data_is_said_while_a_run_runs() -> None:
-    state = RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, staging_s=250.0)
-    assert "step 60, data copied to its nodes in 4 min" in status_table([state])
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"start_up_s": 40.0}, None),
+        ({"start_up_s": 180.0}, "3 min from srun to the first step"),
+        ({"staging_s": 250.0}, "step 60, data copied to its nodes in 4 min"),
+    ],
+)
+def test_what_took_long_before_the_steps_is_said_while_a_run_runs(facts: dict[str, float], said: str | None) -> None:
+    text = status_table([RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, **facts)])  # type: ignore[arg-type]
+    assert said in text if said else " min " not in text

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.analysis import analyze
+from hpcddp.analysis.report.terminal import to_plain
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.backends.base import JobState
 from hpcddp.core.hours import Hours
-from hpcddp.core.point import Data, Layout, Point, Workload, point_to_dict
+from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.study_files import JobRun, read_outcomes
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
-from hpcddp.share.unbundle import opened_study
 from hpcddp.study.status import run_states
 from hpcddp.study.status_text import status_table
 from hpcddp.study.study_status import newest_network_words
@@ -46,12 +46,8 @@ def test_the_newest_attempts_network(tmp_path: Path) -> None:
     record(tmp_path, "7", 90, TransportRecord(schema=1, library="gloo", nodes={"r1": NodeAdapters(used=("lo",))}))
     assert newest_network_words(study) is None
     nodes = {"r1": NODE, "r2": NODE}
-    record(
-        tmp_path,
-        "8",
-        60,
-        TransportRecord(schema=1, library="NCCL", version="2.28.9", networks=("IB",), links=("IB",), nodes=nodes),
-    )
+    nccl = TransportRecord(schema=1, library="NCCL", version="2.28.9", networks=("IB",), links=("IB",), nodes=nodes)
+    record(tmp_path, "8", 60, nccl)
     assert newest_network_words(study) == "network: NCCL 2.28.9 over InfiniBand (IB), 1 adapter a node (mlx5_0)"
     gloo = {"r1": NodeAdapters(used=("ib0",)), "r2": NodeAdapters(used=("ib0",))}
     newest = record(tmp_path, "9", 30, TransportRecord(schema=1, library="gloo", nodes=gloo))
@@ -61,12 +57,7 @@ def test_the_newest_attempts_network(tmp_path: Path) -> None:
 
 
 HOUR_NS = 3_600_000_000_000
-OF_HOURS = Point(
-    cluster="c",
-    device="cuda",
-    workload=Workload(model="resnet18", data=Data(name="synthetic-imagenet")),
-    layout=Layout(nodes=2, gpus_per_node=3),
-)
+OF_HOURS = point(2, 3)
 RUNS = JobState(phase="running", time_limit="1:00:00", time_left_s=1800.0)
 WAITS = JobState(phase="queued", time_limit="1:00:00")
 
@@ -157,11 +148,9 @@ def test_without_a_limit_it_is_not_known(of_hours: Study, state: JobState) -> No
 
 
 def test_runs_of_one_job_share_its_nodes(of_hours: Study) -> None:
+    shared = {"nodes": 4, "gpus_per_node": 4, "array": "n04-3runs.t"}
     for task in range(3):
-        log_event(
-            of_hours, OF_HOURS.label, run=task + 1, job=f"7+{task}", nodes=4, gpus_per_node=4, array="n04-3runs.t", task=task
-        )
-    for task in range(3):
+        log_event(of_hours, OF_HOURS.label, run=task + 1, job=f"7+{task}", task=task, **shared)
         (of_hours.jobs / "7" / str(task)).mkdir(parents=True)
     backend = FakeBackend({f"7+{task}": WAITS for task in range(3)})
     assert study_hours(of_hours, run_states(of_hours, backend)).to_come == Hours(node=4, gpu=16)
@@ -178,9 +167,9 @@ def test_runs_on_this_machine_take_nothing(of_hours: Study) -> None:
     ("used", "to_come", "words"),
     [
         (
-            {"node": 12.34, "gpu": 49.4},
+            {"node": 1.04, "gpu": 9.4},
             {"node": 4, "gpu": 16},
-            "12.3 node hours, 49.4 GPU hours so far; at most 4.0 and 16.0 to come",
+            "1.0 node hours, 9.4 GPU hours so far; at most 4.0 and 16.0 to come",
         ),
         ({"node": 12.34}, {"node": 4}, "12.3 node hours so far; at most 4.0 to come"),
         ({"node": 1}, {"node": 4, "gpu": 16}, "1.0 node hours so far; at most 4.0 node hours, 16.0 GPU hours to come"),
@@ -215,7 +204,8 @@ def poll(submitted: Study, **states: JobState) -> None:
 
 
 def reasons(submitted: Study) -> list[str]:
-    return [each["reason"] for each in analyze(submitted.folder)[0].plain["missing"]]
+    plain: dict[str, Any] = to_plain(find(load_study(submitted)), [])
+    return [each["reason"] for each in plain["missing"]]
 
 
 def test_analysis_says_what_slurm_ended(submitted: Study) -> None:
@@ -228,7 +218,9 @@ def test_analysis_says_what_slurm_ended(submitted: Study) -> None:
     assert f"by {user_name()}" in second
 
 
-def test_it_is_noted_once(submitted: Study) -> None:
+def test_ends_are_noted_once_and_jobs_at_work_never(submitted: Study) -> None:
+    poll(submitted, j7=JobState(phase="running"), j8=JobState(phase="unknown"))
+    assert not submitted.outcomes_file.exists()
     for _ in range(3):
         poll(submitted, j7=TIMEOUT)
     assert len(submitted.outcomes_file.read_text().splitlines()) == 1
@@ -240,11 +232,6 @@ def test_a_requeued_job_has_not_ended(submitted: Study) -> None:
     assert reasons(submitted)[0] == "attempt 7.0 has not ended"
     poll(submitted, j7=TIMEOUT)
     assert "time limit" in reasons(submitted)[0]
-
-
-def test_jobs_that_are_at_work_are_not_noted(submitted: Study) -> None:
-    poll(submitted, j7=JobState(phase="running"), j8=JobState(phase="unknown"))
-    assert not submitted.outcomes_file.exists()
 
 
 def test_a_line_that_is_torn_says_nothing() -> None:
@@ -263,14 +250,3 @@ def test_a_planted_link_is_not_followed(submitted: Study, tmp_path: Path) -> Non
     submitted.outcomes_file.symlink_to(tmp_path / "mine")
     poll(submitted, j7=TIMEOUT)
     assert (tmp_path / "mine").read_text() == ""
-
-
-def test_a_bundle_takes_it_along(submitted: Study, tmp_path: Path) -> None:
-    from hpcddp.share.bundle import write_bundle
-
-    poll(submitted, j7=TIMEOUT)
-    write_bundle(submitted, tmp_path / "b.tar.gz")
-    shutil.rmtree(submitted.folder)
-    with opened_study(tmp_path / "b.tar.gz") as folder:
-        (result,) = analyze(folder, tmp_path / "out")
-    assert "time limit" in result.plain["missing"][0]["reason"]
