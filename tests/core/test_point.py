@@ -36,36 +36,31 @@ from tests.golden import check
 
 SMALL = {"cluster": "rcc", "workload": {"model": "mnist-cnn", "data": {"name": "bigmnist"}}}
 
+LOADED = {"batch_per_gpu": 512, "loader_workers_per_rank": 8}
+
 POINTS: dict[str, dict[str, Any]] = {
     "all defaults": SMALL,
     "rcc, 4 nodes": {
         "cluster": "rcc",
-        "workload": {
-            "model": "mnist-cnn",
-            "data": {"name": "bigmnist", "root": "/scratch/g/x"},
-            "batch_per_gpu": 512,
-            "loader_workers_per_rank": 8,
-        },
+        "workload": {"model": "mnist-cnn", "data": {"name": "bigmnist", "root": "/scratch/g/x"}, **LOADED},
         "layout": {"nodes": 4, "gpus_per_node": 4, "node_type": "v100", "physical_cores_per_rank": 12},
         "measure": {"warmup_steps": 100, "steps": 2000},
     },
     "marconi100, an epoch in bf16": {
         "cluster": "marconi100",
         "workload": {
-            "model": "resnet50",
-            "data": {"name": "imagenet"},
-            "precision": "bf16",
-            "accumulate": 2,
-            "channels_last": True,
-            "optimizer": {"lr": 0.1, "weight_decay": 0.0001},
-            "seed": 7,
+            **{"model": "resnet50", "data": {"name": "imagenet"}, "precision": "bf16", "accumulate": 2, "channels_last": True},
+            **{"optimizer": {"lr": 0.1, "weight_decay": 0.0001}, "seed": 7},
         },
         "layout": {"nodes": 16, "gpus_per_node": 4, "node_type": "ac922", "exclusive": False},
         "work": "epoch",
     },
     "local, on a CPU": {
         "cluster": "local",
-        "workload": {"model": "my.models:tiny", "data": {"name": "my.data:füße", "copies": 1, "variants": ["plain", "flipped"]}},
+        "workload": {
+            "model": "my.models:tiny",
+            "data": {"name": "my.data:füße", "copies": 1, "variants": ["plain", "flipped"]},
+        },
         "measure": {"evaluate": True},
         "device": "cpu",
     },
@@ -143,17 +138,13 @@ def test_everything_else_is_in_the_id(change: dict[str, Any]) -> None:
     assert dataclasses.replace(point, **change).id != point.id
 
 
-def test_label() -> None:
+def test_label_ranks_and_global_batch() -> None:
     layout = Layout(nodes=4, gpus_per_node=4)
     point = dataclasses.replace(point_from_dict(SMALL), layout=layout)
     assert point.label == f"n04-g4-b32-{point.id}"
     assert re.fullmatch(r"[0-9a-f]{12}", point.id)
+    assert (point.ranks, point.global_batch) == (16, 512)
     assert dataclasses.replace(point, layout=dataclasses.replace(layout, nodes=128)).label.startswith("n128-g4-b32-")
-
-
-def test_ranks_and_global_batch() -> None:
-    point = point_from_dict({**SMALL, "layout": {"nodes": 3, "gpus_per_node": 4}})
-    assert (point.ranks, point.global_batch) == (12, 384)
 
 
 def test_a_benchmark_of_collectives_depends_on_the_layout_alone() -> None:
@@ -182,19 +173,12 @@ def test_neighbours_are_a_range_and_points_beyond_three_are_counted() -> None:
     assert run_ranges(RunKey(label, 1) for label in "abcd") == "a r1, b r1, c r1 and 1 point more"
 
 
-def test_sizes_sort_by_their_numbers() -> None:
+def test_runs_sort_by_the_numbers_of_their_points_and_their_own() -> None:
     keys = [RunKey(label, 1) for label in ("n100-g4-b8", "n16-g4-b128", "n16-g4-b8")]
     assert run_ranges([*keys, RunKey("n16-g4-b8", 10)]) == "n16-g4-b8 r1, r10, n16-g4-b128 r1, n100-g4-b8 r1"
-
-
-def test_spans_are_first_and_last_of_neighbours() -> None:
-    assert spans([3, 1, 2, 5, 2]) == [(1, 3), (5, 5)]
-    assert spans([]) == []
-
-
-def test_a_run_sorts_by_label_and_number_and_reads_as_one() -> None:
     assert sorted([RunKey("b", 1), RunKey("a", 10), RunKey("a", 2)]) == [("a", 2), ("a", 10), ("b", 1)]
     assert f"{RunKey('n01-g4', 2)}" == "n01-g4 r2"
+    assert (spans([3, 1, 2, 5, 2]), spans([])) == ([(1, 3), (5, 5)], [])
 
 
 @pytest.mark.parametrize(

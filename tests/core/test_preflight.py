@@ -52,20 +52,18 @@ def test_a_slow_rank_makes_its_node_slow() -> None:
     assert slow.below == pytest.approx(0.3, abs=0.04)
 
 
-def test_just_at_the_threshold() -> None:
-    assert slow_readings(of_nodes(100, 100, 90)) == ()
-    assert [slow.host for slow in slow_readings(of_nodes(100, 100, 89.9))] == ["r2"]
-
-
-def test_one_node_has_nothing_to_be_compared_with() -> None:
-    assert slow_readings(of_nodes(1)) == ()
-    assert preflight_words(record(of_nodes(1))) == "1 node, and none to compare it with"
-
-
-def test_of_two_nodes_the_median_lies_between() -> None:
-    """A tenth of it is then 18 % of the faster one."""
-    assert slow_readings(of_nodes(100, 85)) == ()
-    assert slow_hosts(slow_readings(of_nodes(100, 81))) == ["r1"]
+@pytest.mark.parametrize(
+    ("products", "slow"),
+    [
+        ((100, 100, 90), []),
+        ((100, 100, 89.9), ["r2"]),
+        ((1,), []),
+        ((100, 85), []),  # of two nodes a tenth of the median is 18 % of the faster one
+        ((100, 81), ["r1"]),
+    ],
+)
+def test_nodes_that_are_more_than_ten_percent_below_the_median_are_slow(products: tuple[float, ...], slow: list[str]) -> None:
+    assert slow_hosts(slow_readings(of_nodes(*products))) == slow
 
 
 def test_readings_of_nothing_are_no_readings() -> None:
@@ -83,6 +81,7 @@ def test_the_slowest_are_left_out_as_far_as_there_are_spares() -> None:
 
 
 def test_words() -> None:
+    assert preflight_words(record(of_nodes(1))) == "1 node, and none to compare it with"
     assert preflight_words(record(of_nodes(100, 99, 98))) == "3 nodes, none more than 10 % below the median"
     assert preflight_words(record(of_nodes(100, 70, 100, 80, 101), excluded=("r1",))) == (
         "5 nodes, slow: r1 (matrix product 30 % below the median; left out); r3 (matrix product 20 % below the median)"

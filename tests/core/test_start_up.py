@@ -187,12 +187,8 @@ def test_slurm_commands_do_not_see_an_enclosing_allocation() -> None:
     assert slurm_environment({**dropped, **retained}) == retained
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("", set()), ("0\n", {0}), ("0-3,64-66,9", {0, 1, 2, 3, 9, 64, 65, 66})])
-def test_a_list_is_read(text: str, numbers: set[int]) -> None:
-    assert parse_cpu_list(text) == numbers
-
-
-def test_a_list_is_written_as_it_was_read() -> None:
+def test_lists_of_processors_are_read_and_written() -> None:
+    assert [parse_cpu_list(text) for text in ("", "0\n", "0-3,64-66,9")] == [set(), {0}, {0, 1, 2, 3, 9, 64, 65, 66}]
     assert cpu_list(parse_cpu_list("64-66,9,0-2,3")) == "0-3,9,64-66"
 
 

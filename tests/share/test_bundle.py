@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.share.bundle import STRANGE, write_bundle
+from hpcddp.share.bundle import STRANGE, PackedBundle, write_bundle
 from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
 from tests.analysis.study.test_scripts import measured, script
@@ -44,6 +45,30 @@ def numbers(study: Study) -> dict[str, Any]:
     """What a report says, without its figures."""
     plain: dict[str, Any] = to_plain(find(load_study(study)), [])
     return plain
+
+
+def hidden(study: Study, **options: Any) -> tuple[PackedBundle, dict[str, bytes]]:
+    """A bundle without names, and its members."""
+    file = study.folder.parent / "b.tar.gz"
+    return write_bundle(study, file, pseudonymise=True, **options), members(file)
+
+
+@contextlib.contextmanager
+def edited(file: Path) -> Iterator[Any]:
+    """The JSON in it, which is written back."""
+    plain = json.loads(file.read_text())
+    yield plain
+    write_json(file, plain)
+
+
+def of_first(study: Study, name: str) -> Path:
+    """A file of the first point's first run."""
+    return study.attempt_dir(LABEL, 1, "101", 0) / name
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return write_given(tmp_path / "scaling")
 
 
 def archive_of(file: Path, *entries: tarfile.TarInfo | str) -> Path:
@@ -88,8 +113,7 @@ def test_a_bundle_analyzes_the_same(tmp_path: Path, given: Callable[[Path], Stud
     assert packed.strange == (("notes.txt",) if given is write_given else ())
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
+def test_what_is_left_out_is_counted(study: Study, tmp_path: Path) -> None:
     for name in ("report/index.html", ".analysis/x", ".jobs/lock/1"):
         (study.folder / name).parent.mkdir(exist_ok=True)
         (study.folder / name).touch()
@@ -108,8 +132,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert json.loads(names["bundle.json"])["left_out"] == packed.left_out
 
 
-def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
+def test_files_that_hpcddp_did_not_write_are_named(study: Study, tmp_path: Path) -> None:
     for name in ("zz", "plan.md", "b.ipynb", "a.ipynb"):
         (study.folder / name).touch()
     assert write_bundle(study, tmp_path / "b.tar.gz").strange == ("a.ipynb", "b.ipynb", "notes.txt")
@@ -137,19 +160,16 @@ def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
         assert numbers(Study(folder))["missing"][0]["reason"] == "attempt 7.0 has not ended"
 
 
-def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
-    packed = write_bundle(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+def test_nobody_is_named_in_a_pseudonymised_bundle(study: Study) -> None:
+    packed, found = hidden(study)
     everything = "\n".join([*found, *(data.decode() for data in found.values())])
     assert [secret for secret in SECRETS if secret in everything] == []
     assert (packed.remaining, "logs: they may name anybody" in packed.left_out) == ({}, True)
 
 
-def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
+def test_the_same_name_is_the_same_word_everywhere(study: Study, tmp_path: Path) -> None:
     write_bundle(study, tmp_path / "plain.tar.gz")
-    found, before = members(tmp_path / "b.tar.gz"), members(tmp_path / "plain.tar.gz")
+    (_, found), before = hidden(study), members(tmp_path / "plain.tar.gz")
     attempt = f"{point(2, 1).label}/r2/102.0"
     launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
     assert launch["hosts"] == ["node01", "node02"]
@@ -169,37 +189,32 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     for name in (f"{attempt}/ranks/00000.steps.csv", f"{LABEL}/point.json"):
         assert found[name] == before[name]
     (script,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
-    assert "--account=account" in script
-    assert "--exclude=nodes" in script
-    assert "module load /path" in script
+    assert all(line in script for line in ("--account=account", "--exclude=nodes", "module load /path"))
 
 
-def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path: Path) -> None:
+def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(study: Study) -> None:
     """A user called as the cluster: another point it would be, so the name stays, and is told."""
-    study = write_given(tmp_path / "scaling")
-    plain = json.loads(study.point_file(LABEL).read_text())
-    plain["point"]["cluster"] = "alice"
-    plain["id"] = point_from_dict(plain["point"]).id
-    write_json(study.point_file(LABEL), plain)
+    with edited(study.point_file(LABEL)) as plain:
+        plain["point"]["cluster"] = "alice"
+        plain["id"] = point_from_dict(plain["point"]).id
     with pytest.raises(UsageError, match=rf"{LABEL}/point.json has alice\n.*no bundle was written: .* --yes"):
-        write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert list(tmp_path.iterdir()) == [tmp_path / "scaling"]
+        hidden(study)
+    assert list(study.folder.parent.iterdir()) == [study.folder]
 
 
-def test_names_that_stay_are_told(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
-    recorded = json.loads(study.study_file.read_text())
-    write_json(study.study_file, {**recorded, "name": "alice-scaling"})
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
-    assert packed.remaining == {"study.json": ("alice",)}
+def test_names_that_cannot_be_replaced_are_told(study: Study) -> None:
+    with edited(study.study_file) as recorded:
+        recorded["name"] = "alice-scaling"
+    with edited(of_first(study, "end.json")) as end:
+        end["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
+    packed, _ = hidden(study, yes=True)
+    assert packed.remaining == {"study.json": ("alice",), f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
 
 
-def test_torn_records_stay_torn(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
-    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
-    launch.write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert members(tmp_path / "b.tar.gz")[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
+def test_torn_records_stay_torn(study: Study) -> None:
+    of_first(study, "launch.json").write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
+    _, found = hidden(study)
+    assert found[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
 
 
 def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
@@ -216,15 +231,8 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        "../evil",
-        "/etc/evil",
-        "s/../../evil",
-        "s/evil.pkl",
-        "s/.jobs/1/evil.pkl",
-        "s/.code/1/hpcddp/cli.py",
-        "s/.jobs/../job.sbatch",
-        "s/.jobs/./job.sbatch",
-        "s/.jobs/../../job.sbatch",
+        *("../evil", "/etc/evil", "s/../../evil", "s/evil.pkl", "s/.jobs/1/evil.pkl", "s/.code/1/hpcddp/cli.py"),
+        *("s/.jobs/../job.sbatch", "s/.jobs/./job.sbatch", "s/.jobs/../../job.sbatch"),
         member("s/study.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("s/study.json", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
         member(f"s/{LABEL}/r1/1.0/nodes/x.json", type=tarfile.FIFOTYPE),
@@ -278,21 +286,14 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
         assert folder == study.folder
 
 
-def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
-    recorded = json.loads(study.study_file.read_text())
-    recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
-    write_json(study.study_file, recorded)
-    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
-    plain = json.loads(end.read_text())
-    plain["gates"][0]["evidence"] = (
-        "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
-    )
-    write_json(end, plain)
-    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
-    known = json.loads(launch.read_text())
-    write_json(launch, {**known, "profile": {"login_hosts": ["login*.hades.ac.uk"], "note": "see docs.hades.ac.uk"}})
-    script = study.jobs / "n01-g1-b32.r1.ab12/job.sbatch"
+def test_what_a_site_is_known_by_is_replaced(study: Study) -> None:
+    with edited(study.study_file) as recorded:
+        recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
+    with edited(of_first(study, "end.json")) as end:
+        words = "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
+        end["gates"][0]["evidence"] = words
+    with edited(of_first(study, "launch.json")) as launch:
+        launch["profile"] = {"login_hosts": ["login*.hades.ac.uk"], "note": "see docs.hades.ac.uk"}
     lines = ["#SBATCH --comment=erin", '#SBATCH --comment="for frank otto"', "#SBATCH --mail-user=grace"]
     lines += [
         "/opt/zeus/py311/bin/python3.11 -c 1",
@@ -300,45 +301,31 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
         "/usr/bin/python3 -V",
         "module load /opt/x",
     ]
-    script.write_text(script.read_text() + "\n".join(lines) + "\n")
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+    with (study.jobs / "n01-g1-b32.r1.ab12/job.sbatch").open("a") as script:
+        script.write("\n".join(lines) + "\n")
+    packed, found = hidden(study)
     everything = "\n".join(data.decode() for data in found.values())
     people = ("bob", "miller", "carol", "dave", "erin", "frank", "otto", "grace")
     places = ("gpu-a", "example.edu", "/tmp/", "zeus", "hades")
     assert [secret for secret in (*people, *places) if secret in everything] == []
     assert packed.remaining == {}
-    (script_text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
-    assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /path", "--comment=comment"))
+    (text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
+    assert all(line in text for line in ("/usr/bin/python3 -V", "module load /path", "--comment=comment"))
 
 
-def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
-    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
-    plain = json.loads(end.read_text())
-    plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
-    write_json(end, plain)
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
-    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
-
-
-def test_a_data_sets_folder_and_records_by_host_are_replaced(tmp_path: Path) -> None:
+def test_a_data_sets_folder_and_records_by_host_are_replaced(study: Study) -> None:
     """A point's `root` is no part of its id; transport.json has the hosts as keys."""
-    study = write_given(tmp_path / "scaling")
-    plain = json.loads(study.point_file(LABEL).read_text())
-    plain["point"]["workload"]["data"]["root"] = "/scratch/g/phys042/imagenet"
-    write_json(study.point_file(LABEL), plain)
-    (attempt,) = (study.folder / LABEL / "r1").glob("*.0")
-    write_json(attempt / "transport.json", {"schema": 1, "library": "NCCL", "nodes": {"gpu-a07.example.edu": {"used": ["ib0"]}}})
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+    with edited(study.point_file(LABEL)) as plain:
+        plain["point"]["workload"]["data"]["root"] = "/scratch/g/phys042/imagenet"
+    nodes = {"gpu-a07.example.edu": {"used": ["ib0"]}}
+    write_json(of_first(study, "transport.json"), {"schema": 1, "library": "NCCL", "nodes": nodes})
+    _, found = hidden(study)
     point_file = json.loads(found[f"{LABEL}/point.json"])
     assert (point_file["point"]["workload"]["data"]["root"], point_file["id"]) == ("/path", plain["id"])
     assert list(json.loads(found[f"{LABEL}/r1/101.0/transport.json"])["nodes"]) == ["node01"]
 
 
-def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
-    study = write_given(tmp_path / "scaling")
+def test_a_normal_study_leaves_out_nothing_strange(study: Study, tmp_path: Path) -> None:
     (study.folder / "notes.txt").unlink()
     attempt = study.attempt_dir(LABEL, 1, "101", 0)
     own = [attempt / ".end.reserve", attempt / "checkpoints/00000120.ab.pt", study.jobs / "L0001/cancel", study.submit_lock / "1"]
@@ -354,9 +341,8 @@ def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
 def with_preflight(folder: Path) -> Study:
     study = write_study(folder / "s", [point(1, 1)])
     ranks = slowed(clean(1, nodes=4), "matrix_flops_per_s", 0.8, ["r002"])
-    record = PreflightRecord(
-        job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks), excluded=("r002",)
-    )
+    slow = slow_readings(ranks)
+    record = PreflightRecord(job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow, excluded=("r002",))
     write_json(study.preflight_file("7", 0), encode(record))
     hosts = study.jobs / "7" / "preflight" / "hosts"
     hosts.parent.mkdir(parents=True)
@@ -364,19 +350,13 @@ def with_preflight(folder: Path) -> Study:
     return study
 
 
-def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
-    study, archive = with_preflight(tmp_path), tmp_path / "s.tar.gz"
-    packed = write_bundle(study, archive)
-    assert packed.strange == ()
-    with opened_study(archive) as unpacked:
-        assert preflights_of(Study(unpacked)) == preflights_of(study)
-
-
-def test_its_hosts_have_other_names(tmp_path: Path) -> None:
-    archive = tmp_path / "s.tar.gz"
-    write_bundle(with_preflight(tmp_path), archive, pseudonymise=True)
-    with opened_study(archive) as unpacked:
-        (record,) = preflights_of(Study(unpacked))
+def test_what_preflight_found_is_in_the_bundle_and_its_hosts_have_other_names(tmp_path: Path) -> None:
+    study = with_preflight(tmp_path)
+    for pseudonymise in (False, True):
+        assert write_bundle(study, tmp_path / "s.tar.gz", pseudonymise=pseudonymise, force=True).strange == ()
+        with opened_study(tmp_path / "s.tar.gz") as unpacked:
+            (record,) = preflights_of(Study(unpacked))
+        assert (record == preflights_of(study)[0]) is not pseudonymise
     assert not any(host.startswith("r0") for host in (*record.hosts, *record.excluded))
     assert record.excluded == (record.slow[0].host,)
 

@@ -113,20 +113,14 @@ points:
         ("where: layout.nodes <= 2", "where: layout.node <= 2", "8:5: `layout.node <= 2`: no key `layout.node` in a point; did"),
         ("where: layout.nodes <= 2", "where: layout.nodes", "8:5: `layout.nodes`: write KEY OP VALUE, such as"),
         ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1; it cannot be compared by `<` with 'two'"),
-        ("where: layout.nodes <= 2", "where: layout.nodes > 9", None),
         ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below 1"),
         ("workload.seed: [1, 2]", "workload.seed: [1, no]", "7:44: 'no' is text; a whole number is expected"),
         ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values and"),
     ],
 )
-def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(TEXT)
-    assert len(expand(read_sweep(file), RCC)) == 4
     file.write_text(TEXT.replace(old, new))
-    if message is None:  # the included point is left
-        assert len(expand(read_sweep(file), RCC)) == 1
-        return
     with pytest.raises(UsageError, match=f"study.yaml:{message}"):
         expand(read_sweep(file), RCC)
 
@@ -135,15 +129,18 @@ def test_the_group_that_the_page_on_sweeps_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
     block = next(text for text in page.split("\n\n") if text.startswith("    points:\n      shrinking:"))
     points = parse_yaml(textwrap.dedent(block), "sweeps.md")["points"]
-    planned = expand(
-        make_sweep({**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}, (), Path("x")), M100
-    )
+    document = {**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}
+    planned = expand(make_sweep(document, (), Path("x")), M100)
     found = [(p.point.layout.nodes, p.point.workload.batch_per_gpu, p.point.workload.optimizer.lr) for p in planned]
     assert found == [(1, 64, 0.1), (1, 128, 0.2), (2, 64, 0.1), (2, 128, 0.2), (4, 64, 0.1), (8, 32, 0.01)]
 
 
 def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    assert len(expand(read_sweep(file), RCC)) == 4
+    file.write_text(TEXT.replace("<= 2", "> 9"))
+    assert len(expand(read_sweep(file), RCC)) == 1  # the included point is left
     file.write_text(TEXT.replace("<= 2", "> 9").partition("    include")[0])
     with pytest.raises(UsageError, match=r"study.yaml:5:3: `where` and `exclude` leave group `g` no point"):
         expand(read_sweep(file), RCC)
@@ -226,9 +223,6 @@ def test_auto_workers_need_known_cores() -> None:
         workers_of(local, layout={}, device="cuda")
     assert workers_of(local, layout={"physical_cores_per_rank": 3}, device="cuda") == [2]
     assert workers_of(local, layout={}, device="cpu") == workers_of(M100, layout={}, device="cpu") == [1]
-
-
-def test_a_word_that_is_no_number_of_workers_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'many' is text; a whole number is expected"):
         make_sweep(BASE, ("workload.loader_workers_per_rank=many",), Path("many"))
 
@@ -246,12 +240,8 @@ def test_variables_are_compared_with_their_own_baselines() -> None:
     assert [comm_point(planned.point).env for planned in expand(source, RCC)] == [{"NCCL_ALGO": "Tree"}]
 
 
-EPOCH = Point(
-    cluster="local",
-    workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32),
-    measure=Measure(warmup_steps=10, telemetry_hz=0.0),
-    work="epoch",
-)
+MNIST, FEW = Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), Measure(warmup_steps=10, telemetry_hz=0.0)
+EPOCH = Point(cluster="local", workload=MNIST, measure=FEW, work="epoch")
 
 
 def test_a_training_has_the_steps_of_its_epochs_and_a_file_of_them() -> None:
