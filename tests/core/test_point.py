@@ -57,10 +57,7 @@ POINTS: dict[str, dict[str, Any]] = {
     },
     "local, on a CPU": {
         "cluster": "local",
-        "workload": {
-            "model": "my.models:tiny",
-            "data": {"name": "my.data:füße", "copies": 1, "variants": ["plain", "flipped"]},
-        },
+        "workload": {"model": "my.models:tiny", "data": {"name": "my.data:füße", "copies": 1, "variants": ["plain", "flipped"]}},
         "measure": {"evaluate": True},
         "device": "cpu",
     },
