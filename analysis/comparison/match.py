@@ -20,7 +20,7 @@ from hpcddp.analysis.study.readings import over_runs
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import RunKey
 from hpcddp.core.text import natural
 
 HOLD = "batch_per_gpu"

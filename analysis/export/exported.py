@@ -22,8 +22,7 @@ from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, runs_fram
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import flat_keys
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 
 SUMMARY = (
     *("samples_per_s", "steady_steps", "step_ci_percent", "warmup_detected_steps"),

@@ -22,10 +22,9 @@ from hpcddp.analysis.records.ranks import rank_results, read_steps
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import environment_names, software
 from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
-from hpcddp.core.attempt_records import RankEnd, TrainingEnd
+from hpcddp.core.attempt_records import RankEnd, Telemetry, TrainingEnd
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.core.text import count
 
 ENDED = ("done", "interrupted")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
+from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry
 
 
 def merged_fields(same: Sequence[Any]) -> dict[str, Any]:

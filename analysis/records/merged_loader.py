@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hpcddp.analysis.records.merged import merged_fields
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.attempt_records import LoaderTimes
 
 
 def pooled(found: Iterable[LoaderTimes | None]) -> LoaderTimes | None:

@@ -8,7 +8,7 @@ from hpcddp.analysis.records.attempt_files import decode_record_file
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 
 

@@ -9,9 +9,8 @@ from hpcddp.analysis.report.cells import milli, number_cell, text_cell
 from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, unit
-from hpcddp.core.attempt_records import ShardedExchange
+from hpcddp.core.attempt_records import ProfiledExchange, ShardedExchange
 from hpcddp.core.point import Point
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
 
 WAITS = (
     ("parameters before forward", "all_gather_forward_s"),

@@ -28,7 +28,7 @@ from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
-from hpcddp.core.run_key import spans
+from hpcddp.core.run_root import spans
 from hpcddp.core.text import count, one_line
 
 SCHEMA = 2

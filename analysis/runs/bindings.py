@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.cpu_list import parse_cpu_list
-from hpcddp.core.launch_record import LaunchRecord
+from hpcddp.core.launch_record import LaunchRecord, RankBinding
+from hpcddp.core.written_lists import parse_cpu_list
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.buckets import RunBuckets
 from hpcddp.analysis.records.clocks import Ints
 from hpcddp.analysis.util.regular_files import record_or_none
-from hpcddp.core.bandwidth import bus_share
+from hpcddp.core.comm_record import bus_share
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.transport_record import TransportRecord

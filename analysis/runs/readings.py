@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.analysis.util.wording import quantity
+from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry, Telemetry
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry, Telemetry
 from hpcddp.core.text import count
 
 NO_TROUBLE = ("gpu_idle", "applications_clocks")

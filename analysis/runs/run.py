@@ -20,15 +20,11 @@ from hpcddp.analysis.runs.slow_ranks import RankMap, Unevenness
 from hpcddp.analysis.runs.step_times import Stalls, TypicalStep
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.training import LossEnds
-from hpcddp.core.attempt_records import ShardedExchange
+from hpcddp.core.attempt_records import DamagedFiles, LoaderTimes, ProfiledExchange, ShardedExchange
 from hpcddp.core.comm_record import CommRecord
-from hpcddp.core.damaged_record import DamagedFiles
-from hpcddp.core.launch_record import ScriptFacts
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.launch_record import ScriptFacts, Staging
 from hpcddp.core.point import Point
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.staging_record import Staging
+from hpcddp.core.run_root import RunKey
 from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
 

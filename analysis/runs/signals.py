@@ -13,12 +13,11 @@ from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.bindings import NodeBindings, node_bindings
 from hpcddp.analysis.runs.step_times import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
-from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.attempt_records import GateResult, NodeTelemetry, Telemetry
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record
-from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 
 BATCH, FEWEST_BATCHES = 5, 4
 """Steps of a batch, whose means show where a warm-up ends; and batches of the later half, to know how they vary."""

@@ -13,7 +13,7 @@ from hpcddp.analysis.study.axis_significance import CHANCE, adjusted, interactio
 from hpcddp.analysis.study.effects import INTERVAL, Ratio
 from hpcddp.analysis.study.series import short_name
 from hpcddp.analysis.util.wording import percent
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 HARDLY = 0.01

@@ -13,8 +13,7 @@ from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidt
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
-from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
-from hpcddp.core.comm_record import CommOperation
+from hpcddp.core.comm_record import CommOperation, bus_share, disturbed, fit_link
 from hpcddp.core.text import count, message_size
 
 BUCKET_COLUMNS = {

@@ -22,12 +22,11 @@ from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
-from hpcddp.core.preflight_record import PreflightRecord
-from hpcddp.core.run_key import RunKey, run_ranges
-from hpcddp.core.run_root import Study
+from hpcddp.core.preflight import PreflightRecord
+from hpcddp.core.run_root import RunKey, Study, run_ranges
 from hpcddp.core.schema import LARGEST_INT
+from hpcddp.core.study_files import read_outcomes
 from hpcddp.core.text import count, escape_controls, natural, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]

@@ -26,8 +26,8 @@ from hpcddp.analysis.verdicts.context import (
     run_numbers,
     where,
 )
-from hpcddp.core.repetitions import FEWEST
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import RunKey
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05

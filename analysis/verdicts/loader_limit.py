@@ -25,7 +25,7 @@ from hpcddp.analysis.verdicts.context import (
     step_s,
 )
 from hpcddp.analysis.verdicts.measured import loading_row
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point_rules import IN_MEMORY
 from hpcddp.core.text import count
 

@@ -25,10 +25,9 @@ from hpcddp.backends.slurm_send import send
 from hpcddp.backends.slurm_states import job_states
 from hpcddp.backends.slurm_version import too_old, version_here
 from hpcddp.cluster.slurm_rules import SlurmRules
-from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, UsageError
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.launcher import command_from_snapshot
+from hpcddp.core.launcher import command_from_snapshot, read_task
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from hpcddp.script.render import ScriptLaunch, folders_of

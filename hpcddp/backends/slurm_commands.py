@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from hpcddp.backends.slurm_time import limit_min
 from hpcddp.core.errors import REFUSED, HpcddpError
-from hpcddp.core.job_ids import base_id, each_task
-from hpcddp.core.slurm_environment import slurm_environment
+from hpcddp.core.job_ids import base_id, each_task, slurm_environment
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""

@@ -81,7 +81,7 @@ ENDED: Mapping[str, str] = {
     "BOOT_FAIL": "{node} did not boot",
     "PREEMPTED": "it had to make room for a job of higher priority",
 }
-"""Slurm's word for what it ended itself -> the sentence; study/next_steps.py says what to do."""
+"""Slurm's word for what it ended itself -> the sentence; study/diagnosis.py says what to do."""
 
 
 def waiting_words(reason: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.cluster.yaml_text import yaml_text
+from hpcddp.core.job_records import Adapter, NodeSurvey, SurveyRecord
 from hpcddp.core.schema import encode
-from hpcddp.core.survey_record import Adapter, NodeSurvey, SurveyRecord
 
 SOURCE = "survey"
 """Key among a profile's sources."""

@@ -17,7 +17,7 @@ from hpcddp.commands.options import after_option, job_option, read_settings, rem
 from hpcddp.core.official_files import CIFAR10, MNIST, OfficialSet
 
 if TYPE_CHECKING:
-    from hpcddp.core.data_task import DataTask
+    from hpcddp.core.data_job import DataTask
 
 Command = Callable[..., Any]
 
@@ -137,7 +137,7 @@ def _remark(text: str) -> None:
 
 def _task(action: str, data: str, options: Mapping[str, Any]) -> DataTask:
     """With the options that were given; the job has the others by default, too."""
-    from hpcddp.core.data_task import DataTask
+    from hpcddp.core.data_job import DataTask
 
     context = click.get_current_context()
     given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not ParameterSource.DEFAULT}

@@ -11,9 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hpcddp.core.catalog import DatasetFacts, dataset_facts, is_on_disk
+from hpcddp.core.catalog import DatasetFacts, dataset_facts, is_on_disk, load_factory
 from hpcddp.core.errors import UsageError
-from hpcddp.core.factory import load_factory
 from hpcddp.core.point import Data
 from hpcddp.data.bigmnist.forms import open_bigmnist
 from hpcddp.data.crop_flip import CroppedSource

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.written_lists import expand_node_list
 from hpcddp.detect.fields import is_slice
 from hpcddp.detect.findings import FieldFinding, judge_field
 from hpcddp.detect.nodes import LiveNode, node_list

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpcddp.backends.base import Backend, JobState
-from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
+from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
 from hpcddp.core.run_root import Study, single_study
 from hpcddp.core.schema import encode
 from hpcddp.core.text import duration

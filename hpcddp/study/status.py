@@ -12,14 +12,11 @@ from typing import Any, Literal
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
 from hpcddp.backends.slurm_time import time_s
-from hpcddp.core.attempt_records import AttemptEnd
+from hpcddp.core.attempt_records import AttemptEnd, replaced_words
 from hpcddp.core.causes import AGAIN
-from hpcddp.core.damaged_record import replaced_words
-from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
-from hpcddp.core.run_key import RunKey, run_order
-from hpcddp.core.run_root import Study, job_of, newest_of
-from hpcddp.core.study_record import StudyRecord
+from hpcddp.core.run_root import RunKey, Study, job_of, newest_of, run_order
+from hpcddp.core.study_files import JobRun, StudyRecord, note_outcomes
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.progress import read_progress, time_limit_words

@@ -8,10 +8,9 @@ from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import study_lock
-from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState
-from hpcddp.study.submission_log import append, follow, latest_events, truncate_torn_tail, user_name
+from hpcddp.study.study_folder import study_lock
+from hpcddp.study.submission_log import append, follow, latest_events, reconcile, truncate_torn_tail, user_name
 
 
 def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:

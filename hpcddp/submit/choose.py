@@ -18,9 +18,9 @@ from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.resources import job_request
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.remarks import added_words
-from hpcddp.sweep.conditions import matching
 from hpcddp.sweep.expand import PlannedPoint, expand
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, with_line, without_effect
+from hpcddp.sweep.groups import matching
 
 
 @dataclass(frozen=True, kw_only=True)

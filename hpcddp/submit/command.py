@@ -15,8 +15,7 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
-from hpcddp.core.records import write_file
-from hpcddp.core.umask import not_for_others
+from hpcddp.core.records import not_for_others, write_file
 from hpcddp.study.diagnosis import never_started
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.console import Console

@@ -16,8 +16,7 @@ from hpcddp.backends.base import Backend, Batch
 from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.data_job_record import JOB_FILE, DataJob
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import JOB_FILE, DataJob, DataTask
 from hpcddp.core.errors import FAILED, HpcddpError
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.prepared import prepare_task, unprepared
@@ -25,7 +24,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.data_jobs import DATA_FOLDER, DataJobState, data_job_lines, data_job_states
-from hpcddp.study.lock import study_lock
+from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
 from hpcddp.submit.console import Console
 from hpcddp.submit.missing_data import root_here, with_data_on_disk

@@ -24,9 +24,8 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.bootstrap import ownership_problems
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.launcher import trust_option
-from hpcddp.core.records import write_file
+from hpcddp.core.records import not_for_others, write_file
 from hpcddp.core.run_root import Study
-from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
 from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path, warning_s

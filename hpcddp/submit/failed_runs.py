@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hpcddp.core.run_key import run_ranges
+from hpcddp.core.run_root import run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
 from hpcddp.study.status_text import failed_lines

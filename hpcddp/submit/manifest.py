@@ -7,13 +7,12 @@ import dataclasses
 
 from hpcddp import __version__
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.point_file import described
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.study_record import StudyPoint, StudyRecord, SweepChanges
-from hpcddp.study.lock import study_lock
+from hpcddp.core.study_files import StudyPoint, StudyRecord, SweepChanges, described
 from hpcddp.study.scope import scope_by_file
+from hpcddp.study.study_folder import study_lock
 from hpcddp.study.study_records import read_study_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 from hpcddp.sweep.expand import PlannedPoint

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.paths import expanded
+from hpcddp.core.jobspec import expanded
 from hpcddp.core.point import Point
 from hpcddp.core.prepared import FILES, prepare_task, prepared_for, unprepared
 from hpcddp.sweep.expand import PlannedPoint

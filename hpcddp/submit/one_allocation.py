@@ -14,10 +14,9 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.limits import broken_limits
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
-from hpcddp.script.resources import WARNING_S
+from hpcddp.script.resources import WARNING_S, broken_limits
 from hpcddp.submit.small_jobs import PREFLIGHT
 from hpcddp.submit.submission_plan import SubmissionPlan
 

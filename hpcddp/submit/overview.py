@@ -9,7 +9,7 @@ from itertools import groupby
 from hpcddp.cluster.ownership import group_above, trusted_gids
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.job_ids import base_id, slurm_id
-from hpcddp.core.run_key import run_ranges
+from hpcddp.core.run_root import run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.scope import not_in_sweep_words
 from hpcddp.study.status import RunState

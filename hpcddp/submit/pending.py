@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.study.status import RunState
 from hpcddp.submit.budget import Account, account_if_limited, affordable
 from hpcddp.submit.submission_plan import SubmissionPlan

@@ -11,8 +11,7 @@ from hpcddp.backends import choose
 from hpcddp.backends.base import Backend, pause_s
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, RefusedError, UsageError
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
 from hpcddp.study.data_jobs import data_job_states, live_words
 from hpcddp.study.scope import study_scope

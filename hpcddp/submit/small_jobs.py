@@ -15,12 +15,10 @@ from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.job_records import SmokeSummary, SurveyRecord
 from hpcddp.core.point import Point
-from hpcddp.core.preflight_judgement import preflight_words, slow_hosts
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, preflight_words, slow_hosts
 from hpcddp.core.run_root import Study
-from hpcddp.core.smoke_record import SmokeSummary
-from hpcddp.core.survey_record import SurveyRecord
 from hpcddp.core.text import count
 from hpcddp.study.study_records import read_record
 from hpcddp.submit.choose import ChosenPoints

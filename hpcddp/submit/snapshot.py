@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from hpcddp.core.bootstrap import ownership_problem
 from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.own_script import script_files
 from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
-from hpcddp.core.script_files import script_files
 
 PACKAGE = Path(__file__).parents[1]
 

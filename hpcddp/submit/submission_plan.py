@@ -21,9 +21,9 @@ from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
+from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests

@@ -13,14 +13,11 @@ from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.lock import HeldLock
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import study_lock
-from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
-from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
-from hpcddp.study.write_ahead import Intents
+from hpcddp.study.study_folder import study_lock
+from hpcddp.study.submission_log import Intents, SubmissionEvent, append, follow, latest_events, reconcile
 from hpcddp.submit.manifest import write_manifest
 from hpcddp.submit.one_allocation import allocation_batch, allocation_request
 from hpcddp.submit.pending import find_pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
 from hpcddp.submit.submission_plan import SubmissionPlan

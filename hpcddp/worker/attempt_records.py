@@ -9,16 +9,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.attempt_records import CommCheck, CommEnd, GateResult, RankEnd, RankName, ShardedExchange, TrainingEnd
+from hpcddp.core.attempt_records import (
+    CommCheck,
+    CommEnd,
+    DamagedFiles,
+    GateResult,
+    RankEnd,
+    RankName,
+    ShardedExchange,
+    Telemetry,
+    TrainingEnd,
+)
 from hpcddp.core.comm_record import CommBench, CommRecord
-from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, StepRange, TrainingLaunch
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, Staging, StepRange, TrainingLaunch
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, SHARDED_PARTS, write_json
 from hpcddp.core.schema import decode_record, encode
-from hpcddp.core.staging_record import Staging
-from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.comm.trace import mean_exchange

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.attempt_records import GateResult, Telemetry
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
 from hpcddp.worker.checksums import shards_agree
 from hpcddp.worker.rank_result import RankResult

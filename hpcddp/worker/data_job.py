@@ -8,10 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
-from hpcddp.core.data_task import DataTask, task_of
+from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress, DataTask, task_of
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.paths import expanded
+from hpcddp.core.jobspec import expanded
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import encode
 from hpcddp.data.writing.tasks import run_task

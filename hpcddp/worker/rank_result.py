@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.core.attempt_records import MeasuringProtocol, RankClock
-from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
+from hpcddp.core.attempt_records import LoaderTimes, MeasuringProtocol, ProfiledExchange, RankClock
 from hpcddp.data import TrainLoader
 
 

@@ -12,13 +12,11 @@ from typing import Any
 
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.job_records import SmokeData, SmokeFindings, SmokeSummary
+from hpcddp.core.jobspec import JobSpec, data_root, data_root_as_given
 from hpcddp.core.launch_record import NodeFacts
-from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY_MODULE
-from hpcddp.core.paths import data_root, data_root_as_given
-from hpcddp.core.point import Data
+from hpcddp.core.point import FROM_LIBRARY, LIBRARY_MODULE, Data
 from hpcddp.core.prepared import FILES, unprepared
-from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
 from hpcddp.worker import small_job
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.script_imports import import_problems

@@ -26,12 +26,10 @@ from typing import NamedTuple
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import ProfileFacts
-from hpcddp.core.paths import data_root_as_given, expanded
+from hpcddp.core.jobspec import JobSpec, data_root_as_given, expanded
+from hpcddp.core.launch_record import NodeCopy, ProfileFacts, Staging, staging_words
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import decode_record, encode
-from hpcddp.core.staging_record import NodeCopy, Staging, staging_words
 from hpcddp.core.text import size
 from hpcddp.data.roots import expand_root
 from hpcddp.data.staging import RootFiles, copy_files, find_files

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 from hpcddp.core.catalog import dataset_facts, is_on_disk
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec, data_root, data_root_as_given
 from hpcddp.core.launch_record import TrainingData
-from hpcddp.core.paths import data_root, data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data.official import unofficial_files
 from hpcddp.data.resident import resident_bytes

@@ -14,12 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hpcddp.core.attempt_records import GateResult
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.attempt_records import DamagedFiles, GateResult
+from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import Point, comm_point, point_to_dict
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

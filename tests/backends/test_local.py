@@ -16,8 +16,8 @@ from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local import LocalBackend, threads_per_rank
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.lock import process_start
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
 from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.waiting import wait_for

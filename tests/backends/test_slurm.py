@@ -19,8 +19,8 @@ from hpcddp.backends.slurm_job_files import SCRIPT
 from hpcddp.core.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import first_failure
+from hpcddp.core.lock import process_start
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
 from hpcddp.script.render import ScriptLaunch, render

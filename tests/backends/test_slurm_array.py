@@ -14,10 +14,10 @@ from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.backends.slurm import SlurmBackend, in_arrays
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import SlurmRules
-from hpcddp.core.array_tasks import PICKLE, link_pickle, prepare_array, read_task, shared_by_all
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, each_task, slurm_id, slurm_job
 from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.core.launcher import PICKLE, link_pickle, prepare_array, read_task, shared_by_all
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User

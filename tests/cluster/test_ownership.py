@@ -19,7 +19,7 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.study.lock import study_lock
+from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend

@@ -8,8 +8,8 @@ from pathlib import Path
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.cluster.survey_facts import disagreements, network, software_words, survey_text, survey_values
 from hpcddp.cluster.yamlfile import parse_yaml
+from hpcddp.core.job_records import Adapter, Disk, LinkSurvey, NodeSurvey, SurveyRecord
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
-from hpcddp.core.survey_record import Adapter, Disk, LinkSurvey, NodeSurvey, SurveyRecord
 
 TEXT = """\
 schema: 1

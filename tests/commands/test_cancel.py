@@ -11,8 +11,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.core.errors import FAILED, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.study.submission_log import latest_events, user_name
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.core.job_records import NodeSurvey, SurveyRecord
 from hpcddp.core.launch_record import NodeFacts
-from hpcddp.core.survey_record import NodeSurvey, SurveyRecord
 from tests.commands.conftest import Run
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.core.data_job_record import DataJob
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataJob, DataTask
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.written_lists import expand_node_list
 from hpcddp.detect.nodes import node_list
 
 

@@ -12,9 +12,8 @@ from hpcddp.analysis.verdicts.gates import DAMAGED_SHARE
 from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
 from hpcddp.analysis.verdicts.measured import FASTER
 from hpcddp.analysis.verdicts.verdicts import ALL
-from hpcddp.core.attempt_records import TrainingEnd
+from hpcddp.core.attempt_records import LoaderTimes, TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
-from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
 from hpcddp.data.batches.loading import USUAL
 from hpcddp.data.bigmnist.manifest import MANIFEST as BIGMNIST

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Ddp, Point, Workload
+from hpcddp.core.point import Data, Ddp, Optimizer, Point, Workload
 from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.schema import decode_record
 from hpcddp.worker.preflight import job, readings
 from tests.gpu import ranks

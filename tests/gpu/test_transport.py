@@ -14,9 +14,9 @@ import torch.distributed as dist
 
 from hpcddp.core.jobspec import ScriptPlace, spec_to_dict
 from hpcddp.core.point import Layout, Measure, Point, Workload
-from hpcddp.core.point_file import describe_point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.study_files import describe_point
 from hpcddp.worker.comm.transport import first_collective
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank

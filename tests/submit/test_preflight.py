@@ -9,8 +9,7 @@ import pytest
 
 from hpcddp.backends.base import JobState
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord, RankReadings
+from hpcddp.core.preflight import PreflightRecord, RankReadings, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

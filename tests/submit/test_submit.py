@@ -79,7 +79,7 @@ def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
 
 def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
-    monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
+    monkeypatch.setattr("hpcddp.study.submission_log.AHEAD", 3)
     study, backend, intents = study_of(tmp_path), FakeBackend(), list[int]()
     backend.on_submit = lambda request: intents.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, submission_plan(tmp_path), backend)
@@ -93,7 +93,7 @@ def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, m
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("hpcddp.study.write_ahead.append", full)
+    monkeypatch.setattr("hpcddp.study.submission_log.append", full)
     with pytest.raises(OSError, match="No space left"):
         submit_runs(study, submission_plan(tmp_path), backend)
     assert backend.queued == {}

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.core.array_tasks import TASKS
+from hpcddp.core.launcher import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from tests.backends.waiting import wait_for

@@ -14,8 +14,7 @@ from torch import nn
 from hpcddp.analysis.records.epochs import check_batches
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Point, point_to_dict
+from hpcddp.core.point import Optimizer, Point, point_to_dict
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.data.sampling import EpochOrder

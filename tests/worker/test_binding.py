@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.cpu_list import parse_cpu_list
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.written_lists import parse_cpu_list
 from hpcddp.worker.binding import own_binding, pci_address
 from tests.fake_topology import FakeNode
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.jobspec import JobSpec, expanded, spec_to_dict
 from hpcddp.core.launch_record import LaunchRecord
-from hpcddp.core.paths import expanded
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.schema import decode_record
 from hpcddp.core.start_up import start_up

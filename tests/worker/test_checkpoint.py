@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Point
+from hpcddp.core.point import Optimizer, Point
 from hpcddp.worker.training.checkpoint import prune_shards, restore_shard
 from tests.worker.test_checkpoint_resume import launch
 from tests.worker.test_gates_planted import small

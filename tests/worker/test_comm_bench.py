@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
-from hpcddp.core.comm_record import CommSize
+from hpcddp.core.comm_record import CommSize, bus_share, disturbed, fit_link
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import comm_point
 from hpcddp.core.schema import encode

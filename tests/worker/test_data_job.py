@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.point import Data, Point, Workload

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Point
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.data import TrainLoader
 from hpcddp.data.source import TensorSource
 from hpcddp.worker.ranks import this_rank

@@ -20,8 +20,7 @@ from torch.utils.data import TensorDataset
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Point
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.core.records import PARTS
 from hpcddp.worker.main import run
 from hpcddp.worker.training import preemption

@@ -22,8 +22,7 @@ from torch.utils.data import TensorDataset
 
 from hpcddp.core.attempt_records import EvaluationResult
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Point
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.core.records import AFTER_PAUSE, EPOCH_COLUMNS, WARMUP, epochs_file
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.training.epochs import EpochEnd, EpochLog, reaches

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.study.next_steps import BY_SENTENCE
+from hpcddp.study.diagnosis import BY_SENTENCE
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank

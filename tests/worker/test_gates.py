@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.core.telemetry_record import GpuTelemetry
+from hpcddp.core.attempt_records import GpuTelemetry
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare
 

@@ -16,8 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, M
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Point
+from hpcddp.core.point import Optimizer, Point
 from hpcddp.worker.training.optimizers import RateSchedule, make_optimizer, scaled_rate, set_rate
 from hpcddp.worker.training.trainer import Trainer, WeightAverage, make_trainer
 from tests.worker import given

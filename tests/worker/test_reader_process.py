@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, STEP_COLUMNS, RowWriter, gpus_file, node_file, steps_file
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
 from hpcddp.worker.main import run
 from hpcddp.worker.telemetry.reader_process import (
     TimedSpan,

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcddp.core.cpu_list import cpu_list
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data
 from hpcddp.core.records import AFTER_PAUSE, PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
+from hpcddp.core.written_lists import cpu_list
 from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.main import run
 from hpcddp.worker.training import parallel

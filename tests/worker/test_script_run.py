@@ -16,9 +16,9 @@ import torch
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.jobspec import ScriptPlace, spec_to_dict
 from hpcddp.core.point import Layout, Measure, Point, Workload
-from hpcddp.core.point_file import describe_point
 from hpcddp.core.run_root import Study
-from hpcddp.study.next_steps import BY_SENTENCE
+from hpcddp.core.study_files import describe_point
+from hpcddp.study.diagnosis import BY_SENTENCE
 from hpcddp.study.progress import read_progress
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.main import run

@@ -14,8 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Point
+from hpcddp.core.point import Optimizer, Point
 from hpcddp.core.records import steps_file
 from hpcddp.worker.checksums import NAME
 from hpcddp.worker.main import run

@@ -12,8 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Fsdp
+from hpcddp.core.point import Fsdp, Optimizer
 from hpcddp.data.source import TensorSource
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join

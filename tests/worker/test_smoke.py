@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data
+from hpcddp.core.point import Data, Optimizer
 from hpcddp.worker import small_job, smoke
 from tests.worker import forked, given
 

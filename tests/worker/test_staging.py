@@ -21,8 +21,8 @@ import pytest
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launch_record import TrainingLaunch
+from hpcddp.core.lock import process_start
 from hpcddp.core.point import Data, Point
-from hpcddp.core.processes import process_start
 from hpcddp.core.schema import decode_record
 from hpcddp.core.start_up import start_up
 from hpcddp.worker.main import run

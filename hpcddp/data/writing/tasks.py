@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.writing.progress import OnProgress

@@ -9,8 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.preflight_judgement import preflight_words, slow_readings, usable_hosts
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, preflight_words, slow_readings, usable_hosts
 from hpcddp.worker.small_job import begin, leave
 
 MEET_WITHIN = timedelta(minutes=4)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.bandwidth import bus_share
-from hpcddp.core.preflight_record import RankReadings
+from hpcddp.core.comm_record import bus_share
+from hpcddp.core.preflight import RankReadings
 from hpcddp.worker.rendezvous import ProcessGroup
 
 PART_S = 0.9

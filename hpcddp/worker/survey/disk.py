@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.core.survey_record import Disk
+from hpcddp.core.job_records import Disk
 
 FILE_BYTES = 2**29
 CHUNK_BYTES = 2**22

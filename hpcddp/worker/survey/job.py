@@ -6,8 +6,8 @@ import datetime
 from typing import Any
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_records import LinkSurvey, NodeSurvey, SurveyRecord
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.survey_record import LinkSurvey, NodeSurvey, SurveyRecord
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.small_job import ANSWER_WITHIN_S, answer_file, answers, begin, leave
 from hpcddp.worker.survey.node import survey_node

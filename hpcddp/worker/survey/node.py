@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from hpcddp.core.job_records import Adapter, NodeSurvey
 from hpcddp.core.launch_record import NodeFacts
-from hpcddp.core.survey_record import Adapter, NodeSurvey
 from hpcddp.worker.small_job import tried
 from hpcddp.worker.survey.disk import read_disk
 

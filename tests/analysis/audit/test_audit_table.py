@@ -12,7 +12,7 @@ from hpcddp.analysis.audit.cells import Number, number, print_like, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.table import read_tables
 from hpcddp.core.errors import UsageError
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.written_lists import expand_node_list
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcddp.analysis.records.merged import merged_nodes
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
+from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry
 
 
 def test_attempts_are_merged() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcddp.analysis.records.merged_loader import pooled
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.attempt_records import LoaderTimes
 
 
 def times(samples: int, rate: float, processor_wait_s: float | None = 0.5) -> LoaderTimes:

@@ -14,7 +14,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.bandwidth import bus_share, fit_link
+from hpcddp.core.comm_record import bus_share, fit_link
 from hpcddp.core.point import Point, comm_point
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study

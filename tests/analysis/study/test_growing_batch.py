@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.core.optimizer import Optimizer
+from hpcddp.core.point import Optimizer
 from tests.analysis.report.test_analyze import one
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 

@@ -15,10 +15,10 @@ import pytest
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.runs.readings import Readings, figures
 from hpcddp.analysis.study.readings import misleading
+from hpcddp.core.attempt_records import NodeTelemetry
 from hpcddp.core.point import Point
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file, write_json
 from hpcddp.core.schema import encode
-from hpcddp.core.telemetry_record import NodeTelemetry
 from hpcddp.worker.telemetry.gpu import GpuReader
 from hpcddp.worker.telemetry.node import TICK_NS, NodeReader, node_energy
 from hpcddp.worker.telemetry.reader_process import TimedSpan, node_summary, run_summary

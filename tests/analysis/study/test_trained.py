@@ -11,8 +11,7 @@ from hpcddp.analysis import analyze
 from hpcddp.analysis.report.export_tables import latex_text, markdown_text
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.trained import fact_text, facts_line, trained
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
+from hpcddp.core.point import Data, Layout, Measure, Optimizer, OwnScript, Point, Workload
 from hpcddp.core.records import write_json
 from tests.analysis.synthetic import FAILED, MS, START_NS, Recorded, point, write_run, write_study
 

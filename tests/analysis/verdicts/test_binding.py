@@ -14,7 +14,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.core.binding_record import RankBinding
+from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.sweep.file import read_sweep

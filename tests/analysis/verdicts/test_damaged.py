@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-from hpcddp.core.damaged_record import DamagedFiles, replaced_words
+from hpcddp.core.attempt_records import DamagedFiles, replaced_words
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, point, write_runs, write_study
 

@@ -13,7 +13,7 @@ from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point import Data, Point
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study

@@ -11,8 +11,7 @@ from hpcddp.analysis.report.node_tables import NODES_AT_MOST, preflight
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

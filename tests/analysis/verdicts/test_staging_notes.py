@@ -6,7 +6,7 @@ from typing import Literal
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
-from hpcddp.core.staging_record import NodeCopy, Staging
+from hpcddp.core.launch_record import NodeCopy, Staging
 from tests.worker import given
 
 

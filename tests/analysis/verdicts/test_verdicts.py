@@ -18,11 +18,9 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.verdicts import ALL
-from hpcddp.core.attempt_records import GateResult
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.attempt_records import DamagedFiles, GateResult, GpuTelemetry
+from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.processes import process_start
+from hpcddp.core.lock import process_start
 from hpcddp.data.writing.pool import Advance, run_tasks
 
 

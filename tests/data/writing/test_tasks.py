@@ -8,7 +8,7 @@ import click
 import pytest
 
 from hpcddp.cli import main
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import UsageError
 from hpcddp.data.writing.tasks import TASKS, run_task
 

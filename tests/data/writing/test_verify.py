@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.core import official_files
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OfficialFile, OfficialSet
 from hpcddp.data.writing.pack import pack_imagenet

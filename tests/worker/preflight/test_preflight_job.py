@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record
 from hpcddp.worker.preflight import job, readings

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.core.bandwidth import fit_link
+from hpcddp.core.comm_record import fit_link
+from hpcddp.core.job_records import Adapter
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
-from hpcddp.core.survey_record import Adapter
 from hpcddp.worker import launch_record
 from hpcddp.worker.survey.disk import filesystem, read_disk
 from hpcddp.worker.survey.job import _link

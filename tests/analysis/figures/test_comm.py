@@ -53,7 +53,7 @@ def shown(study: Study) -> list[Panel]:
 
 
 def test_the_fabrics_limit_is_between_nodes() -> None:
-    """200 Gbit/s of a node are 25 GB/s; within a node, and where the profile says nothing, it is not known."""
+    """200 Gbit/s of a node are 25 GB/s."""
     assert fabric_limit(200.0, 2) == 25 * GB
     assert fabric_limit(200.0, 1) is None
     assert fabric_limit(None, 2) is None
@@ -78,7 +78,6 @@ def test_on_gloo_they_stand_for_all_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_without_a_benchmark_buckets_have_a_figure_of_their_own(tmp_path: Path) -> None:
-    """On NCCL only; those of gloo would be one mark."""
     assert [panel.layout for panel in shown(write(tmp_path / "s", [1, 2], PROFILE, bench=False))] == [
         "1 node x 4 GPUs",
         "2 nodes x 4 GPUs",
@@ -91,7 +90,6 @@ def test_without_a_benchmark_buckets_have_a_figure_of_their_own(tmp_path: Path) 
 
 
 def test_the_limit_is_drawn_or_said_to_be_unknown(tmp_path: Path) -> None:
-    """As a line that is within the axis."""
     one, two = comm_figure(shown(write(tmp_path / "s", [1, 2], PROFILE))).axes
     dashed = [line for line in two.lines if line.get_linestyle() == "--"]
     assert [np.asarray(line.get_ydata()).tolist() for line in dashed] == [[25.0, 25.0]]
@@ -102,7 +100,7 @@ def test_the_limit_is_drawn_or_said_to_be_unknown(tmp_path: Path) -> None:
 
 
 def test_a_profile_without_a_fabric_has_no_limit(tmp_path: Path) -> None:
-    """Nor has one whose number is null; a number that is text rejects the run like any other wrong type."""
+    """A number that is text rejects the run like any other wrong type."""
     assert [panel.limit for panel in shown(write(tmp_path / "a", [2], {}))] == [None]
     assert [panel.limit for panel in shown(write(tmp_path / "b", [2], {"fabric": {"gbps_per_node": None}}))] == [None]
     runs = load_study(write(tmp_path / "c", [2], {"fabric": {"gbps_per_node": "fast"}})).runs
@@ -111,7 +109,6 @@ def test_a_profile_without_a_fabric_has_no_limit(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_page_says_the_same(tmp_path: Path) -> None:
-    """Marks of gradients with their size, the limit beside its line."""
     study = write(tmp_path / "s", [1, 2], PROFILE)
     analyze(study.folder)
     text = html.unescape((study.folder / "report/index.html").read_text())
@@ -121,7 +118,6 @@ def test_the_page_says_the_same(tmp_path: Path) -> None:
 
 
 def test_a_second_analysis_says_the_same(tmp_path: Path) -> None:
-    """What was kept of the benchmarks, whose values are mappings within each other, is what was read."""
     study = write(tmp_path / "s", [1, 2], PROFILE)
     first, second = load_study(study), load_study(study)
     assert [run.collectives for run in first.runs] == [run.collectives for run in second.runs]
@@ -130,7 +126,6 @@ def test_a_second_analysis_says_the_same(tmp_path: Path) -> None:
 
 
 def test_of_many_layouts_some_are_shown() -> None:
-    """The first and the last among them, and the note says so."""
     rows = pd.DataFrame({"label": [f"n{n}" for n in range(9)], "layout": [f"n{n}" for n in range(9)], "busbw_bytes_per_s": 1.0})
     rows = rows.assign(nodes=1, gpus_per_node=4, gpu="V100", limit_bytes_per_s=float("nan"))
     nothing = pd.DataFrame(columns=["bytes", "busbw_bytes_per_s", "nodes", "gpus_per_node", "gpu"])
@@ -141,7 +136,6 @@ def test_of_many_layouts_some_are_shown() -> None:
 
 
 def test_an_axis_of_less_than_a_decade_has_ticks_too(tmp_path: Path) -> None:
-    """Powers of ten alone would be one or none."""
     (ax,) = comm_figure(shown(write(tmp_path / "s", [2], {}, bench=False))).axes
     low, high = ax.get_ylim()
     assert high / low < 10

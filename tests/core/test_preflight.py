@@ -7,8 +7,15 @@ from random import Random
 
 import pytest
 
-from hpcddp.core.preflight_judgement import preflight_words, slow_hosts, slow_readings, usable_hosts
-from hpcddp.core.preflight_record import PreflightRecord, RankReadings, SlowReading
+from hpcddp.core.preflight import (
+    PreflightRecord,
+    RankReadings,
+    SlowReading,
+    preflight_words,
+    slow_hosts,
+    slow_readings,
+    usable_hosts,
+)
 from tests.preflight_sets import PLANTED, TYPICAL, clean, slowed
 
 
@@ -25,14 +32,12 @@ def record(ranks: list[RankReadings], excluded: tuple[str, ...] = ()) -> Preflig
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_node_of_a_clean_set_is_named(seed: int) -> None:
-    """From 2 to 64 nodes, with the spread between nodes that is published."""
     assert slow_readings(clean(seed)) == ()
 
 
 @pytest.mark.parametrize("reading", TYPICAL)
 @pytest.mark.parametrize("factor", PLANTED)
 def test_each_planted_slow_node_is_named(reading: str, factor: float) -> None:
-    """Alone and in threes, in any reading, and no other node."""
     for seed, nodes in enumerate((4, 5, 8, 16, 33)):
         planted = Random(seed).sample([f"r{node:03d}" for node in range(nodes)], 1 if nodes < 12 else 3)
         found = slow_readings(slowed(clean(seed, nodes), reading, factor, planted))
@@ -40,7 +45,6 @@ def test_each_planted_slow_node_is_named(reading: str, factor: float) -> None:
 
 
 def test_a_slow_rank_makes_its_node_slow() -> None:
-    """The others wait for it; it is named."""
     ranks = clean(3, nodes=8)
     ranks[9] = dataclasses.replace(ranks[9], matrix_flops_per_s=TYPICAL["matrix_flops_per_s"][0] * 0.7)
     (slow,) = slow_readings(ranks)
@@ -48,32 +52,26 @@ def test_a_slow_rank_makes_its_node_slow() -> None:
     assert slow.below == pytest.approx(0.3, abs=0.04)
 
 
-def test_just_at_the_threshold() -> None:
-    """More than ten per cent below the median, not ten."""
-    assert slow_readings(of_nodes(100, 100, 90)) == ()
-    assert [slow.host for slow in slow_readings(of_nodes(100, 100, 89.9))] == ["r2"]
-
-
-def test_one_node_has_nothing_to_be_compared_with() -> None:
-    """However it reads; the words say so."""
-    assert slow_readings(of_nodes(1)) == ()
-    assert preflight_words(record(of_nodes(1))) == "1 node, and none to compare it with"
-
-
-def test_of_two_nodes_the_median_lies_between() -> None:
-    """A tenth of it is then 18 % of the faster one."""
-    assert slow_readings(of_nodes(100, 85)) == ()
-    assert slow_hosts(slow_readings(of_nodes(100, 81))) == ["r1"]
+@pytest.mark.parametrize(
+    ("products", "slow"),
+    [
+        ((100, 100, 90), []),
+        ((100, 100, 89.9), ["r2"]),
+        ((1,), []),
+        ((100, 85), []),  # of two nodes a tenth of the median is 18 % of the faster one
+        ((100, 81), ["r1"]),
+    ],
+)
+def test_nodes_that_are_more_than_ten_percent_below_the_median_are_slow(products: tuple[float, ...], slow: list[str]) -> None:
+    assert slow_hosts(slow_readings(of_nodes(*products))) == slow
 
 
 def test_readings_of_nothing_are_no_readings() -> None:
-    """No GPU, a single rank, or a part that failed."""
     ranks = [RankReadings(rank=0, host="a"), RankReadings(rank=1, host="b", memory_bytes_per_s=0.0)]
     assert slow_readings(ranks) == ()
 
 
 def test_the_slowest_are_left_out_as_far_as_there_are_spares() -> None:
-    """The others keep their order."""
     ranks = of_nodes(100, 70, 100, 80, 101, 100, 99)
     slow = slow_readings(ranks)
     assert slow_hosts(slow) == ["r1", "r3"]
@@ -83,7 +81,7 @@ def test_the_slowest_are_left_out_as_far_as_there_are_spares() -> None:
 
 
 def test_words() -> None:
-    """One line: how many nodes, which are slow in what, and which of them no run uses."""
+    assert preflight_words(record(of_nodes(1))) == "1 node, and none to compare it with"
     assert preflight_words(record(of_nodes(100, 99, 98))) == "3 nodes, none more than 10 % below the median"
     assert preflight_words(record(of_nodes(100, 70, 100, 80, 101), excluded=("r1",))) == (
         "5 nodes, slow: r1 (matrix product 30 % below the median; left out); r3 (matrix product 20 % below the median)"

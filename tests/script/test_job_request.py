@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import Rendezvous
 from hpcddp.core.errors import UsageError
-from hpcddp.script.job_request import JobRequest, User
+from hpcddp.script.job_request import JobRequest, User, gpu_option
 from hpcddp.script.render import render
 from hpcddp.script.resources import job_request
-from hpcddp.script.slurm_options import gpu_option
-from hpcddp.sweep.expand import resolve
-from hpcddp.sweep.file import make_sweep
-from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import SUBMITTED, run, shellcheck, stand_ins
+from tests.given_one_allocation import submission_plan
+from tests.script.test_render import SUBMITTED, allocation_script, run, shellcheck, stand_ins
+from tests.script.test_resources import requested
 
 MASKS = ("0xfe", "0xfe00", "0xfe0000", "0xfe000000")
 
@@ -36,10 +33,7 @@ def marconi100(node: dict[str, Any] | None = None, **slurm: Any) -> ClusterProfi
 
 
 def rendered(profile: ClusterProfile, *settings: str) -> tuple[JobRequest, str]:
-    document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
-    sweep = make_sweep(document, ["layout.gpus_per_node=4", *settings], Path("x")).sweep
-    point = resolve(sweep, profile)
-    request = job_request(profile, point, sweep.slurm, User(account="proj"))
+    point, request = requested(profile, ["layout.gpus_per_node=4", *settings])
     text = render(profile, point, request, SUBMITTED)
     assert shellcheck(text) == ""
     return request, text
@@ -61,21 +55,18 @@ def srun_line(text: str) -> str:
     ],
 )
 def test_ways_to_ask_for_gpus(gpu_request: str, settings: list[str], header: list[str], srun: list[str]) -> None:
-    """One of the site's own in the header; by task also on srun, unless four GPUs do not divide among three tasks; or none."""
     _, text = rendered(marconi100(gpu_request=gpu_request), *settings)
     assert re.findall(r"^#SBATCH (--g\S*)$", text, re.MULTILINE) == header
     assert re.findall(r"--g(?:res|pus)\S*", srun_line(text)) == srun
 
 
 def test_a_typed_request_by_task() -> None:
-    """The type stands before the number, as in the other ways."""
     request, _ = rendered(marconi100({"gres_type": "v100"}, gpu_request="gpus-per-task"))
     assert gpu_option(request) == "--gpus-per-task=v100:1"
 
 
 @pytest.mark.parametrize(("way", "option"), [("hint", "--hint=nomultithread"), ("threads-per-core", "--threads-per-core=1")])
 def test_one_thread_per_core(way: str, option: str) -> None:
-    """CPUs are cores then: 8 of a rank, where Slurm otherwise counts the 32 threads on them."""
     request, text = rendered(marconi100(one_thread_per_core=way))
     assert (request.cpus_per_rank, request.physical_cores_per_rank) == (8, 8)
     assert f"#SBATCH {option}\n" in text
@@ -93,13 +84,11 @@ def test_options_of_the_profile_come_before_the_users() -> None:
 
 @pytest.mark.parametrize("option", ["--ntasks=3", "--output=/x", "--kill-on-bad-exit=0"])
 def test_srun_options_that_hpcddp_sets_are_refused(option: str) -> None:
-    """With what to set instead, or why not."""
     with pytest.raises(UsageError, match=f"srun option {option}: hpcddp sets"):
         rendered(marconi100(), f"slurm.srun_options=[{option}]")
 
 
 def test_an_srun_option_is_one_word() -> None:
-    """What is in it is not run."""
     _, text = rendered(marconi100(), "slurm.srun_options=['--comment=$(id) x']")
     assert " '--comment'" not in text
     assert " --comment='$(id) x' " in srun_line(text)
@@ -124,28 +113,18 @@ def test_masks_where_each_gpu_of_a_whole_node_has_a_rank(settings: list[str], sl
 
 
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
-    """Each, and preflight, has the options of its own launch, and none for GPUs where the site takes none."""
     scripts = {}
     for way in ("gpus-per-task", "none"):
-        folder = tmp_path / way
-        folder.mkdir()
-        rcc = dataclasses.replace(load_profile("rcc"), slurm=_rcc_rules(way))
-        plan = submission_plan(folder, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
-        points = plan.points
-        requests = {
-            each.point.label: job_request(rcc, each.point, plan.source.sweep.slurm, User(account="proj")) for each in points
-        }
-        batch = batch_of(dataclasses.replace(plan, profile=rcc, requests=requests), folder)
-        prepare(folder / "job", batch)
-        scripts[way] = (folder / "job" / SCRIPT).read_text()
-        assert shellcheck(scripts[way]) == ""
+        (tmp_path / way).mkdir()
+        rcc: Any = load_profile("rcc")
+        rcc = dataclasses.replace(rcc, slurm=dataclasses.replace(rcc.slurm, gpu_request=way, srun_options=("--gpu-bind=none",)))
+        plan = submission_plan(tmp_path / way, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
+        slurm, user = plan.source.sweep.slurm, User(account="proj")
+        requests = {each.point.label: job_request(rcc, each.point, slurm, user) for each in plan.points}
+        scripts[way] = allocation_script(dataclasses.replace(plan, profile=rcc, requests=requests), tmp_path / way)
         assert scripts[way].count(" --gpu-bind=none \\") == 3
     assert scripts["gpus-per-task"].count("--gpus-per-task=v100:1") == 4
     assert not re.search(r"--gres|--gpus", scripts["none"])
-
-
-def _rcc_rules(way: Any) -> Any:
-    return dataclasses.replace(load_profile("rcc").slurm, gpu_request=way, srun_options=("--gpu-bind=none",))
 
 
 SCONTROL = """if [ "$2" = hostnames ]; then echo jwb0001
@@ -173,14 +152,10 @@ def met_at(tmp_path: Path, address: str = "10.1.2.3", **rendezvous: Any) -> tupl
     ],
 )
 def test_where_the_ranks_meet(tmp_path: Path, rendezvous: dict[str, str], address: str, expected: str) -> None:
-    """At the first node's name, with what leads to the right network behind it, or at the address that Slurm has of it."""
     assert met_at(tmp_path, address, **rendezvous) == (0, expected)
 
 
 def test_an_address_that_is_a_name(tmp_path: Path) -> None:
-    """Slurm has the node's name for its address where nothing else is configured: the job says so and ends."""
-    code, said = met_at(tmp_path, "jwb0001", master_address="numeric")
-    assert (code, said) == (
-        1,
-        "hpcddp: Slurm's address of jwb0001 is 'jwb0001', which is no number; the profile's rendezvous.master_suffix may help",
-    )
+    """Slurm has the node's name for its address where nothing else is configured."""
+    words = "hpcddp: Slurm's address of jwb0001 is 'jwb0001', which is no number; the profile's rendezvous.master_suffix may help"
+    assert met_at(tmp_path, "jwb0001", master_address="numeric") == (1, words)
