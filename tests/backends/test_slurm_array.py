@@ -60,7 +60,6 @@ def shapes(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
 
 
 def test_points_of_one_shape_are_one_array() -> None:
-    """All repetitions too, the second of any point after the first of all."""
     requests = [request(seed=seed, run=run) for run in (1, 2) for seed in (1, 2, 3)]
     (batch,) = in_arrays(requests, lambda: 1001)
     assert list(batch.submissions) == requests
@@ -68,7 +67,6 @@ def test_points_of_one_shape_are_one_array() -> None:
 
 
 def test_repetitions_of_several_shapes_take_turns() -> None:
-    """One array for each shape and repetition: the second run of any point starts after the first of all points."""
     requests = [request(nodes, seed, run) for run in (1, 2) for seed in (1, 2) for nodes in (1, 2)]
     assert shapes(in_arrays(requests, lambda: 1001)) == [
         [(1, 1, 1), (1, 2, 1)],
@@ -79,7 +77,6 @@ def test_repetitions_of_several_shapes_take_turns() -> None:
 
 
 def test_what_differs_in_the_script_goes_apart() -> None:
-    """Another wall time is another job, whatever else is the same; and a run on its own is a job under its own name."""
     batches = in_arrays([request(), request(seed=2, walltime_min=6)], lambda: 1001)
     assert [batch.name for batch in batches] == [job_name(batch.submissions[0].spec.label, 1) for batch in batches]
     assert not any(batch.is_array for batch in batches)
@@ -87,7 +84,6 @@ def test_what_differs_in_the_script_goes_apart() -> None:
 
 @pytest.mark.parametrize(("most", "sizes"), [(1001, [7]), (3, [3, 3, 1]), (1, [1] * 7), (0, [1] * 7)])
 def test_arrays_are_no_larger_than_slurm_takes(most: int, sizes: list[int]) -> None:
-    """A shape of more runs than MaxArraySize becomes several arrays; where there are none, jobs of their own."""
     requests = [request(seed=seed) for seed in range(1, 8)]
     backend = SlurmBackend(SlurmRules(max_array_size=most))
     batches = backend.batches(requests)
@@ -97,12 +93,10 @@ def test_arrays_are_no_larger_than_slurm_takes(most: int, sizes: list[int]) -> N
 
 
 def test_slurm_is_not_asked_for_its_largest_array_without_one() -> None:
-    """Jobs of their own need no answer."""
     assert len(in_arrays([request(1), request(2)], lambda: pytest.fail("asked"))) == 2
 
 
 def test_script_of_an_array_says_nothing_of_one_point() -> None:
-    """Neither label nor model of the first point is in it; name and header are the array's."""
     one = request()
     assert one.render_text is not None
     text = one.render_text(ScriptLaunch(command="x", array="n01-g1-x2.t"))
@@ -112,7 +106,6 @@ def test_script_of_an_array_says_nothing_of_one_point() -> None:
 
 
 def test_a_task_finds_its_own_point_and_run(tmp_path: Path) -> None:
-    """By the number of its folder, from the list; the rest of its spec is what all have. No other number is there."""
     specs = [spec_to_dict(request(seed=seed, run=2).spec) for seed in (4, 5, 6)]
     folder = tmp_path / "array"
     prepare_array(folder, specs)
@@ -124,7 +117,6 @@ def test_a_task_finds_its_own_point_and_run(tmp_path: Path) -> None:
 
 
 def test_job_of_a_task_is_what_slurm_lists() -> None:
-    """SLURM_JOB_ID of a task is a number of its own that squeue does not show."""
     assert slurm_job(IN_AN_ARRAY) == "12_7"
     assert slurm_job({"SLURM_JOB_ID": "15"}) == "15"
     assert slurm_job(IN_ONE_ALLOCATION) == "15+7"
@@ -144,7 +136,6 @@ def test_job_of_a_task_is_what_slurm_lists() -> None:
     ],
 )
 def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[str]) -> None:
-    """sacct has one row for all tasks that never began."""
     assert each_task(listed) == tasks
 
 
@@ -157,7 +148,6 @@ def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[str]) -
     ],
 )
 def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], name: str) -> None:
-    """Whichever rank comes first; a run root may be moved, so the link is relative."""
     folder = tmp_path / "7" if len(env) > 1 else tmp_path
     folder.mkdir(exist_ok=True)
     (tmp_path / PICKLE).write_text("the pickle")
@@ -168,7 +158,6 @@ def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], nam
 
 
 def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
-    """A task's folder lies in its array's; attempts are in the order of array, task and restart, as numbers."""
     study = Study(tmp_path)
     assert study.job_dir("12_7") == study.jobs / "12" / "7"
     assert study.job_dir("12+7") == study.jobs / "12" / "7"
@@ -187,13 +176,11 @@ def placed(throttle: Throttle, runs: int, job: str) -> tuple[int | None, tuple[s
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    """Slurm starts what it likes."""
     throttle = Throttle(None, ["7"])
     assert [placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [(None, ()), (None, ())]
 
 
 def test_serial_is_one_chain() -> None:
-    """Each waits for the one before, the first for whatever is there already; an array runs a task at a time."""
     throttle = Throttle(1, ["5", "6_0", "6_1"])
     assert [placed(throttle, 1, "7"), placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [
         (1, ("5", "6")),
@@ -203,14 +190,12 @@ def test_serial_is_one_chain() -> None:
 
 
 def test_at_most_two_at_a_time() -> None:
-    """Jobs wait for the last but one; an array of two or more takes both slots, what follows waits for all of it."""
     throttle = Throttle(2, [])
     assert [placed(throttle, 1, "1"), placed(throttle, 1, "2"), placed(throttle, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
     assert [placed(throttle, 5, "4_0"), placed(throttle, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
 
 
 def test_runs_in_one_allocation_take_one_slot() -> None:
-    """They run one at a time by themselves: the other slot stays free."""
     throttle = Throttle(2, [])
     allocation = OneAllocation(
         nodes=4, gpus_per_node=0, preflight=request(), render_text=lambda name, folder, launches, preflight: ""
@@ -222,7 +207,6 @@ def test_runs_in_one_allocation_take_one_slot() -> None:
 
 
 def test_tasks_of_one_array_take_as_many_slots_as_run() -> None:
-    """Five tasks of an array of which two run at a time: what comes next waits for all of it, not for the other slot only."""
     throttle = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
     assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ("5", "6"))] * 2
 
@@ -234,7 +218,6 @@ def test_tasks_of_one_array_take_as_many_slots_as_run() -> None:
     chance=st.randoms(use_true_random=False),
 )
 def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[int], chance: Random) -> None:
-    """Whatever was there already and runs all at once, and whichever ends first; where slots are free, nothing waits for them."""
     running = [f"{job}_{task}" if tasks > 1 else str(job) for job, tasks in enumerate(live, start=1) for task in range(tasks)]
     chance.shuffle(running)
     placing = Throttle(slots, running)
@@ -257,7 +240,6 @@ def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[
 
 
 def test_list_of_tasks_is_a_line_each(tmp_path: Path) -> None:
-    """Anyone can read which point and run a task is."""
     prepare_array(tmp_path / "a", [spec_to_dict(request(seed=seed).spec) for seed in (1, 2)])
     lines = [json.loads(line) for line in (tmp_path / "a" / "tasks.jsonl").read_text().splitlines()]
     assert [(line["run"], line["point"]["workload"]["seed"]) for line in lines] == [(1, 1), (1, 2)]

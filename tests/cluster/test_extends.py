@@ -51,7 +51,6 @@ def refused(folder: Path, text: str, base: str = BASE) -> str:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_nothing_that_differs_is_the_base(name: str) -> None:
-    """But for the name, and where it was read from: every shipped profile can be extended."""
     file = own_profile("mine", f"extends: {name}\n")
     base = load_profile(name)
     same = dataclasses.replace(base, name="mine", title="Mine", extends=name, file=str(file))
@@ -59,7 +58,6 @@ def test_nothing_that_differs_is_the_base(name: str) -> None:
 
 
 def test_mappings_are_merged_key_by_key(tmp_path: Path) -> None:
-    """What is not written is the base's: of a node type, too."""
     profile = extended(tmp_path, "node_types:\n  fat: {gpus: 8}\n  new: {gpus: 2}\nenv: {B: '3', C: '4'}\n")
     assert profile.title == "The base"
     assert profile.node_types == {
@@ -71,7 +69,6 @@ def test_mappings_are_merged_key_by_key(tmp_path: Path) -> None:
 
 
 def test_facts_follow_their_values(tmp_path: Path) -> None:
-    """A plain value in place of a fact has no grade any more, and another fact has its own."""
     text = "sources: {me: myself}\nnode_types: {fat: {gpus: 8, smt: {value: 2, grade: C, source: me}}}\n"
     profile = extended(tmp_path, text)
     assert {path: fact.source for path, fact in profile.facts.items()} == {
@@ -89,14 +86,12 @@ def test_part_of_a_fact_is_not_the_fact(tmp_path: Path) -> None:
 
 
 def test_lists_are_replaced(tmp_path: Path) -> None:
-    """A list is one value."""
     profile = extended(tmp_path, "slurm: {qos: [{name: c}]}\nlogin_hosts: []\n")
     assert [rule.name for rule in profile.slurm.qos] == ["c"]
     assert profile.login_hosts == ()
 
 
 def test_null_takes_away(tmp_path: Path) -> None:
-    """What the base has is gone, or null where null means something, and has its default where it does not."""
     text = "node_types: {thin: null, fat: {physical_cores: null}}\nenv: {A: null}\n"
     profile = extended(tmp_path, text + "slurm: {submissions_per_s: null, gpu_request: null}\n")
     assert profile.node_types == {"fat": NodeType(gpus=4)}
@@ -105,7 +100,6 @@ def test_null_takes_away(tmp_path: Path) -> None:
 
 
 def test_a_chain(tmp_path: Path) -> None:
-    """A base may extend another one; the nearest file that says something counts."""
     (tmp_path / "root.yaml").write_text(BASE)
     middle = "schema: 1\nname: middle\nextends: ./root.yaml\nenv: {A: '5', D: '6'}\nnode_types: {thin: null}\n"
     profile = extended(tmp_path, "env: {A: '7'}\n", middle)
@@ -114,7 +108,6 @@ def test_a_chain(tmp_path: Path) -> None:
 
 
 def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
-    """At the line that closes it."""
     base = "schema: 1\nname: base\ntitle: x\nextends: mine.yaml\n"
     assert refused(tmp_path, "", base) == ("base.yaml:4:1: `extends` goes in a circle: mine.yaml -> base.yaml -> mine.yaml")
 
@@ -131,7 +124,6 @@ def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, complaint: str) -> None:
-    """Of the file that extends."""
     assert refused(tmp_path, text).startswith(complaint)
 
 
@@ -148,7 +140,6 @@ def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, compla
     ],
 )
 def test_a_mistake_of_the_base_has_the_bases_line(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """Though the other file was read."""
     assert old in BASE
     own = "node_types: {fat: {gpus: 8}}\nslurm: {max_gpus_per_user: 4}\n"
     assert refused(tmp_path, own, BASE.replace(old, new)).startswith(complaint)
@@ -164,7 +155,6 @@ def test_a_mistake_of_the_base_has_the_bases_line(tmp_path: Path, old: str, new:
     ],
 )
 def test_what_cannot_be_extended(tmp_path: Path, base: str, complaint: str) -> None:
-    """An unknown name, a file that is not there or elsewhere."""
     folder = tmp_path / "below"
     folder.mkdir()
     (tmp_path / "base.yaml").write_text(BASE)
@@ -186,7 +176,6 @@ def test_it_has_a_name_of_its_own(tmp_path: Path, name: str, complaint: str) -> 
 
 
 def test_a_name_in_the_settings_folder_can_be_extended(tmp_path: Path) -> None:
-    """From there, and from anywhere."""
     own_profile("site", "extends: rcc\nenv: {A: '1'}\n")
     own_profile("mine", "extends: site\nenv: {B: '2'}\n")
     assert load_profile("mine").env == {"A": "1", "B": "2"}

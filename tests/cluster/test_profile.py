@@ -73,7 +73,6 @@ def bare_values(data: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_profile(name: str) -> None:
-    """Every shipped profile loads, is named like its file, has its default node type and a default workload that fits."""
     profile = load_profile(name)
     assert profile.name == name
     assert profile.node_type(None) is profile.node_types[str(profile.default_node_type)]
@@ -82,7 +81,6 @@ def test_shipped_profile(name: str) -> None:
 
 
 def test_shipped_names() -> None:
-    """The clusters of the studies that come as sweeps, this machine, and those whose sites document enough of them."""
     assert set(SHIPPED) == {
         *("aws-g5", "local", "marconi100", "rcc"),
         *("alps", "deltaai", "frontier", "isambard-ai", "jean-zay", "juwels-booster", "jupiter", "leonardo", "lumi-g"),
@@ -93,7 +91,6 @@ def test_shipped_names() -> None:
 @pytest.mark.parametrize("name", SITES)
 @pytest.mark.parametrize("part", ["login_hosts", "node_types", "slurm", "rendezvous", "fabric", "storage", "compute", "env"])
 def test_every_value_has_a_source(name: str, part: str) -> None:
-    """What a cluster's profile claims of the machine, it claims with a source and a grade."""
     data = read_yaml(Path(__file__).parents[2] / "clusters" / f"{name}.yaml").get(part)
     bare = {path for path in bare_values(data, ()) if not (part == "compute" and path.split(".")[0] in OUR_CHOICES)}
     assert bare == set()
@@ -109,7 +106,6 @@ def test_every_source_is_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_what_is_unknown_says_how_to_find_it(name: str) -> None:
-    """A value that nobody verified is null or a claim, and has a remark; null of another grade is known to be nothing."""
     facts = load_profile(name).facts
     assert [path for path, fact in facts.items() if fact.grade == "?" and not (fact.note or fact.conflicts)] == []
 
@@ -125,7 +121,6 @@ def test_gpus_have_peaks(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_nccl_variables_have_a_condition(name: str) -> None:
-    """No variable of NCCL or its plug-in in every job: each is in a rule, with its source and the jobs that need it."""
     profile = load_profile(name)
     assert not [variable for variable in profile.env if variable.startswith(("NCCL_", "FI_", "GLOO_", "RCCL_"))]
     assert [rule.name for rule in profile.env_rules if rule.when == When()] == []
@@ -138,7 +133,6 @@ def test_marconi100_counts_hardware_threads() -> None:
 
 
 def test_marconi100_qos() -> None:
-    """16 nodes for a day without a QOS, 2 for 2 hours in the debug one, 17 to 256 in the big one."""
     assert load_profile("marconi100").slurm.qos == (
         Qos(max_nodes=16, max_walltime_min=24 * 60),
         Qos(name="m100_qos_dbg", max_nodes=2, max_walltime_min=2 * 60),
@@ -147,13 +141,11 @@ def test_marconi100_qos() -> None:
 
 
 def test_marconi100_is_retired() -> None:
-    """A machine that is gone says so, and is asked for whole by asking for all its GPUs."""
     profile = load_profile("marconi100")
     assert (profile.status, profile.slurm.exclusive_needs_all_gpus) == ("retired", True)
 
 
 def test_rcc_asks_for_types() -> None:
-    """Where the site documents a GPU type it is asked for; gn09's is not documented, and not guessed."""
     types = load_profile("rcc").node_types
     assert {name: node.gres_type for name, node in types.items()} == {
         "v100": "v100",
@@ -164,7 +156,6 @@ def test_rcc_asks_for_types() -> None:
 
 
 def test_rcc_gn09_keeps_both_claims() -> None:
-    """gn09 has 8 GPUs by the site and 4 by the study: both are kept."""
     profile = load_profile("rcc")
     assert (profile.node_type("v100-sxm2").names, profile.node_type("v100-sxm2").gpus) == ("gn09", 8)
     gpus = profile.facts["node_types.v100-sxm2.gpus"]
@@ -172,7 +163,6 @@ def test_rcc_gn09_keeps_both_claims() -> None:
 
 
 def test_rcc_latency_is_unknown() -> None:
-    """The study's 5 us has no measurement behind it: unknown, with the claim beside it."""
     profile = load_profile("rcc")
     fact = profile.facts["fabric.latency_us"]
     assert profile.fabric.latency_us is None
@@ -180,7 +170,6 @@ def test_rcc_latency_is_unknown() -> None:
 
 
 def test_facts_become_values(tmp_path: Path) -> None:
-    """Code reads plain values; `facts` says by dotted path where each came from."""
     profile = read(tmp_path, TEXT)
     assert profile.node_types["fat"].gpus == 4
     assert profile.node_types["fat"].logical_cpus == 16
@@ -189,7 +178,6 @@ def test_facts_become_values(tmp_path: Path) -> None:
 
 
 def test_text_stays_text(tmp_path: Path) -> None:
-    """YAML 1.2: `1:30:00` is no number and a quoted `no`, or a bare one, is no false."""
     assert [qos.name for qos in read(tmp_path, TEXT).slurm.qos] == ["no", "1:30:00"]
     assert read(tmp_path, TEXT.replace('"no"', "no")).slurm.qos[0].name == "no"
 
@@ -217,12 +205,10 @@ def test_text_stays_text(tmp_path: Path) -> None:
     ],
 )
 def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """What does not fit is refused as file:line:column, with the nearest known word: keys, values, grades and sources."""
     assert refused(tmp_path, old, new).startswith(complaint)
 
 
 def test_unknown_names() -> None:
-    """An unknown cluster or node type is refused with the nearest known one."""
     with pytest.raises(UsageError, match="no cluster `marconi` in clusters/; did you mean `marconi100`"):
         load_profile("marconi")
     with pytest.raises(UsageError, match="no node type `v10` in rcc; did you mean `v100`"):
@@ -230,7 +216,6 @@ def test_unknown_names() -> None:
 
 
 def test_profile_of_ones_own(tmp_path: Path) -> None:
-    """A name with a slash or ending in .yaml is a file."""
     read(tmp_path, TEXT)
     assert load_profile(f"{tmp_path}/mine.yaml").name == "mine"
 

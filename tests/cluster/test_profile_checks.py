@@ -1,4 +1,4 @@
-"""What a profile says has to hold together, or is refused with its place and what is expected."""
+"""What is refused of a profile when it is read, with file and line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_checks import is_for_debugging
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.cluster.slurm_rules import Partition, Qos
 from hpcddp.core.errors import UsageError
@@ -53,7 +54,6 @@ def read(tmp_path: Path, text: str) -> ClusterProfile:
 
 
 def test_it_holds_together(tmp_path: Path) -> None:
-    """What the cases below change is taken as it stands."""
     assert read(tmp_path, TEXT).name == "mine"
 
 
@@ -124,7 +124,6 @@ def test_it_holds_together(tmp_path: Path) -> None:
     ],
 )
 def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """Names that lead nowhere, rules that no job fits, and matrices that are none: file, line, column and what is expected."""
     assert TEXT.count(old) == 1
     with pytest.raises(UsageError) as caught:
         read(tmp_path, TEXT.replace(old, new))
@@ -137,7 +136,6 @@ def test_a_partition_may_take_qos_without_a_rule(tmp_path: Path) -> None:
 
 
 def test_no_rule_at_all(tmp_path: Path) -> None:
-    """A profile without rules could not start anything."""
     with pytest.raises(UsageError, match=r"mine.yaml:5:3: no rule, so that no job could be submitted: at least one is expected"):
         read(tmp_path, "schema: 1\nname: mine\ntitle: A cluster\nslurm:\n  qos: []\n")
 
@@ -159,12 +157,74 @@ def booleans(cls: Any) -> Iterator[tuple[type, str]]:
 
 @pytest.mark.parametrize(("cls", "key"), sorted(set(booleans(ClusterProfile)), key=str))
 def test_yes_or_no_may_be_null(cls: type, key: str) -> None:
-    """What nobody documents can be written as that, wherever a profile says yes or no."""
     assert getattr(decode(cls, {key: None}), key) is None
 
 
 def test_all_booleans_are_found() -> None:
-    """Those of the rules, of a rule of QOS and of a partition are among them."""
     found = {key for _, key in booleans(ClusterProfile)}
     assert {"exclusive_needs_all_gpus", "account_required", "always_exclusive", "automatic", "default"} <= found
     assert (decode(Qos, {"automatic": None}), decode(Partition, {"default": None}).default) == (Qos(), None)
+
+
+PROFILE = """\
+schema: 1
+name: mine
+title: Mine
+sources: {guide: the user guide}
+node_types: {fat: {gpus: 4}}
+default_node_type: fat
+"""
+
+
+def refused(folder: Path, text: str) -> str:
+    """The complaint, without the folder."""
+    file = folder / "mine.yaml"
+    file.write_text(PROFILE + text)
+    with pytest.raises(UsageError) as caught:
+        read_profile(file)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ('{name: "A B", value: x, source: guide}', "`A B` is no name of a variable"),
+        ("{name: A, source: guide}", "A needs a `value` or a `command`, and not both"),
+        ("{name: A, value: x, command: y, source: guide}", "A needs a `value` or a `command`, and not both"),
+        ("{name: NCCL_NET, value: x, source: guide}", "NCCL_NET needs a `when`: "),
+        ("{name: A, value: x, source: gide}", "source `gide` is not among `sources`; did you mean `guide`?"),
+        ("{name: A, value: x, source: guide, when: {node_type: [fet]}}", "no node type `fet`; did you mean `fat`?"),
+        ('{name: A, value: x, source: guide, when: {nccl: "2.x"}}', "`2.x` is no condition; `>1`, `<2.21`"),
+        ('{name: A, value: x, source: guide, when: {nodes: "=>2"}}', "`=>2` is no condition"),
+        ("{name: NCCL_DEBUG, value: INFO, source: guide, when: {nodes: '1'}}", "NCCL_DEBUG: NVIDIA files it under debugging"),
+        ("{name: NCCL_P2P_DISABLE, value: 1, source: guide, when: {nodes: '1'}}", "1 is a whole number; text is expected"),
+    ],
+)
+def test_a_rule_that_cannot_be(tmp_path: Path, rule: str, complaint: str) -> None:
+    said = refused(tmp_path, f"env_rules:\n  - {rule}\n")
+    assert said.startswith("mine.yaml:8:")
+    assert complaint in said
+
+
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL", "NCCL_DEBUG_SUBSYS", "NCCL_NVLS_ENABLE"])
+def test_what_nvidia_files_under_debugging(name: str) -> None:
+    assert is_for_debugging(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_NET", "NCCL_CROSS_NIC", "NCCL_SOCKET_IFNAME", "NCCL_IB_GID_INDEX", "FI_CXI_RX_MATCH_MODE"]
+)
+def test_what_a_site_may_need(name: str) -> None:
+    assert not is_for_debugging(name)
+
+
+def test_a_suffix_of_a_number(tmp_path: Path) -> None:
+    said = refused(tmp_path, "rendezvous: {master_suffix: i, master_address: numeric}\n")
+    assert "mine.yaml:7:" in said
+    assert "`i` goes behind a name, and master_address is numeric; leave one of them out" in said
+
+
+def test_a_container_where_there_is_no_slurm(tmp_path: Path) -> None:
+    said = refused(tmp_path, "backend: local\ncompute:\n  container: {image: x.sif, runtime: apptainer}\n")
+    assert "mine.yaml:9:" in said
+    assert "write the runtime's command into compute.python" in said

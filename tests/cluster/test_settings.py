@@ -17,18 +17,15 @@ def written(folder: Path, text: str) -> dict[str, str]:
 
 
 def test_no_file_is_no_settings(tmp_path: Path) -> None:
-    """Without a file every setting is unknown and nothing is remarked."""
     assert load_settings({"XDG_CONFIG_HOME": str(tmp_path)}) == (Settings(), [])
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n"])
 def test_empty_file_is_no_settings(tmp_path: Path, text: str) -> None:
-    """A file without content is not an error."""
     assert load_settings(written(tmp_path, text)) == (Settings(), [])
 
 
 def test_file_is_read_and_text_stays_text(tmp_path: Path) -> None:
-    """Every key of the file arrives as written; `no` is an account's name, not false."""
     text = "account: no\nreservation: r1\nmail: me@site.org\nrun_root: $WORK/runs\ndata_roots: {imagenet: $WORK/in}\n"
     settings, remarks = load_settings(written(tmp_path, text))
     assert settings == Settings(
@@ -38,7 +35,6 @@ def test_file_is_read_and_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_unknown_key_is_refused_with_its_line(tmp_path: Path) -> None:
-    """A misspelt key names file, line and the nearest known key."""
     env = written(tmp_path, "mail: me@site.org\nacount: abc\n")
     with pytest.raises(UsageError) as caught:
         load_settings(env)
@@ -56,7 +52,6 @@ def test_relative_folder_is_refused(tmp_path: Path, text: str, place: str) -> No
 
 
 def test_sbatch_account_and_reservation_win_and_are_said(tmp_path: Path) -> None:
-    """SBATCH_ACCOUNT and SBATCH_RESERVATION go over the file's values, each with a remark."""
     env = {**written(tmp_path, "account: abc\n"), "SBATCH_ACCOUNT": "xyz", "SBATCH_RESERVATION": "r2"}
     settings, remarks = load_settings(env)
     assert (settings.account, settings.reservation) == ("xyz", "r2")
@@ -68,12 +63,10 @@ def test_sbatch_account_and_reservation_win_and_are_said(tmp_path: Path) -> None
 
 
 def test_other_sbatch_variables_are_set_aside_and_said(tmp_path: Path) -> None:
-    """Any other SBATCH_* changes nothing, and the user is told its name and value."""
     settings, remarks = load_settings({"XDG_CONFIG_HOME": str(tmp_path), "SBATCH_PARTITION": "debug"})
     assert settings == Settings()
     assert remarks == ["SBATCH_PARTITION=debug is set aside: sweep and profile say what a job asks for"]
 
 
 def test_relative_config_home_is_ignored() -> None:
-    """XDG_CONFIG_HOME must be absolute; a relative one counts as unset."""
     assert config_file({"XDG_CONFIG_HOME": "conf"}) == Path.home() / ".config" / "hpcddp" / "config.yaml"

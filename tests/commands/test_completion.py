@@ -45,7 +45,6 @@ def offered(*words: str) -> tuple[list[str], bool]:
 
 @pytest.mark.usefixtures("run")
 def test_commands_and_their_values(tmp_path: Path) -> None:
-    """Commands in the order of the work, and what an option takes."""
     assert offered("pl") == (["plan"], False)
     assert offered("clusters", "sh") == (["show"], False)
     assert offered("schema", "") == (["profile", "sweep"], False)
@@ -64,7 +63,6 @@ def test_commands_and_their_values(tmp_path: Path) -> None:
     ],
 )
 def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Shipped ones and the user's own, by name; or a file."""
     assert offered(*words, "") == (profile_names(), True)
     own = tmp_path / "config" / "hpcddp" / "clusters"
     own.mkdir(parents=True)
@@ -75,7 +73,6 @@ def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_shipped_sweeps() -> None:
-    """`init` copies them; for a cluster it takes another word."""
     assert offered("init", "") == ([sweep.name for sweep in shipped_sweeps()], False)
     assert offered("init", "--cluster", "rcc", "") == ([], False)
 
@@ -83,7 +80,6 @@ def test_shipped_sweeps() -> None:
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize("points", [SWEEP, 'points: {in-node: {a: [1], where: "b: c"}, "two nodes": {a: [{b: 1}]}}\n'])
 def test_groups(tmp_path: Path, points: str) -> None:
-    """Of the sweep that was given before, wherever among the options."""
     (tmp_path / "mine.yaml").write_text(points)
     for words in (
         ("plan", "mine.yaml"),
@@ -98,7 +94,6 @@ def test_groups(tmp_path: Path, points: str) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_node_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the cluster that was given before or that the environment names, and of the profile that it extends."""
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "mine.yaml").write_text(
         "schema: 1\nname: mine\nextends: base.yaml\nnode_types:\n  new: {gpus: 1}\n  thin: null\n"
@@ -158,7 +153,6 @@ SHELLS = {
 @pytest.mark.dear
 @pytest.mark.parametrize("shell", SHELLS)
 def test_in_the_shell_itself(run: Run, tmp_path: Path, shell: str) -> None:
-    """Tab, typed at a terminal, completes a command, a cluster and a group; what is run then is what it says."""
     command, load = SHELLS[shell]
     if shutil.which(command[0]) is None:
         cannot_run(f"no {shell}: apt-get install {shell}")

@@ -9,9 +9,7 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE
-from tests.commands.conftest import Run
-
-JOBS = Path(__file__).parent.parent.parent / "jobs"
+from tests.commands.conftest import JOBS, Run
 
 
 @pytest.mark.parametrize(
@@ -23,7 +21,6 @@ JOBS = Path(__file__).parent.parent.parent / "jobs"
     ],
 )
 def test_file_system_says_no(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:
-    """An error of the file system names the file and what is wrong with it; exit code 1."""
     (tmp_path / "file").touch()
     result = run(*arguments)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, says)
@@ -33,7 +30,6 @@ SWEEP = "schema: 1\ncluster: {cluster}\ndevice: cpu\nworkload: {{model: mnist-cn
 
 
 def test_cluster_file_is_found_beside_the_sweep(run: Run, tmp_path: Path) -> None:
-    """`cluster: ./mine.yaml` in a sweep means the file beside it, --cluster ./mine.yaml one seen from here."""
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "small.yaml").write_text(SWEEP.format(cluster="./mine.yaml"))
     (tmp_path / "jobs" / "mine.yaml").write_text(
@@ -45,7 +41,6 @@ def test_cluster_file_is_found_beside_the_sweep(run: Run, tmp_path: Path) -> Non
 
 
 def test_sweep_without_a_cluster_takes_this_machines(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HPCDDP_CLUSTER stands in; without it the error says how to name one."""
     (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="null"))
     missing = run("plan", "small.yaml")
     assert (missing.exit_code, "HPCDDP_CLUSTER" in missing.stderr) == (2, True)
@@ -54,7 +49,6 @@ def test_sweep_without_a_cluster_takes_this_machines(run: Run, tmp_path: Path, m
 
 
 def test_sweep_whose_runs_have_no_place(run: Run, tmp_path: Path) -> None:
-    """A sweep file without an ending is where its runs' folder would be: the error says so before anything is asked."""
     (tmp_path / "small").write_text(SWEEP.format(cluster="local"))
     result = run("submit", "small", "-y")
     assert result.exit_code == 2
@@ -71,7 +65,6 @@ def test_axis_without_values(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_setting_that_groups_stand_above(run: Run, tmp_path: Path) -> None:
-    """A --set or flag that changes nothing in some groups says so and names them; one that reaches all points says nothing."""
     groups = "points:\n  f: {layout.gpus_per_node: [1, 2]}\n  g: {layout.gpus_per_node: [2], measure.comm: [off, on]}\n"
     (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + groups)
     options = ("--set", "layout.gpus_per_node=4", "--set", "repeat=2", "--comm", "on")
@@ -108,20 +101,17 @@ def test_a_flag_and_a_setting_of_one_key(run: Run, flags: list[str], says: str) 
     ],
 )
 def test_a_key_without_its_part_is_given_in_full(run: Run, setting: str, says: str) -> None:
-    """`batch_per_gpu` is known, but in workload."""
     result = run("render", "--cluster", "rcc", "--set", setting)
     assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
 
 
 def test_profile_without_node_types(run: Run, tmp_path: Path) -> None:
-    """The error says what is missing from it."""
     (tmp_path / "mine.yaml").write_text("schema: 1\nname: mine\ntitle: Mine\n")
     result = run("render", "--cluster", "./mine.yaml")
     assert (result.exit_code, "the profile of mine names no node types" in result.stderr) == (2, True)
 
 
 def test_runs_cannot_go_there(run: Run, tmp_path: Path) -> None:
-    """A run root that cannot be written (here: a file is in the way) is named, with what to do; exit code 1."""
     (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local"))
     (tmp_path / "file").touch()
     result = run("submit", "small.yaml", "-y", "--runs", "file/runs")
@@ -140,7 +130,6 @@ def test_runs_cannot_go_there(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_the_reason_comes_first(run: Run, arguments: list[str], says: str) -> None:
-    """No lines on usage before it; where they are is said below."""
     result = CliRunner(env={"HPCDDP_CLUSTER": ""}).invoke(main, arguments, prog_name="hpcddp")
     assert result.exit_code == USAGE
     assert next(line for line in result.stderr.splitlines() if not line.startswith("! ")).startswith(says.splitlines()[0])
@@ -150,12 +139,10 @@ def test_the_reason_comes_first(run: Run, arguments: list[str], says: str) -> No
 
 @pytest.mark.parametrize("arguments", [[], ["clusters"]])
 def test_without_a_command_there_is_the_help(run: Run, arguments: list[str]) -> None:
-    """Which begins with the usage."""
     assert run(*arguments).output.startswith("Usage: ")
 
 
 def test_many_refusals_of_one_kind_are_few_lines(run: Run, tmp_path: Path) -> None:
-    """2,000 points that ask for too many nodes, each for another number: a line a reason, with how many more; of two, both."""
     nodes = ", ".join(map(str, range(100, 2100)))
     text = SWEEP.format(cluster="rcc") + "baselines: false\nlayout: {node_type: v100}\npoints: {a: {layout.nodes: [NODES]}}\n"
     (tmp_path / "many.yaml").write_text(text.replace("NODES", nodes))
@@ -172,7 +159,6 @@ def test_many_refusals_of_one_kind_are_few_lines(run: Run, tmp_path: Path) -> No
 
 
 def test_many_points_that_were_added_are_counted(run: Run, tmp_path: Path) -> None:
-    """Four by name: the table lists them all."""
     batches = ", ".join(map(str, range(1, 101)))
     points = f"points: {{a: {{layout.nodes: [2, 3], workload.batch_per_gpu: [{batches}]}}}}\n"
     (tmp_path / "many.yaml").write_text(SWEEP.format(cluster="rcc") + "layout: {node_type: v100, gpus_per_node: 2}\n" + points)
@@ -182,6 +168,5 @@ def test_many_points_that_were_added_are_counted(run: Run, tmp_path: Path) -> No
 
 
 def test_an_unknown_command_is_compared_with_all(run: Run) -> None:
-    """Though none of them is imported but for that."""
     refused = run("rendr")
     assert (refused.exit_code, refused.stderr.splitlines()[0]) == (2, "No such command 'rendr'. Did you mean 'render'?")

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import Run
-
-JOBS = Path(__file__).parent.parent.parent / "jobs"
+from tests.commands.conftest import JOBS, Run
 
 
 def test_script_on_stdout_remarks_on_stderr(run: Run) -> None:
-    """The script alone is on stdout; the default node type and the missing account are said on stderr."""
     result = run("render", "--cluster", "rcc", "--nodes", 4)
     assert result.exit_code == 0
     assert result.stdout.startswith("#!/bin/bash\n")
@@ -25,18 +22,15 @@ def test_script_on_stdout_remarks_on_stderr(run: Run) -> None:
 
 
 def test_same_bytes_every_time(run: Run) -> None:
-    """The same command gives the same bytes."""
     assert run("render", "--cluster", "marconi100").stdout == run("render", "--cluster", "marconi100").stdout
 
 
 @pytest.mark.parametrize(("cluster", "what"), [("rcc", "mnist-cnn on bigmnist"), ("marconi100", "resnet50 on imagenet")])
 def test_default_workload(run: Run, cluster: str, what: str) -> None:
-    """Without --workload, a cluster's own."""
     assert what in run("render", "--cluster", cluster).stdout
 
 
 def test_flags(run: Run) -> None:
-    """Node type, GPUs, workload, --set and raw job options reach the script."""
     result = run(
         *("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--node-type", "a40"),
         *("--workload", "resnet18/synthetic-cifar10"),
@@ -49,7 +43,6 @@ def test_flags(run: Run) -> None:
 
 
 def test_cluster_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HPCDDP_CLUSTER names the cluster where no option does; without either the error says how."""
     missing = run("render")
     assert missing.exit_code == 2
     assert "HPCDDP_CLUSTER" in missing.stderr
@@ -58,7 +51,6 @@ def test_cluster_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_account_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBATCH_ACCOUNT is honoured and said so, another SBATCH_* is set aside and said so."""
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     monkeypatch.setenv("SBATCH_QOS", "other")
     result = run("render", "--cluster", "rcc")
@@ -69,7 +61,6 @@ def test_account_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_sweep_into_a_folder(run: Run, tmp_path: Path) -> None:
-    """A sweep's points go into a folder, one script each; several points need one."""
     assert run("render", JOBS / "rcc-bigmnist.yaml").exit_code == 2
     assert run("render", JOBS / "rcc-bigmnist.yaml", "--group", "nodes", "-o", "scripts").exit_code == 0
     names = sorted(file.name[:6] for file in (tmp_path / "scripts").glob("*.sh"))
@@ -77,19 +68,16 @@ def test_a_sweep_into_a_folder(run: Run, tmp_path: Path) -> None:
 
 
 def test_one_point_into_a_file(run: Run, tmp_path: Path) -> None:
-    """-o FILE holds what stdout would."""
     run("render", "--cluster", "rcc", "-o", "job.sh")
     assert (tmp_path / "job.sh").read_text() == run("render", "--cluster", "rcc").stdout
 
 
 def test_one_point_into_a_folder(run: Run, tmp_path: Path) -> None:
-    """A slash at the end means a folder, also where one point is left."""
     run("render", JOBS / "rcc-bigmnist.yaml", "--where", "layout.nodes == 3", "-o", "scripts/")
     assert [file.suffix for file in (tmp_path / "scripts").iterdir()] == [".sh"]
 
 
 def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
-    """The script is sure to fail; the remark names the data and where to give their folder."""
     result = run("render", "--cluster", "rcc", "--workload", "resnet18/cifar10")
     assert (result.exit_code, "data `cifar10` has no folder" in result.stderr) == (0, True)
 
@@ -105,7 +93,6 @@ def test_raw_options_stand_behind_the_sweeps_own(run: Run, tmp_path: Path) -> No
 
 
 def test_run_root_of_the_settings_is_written_in_full(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables of run_root are those of the login node: the script holds the path."""
     (tmp_path / "config" / "hpcddp").mkdir(parents=True)
     (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("run_root: $TEST_WORK/runs\n")
     unset = run("render", "--cluster", "rcc")
@@ -131,7 +118,6 @@ def test_run_root_of_the_settings_is_written_in_full(run: Run, tmp_path: Path, m
     ],
 )
 def test_mistakes(run: Run, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
-    """Each mistake gets its sentence and exit code, and no traceback."""
     (tmp_path / "config.sh").touch()
     result = run("render", *arguments)
     assert result.exit_code == code
@@ -140,14 +126,12 @@ def test_mistakes(run: Run, tmp_path: Path, arguments: list[str], code: int, mes
 
 
 def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Slurm command is needed."""
     monkeypatch.setenv("PATH", "/nonexistent")
     assert run("render", "--cluster", "rcc").exit_code == 0
 
 
 @pytest.mark.dear
 def test_explained_without_a_sweep_file(run: Run) -> None:
-    """With the line's place and fields; the plain script is what it was."""
     result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")
     lines = json.loads(result.stdout)
     assert [line["text"] for line in lines] == run(
@@ -167,7 +151,6 @@ def test_explained_without_a_sweep_file(run: Run) -> None:
     ],
 )
 def test_explain_goes_with_one_point_and_stdout(run: Run, options: list[str], words: str) -> None:
-    """Anything else is a usage error that says so."""
     result = run("render", "--cluster", "rcc", *options)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -187,7 +170,6 @@ def sweep_with(folder: Path, template: str) -> Path:
 
 
 def test_a_template_beside_the_sweep(run: Run, tmp_path: Path) -> None:
-    """It overrides a block of the shipped one, wherever the command is run."""
     file = sweep_with(tmp_path / "study", "own/t.sh.j2")
     (tmp_path / "study" / "own").mkdir()
     (tmp_path / "study" / "own" / "t.sh.j2").write_text(TEMPLATE)
@@ -214,7 +196,6 @@ def test_a_sweeps_template_lies_with_the_sweep(run: Run, tmp_path: Path, templat
 
 
 def test_a_command_of_ones_own(run: Run) -> None:
-    """Every rank runs it, quoted, with torch's variables; the job is called like its script, and asks for what a point would."""
     result = run("render", "--cluster", "marconi100", "--nodes", 2, "--", "python", "train.py", "--name", "a b")
     assert result.exit_code == 0
     assert "#SBATCH --job-name=train\n" in result.stdout
@@ -226,7 +207,6 @@ def test_a_command_of_ones_own(run: Run) -> None:
 
 
 def test_a_command_by_torchrun(run: Run) -> None:
-    """One torchrun a node, which is given the layout."""
     layout = ("--nodes", 2, "--set", "layout.launcher=torchrun")
     text = run("render", "--cluster", "marconi100", *layout, "--", "torchrun", "train.py").stdout
     assert "PET_NNODES=$SLURM_STEP_NUM_NODES PET_NPROC_PER_NODE=4" in text
@@ -245,7 +225,6 @@ def test_a_command_by_torchrun(run: Run) -> None:
     ],
 )
 def test_commands_that_cannot_be_rendered(run: Run, arguments: list[str], message: str) -> None:
-    """A sentence, and exit code 2."""
     result = run("render", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

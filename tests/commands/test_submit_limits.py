@@ -1,25 +1,29 @@
-"""`hpcddp submit`: how much at once, after what, and within which budget."""
+"""`hpcddp submit` that submits no more than may be: so many at once, a budget, until medians are known."""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcddp.analysis.study.effects import precision
 from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.cluster.settings import config_file
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
+from hpcddp.study.status import study_states
 from hpcddp.study.study_records import RecordedEnd, read_end
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
-from tests.analysis.synthetic import MS, Recorded, write_run
-from tests.commands.conftest import Run
+from hpcddp.submit.until_ci import with_repeats
+from tests.analysis.synthetic import FAILED, MS, Recorded, write_run
+from tests.commands.conftest import Run, use
 from tests.fake_backend import FakeBackend
-from tests.given_plan import SWEEP, slurm_profile
+from tests.given_plan import SWEEP, slurm_profile, submission_plan
 from tests.intruder import NOBODY, need_root
 
 HOUR_NS = 3_600_000_000_000
@@ -40,15 +44,12 @@ class Done(FakeBackend):
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Done:
     """Whatever is submitted is over at once; small.yaml has two points of two runs, half an hour each."""
-    backend = Done()
-    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
     slurm_profile(tmp_path)
     (tmp_path / "small.yaml").write_text(SWEEP.replace("cluster: local", "cluster: small-slurm.yaml"))
-    return backend
+    return use(monkeypatch, Done())
 
 
 def test_no_more_than_so_many_at_once(run: Run, done: Done) -> None:
-    """Three now, and 3 says that there are more; submitted again the last one, and all is there."""
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3")
     assert (result.exit_code, len(done.queued)) == (3, 3), result.output
     assert "! 1 run left, as --max-jobs is 3: submit again for more" in result.stderr
@@ -57,13 +58,11 @@ def test_no_more_than_so_many_at_once(run: Run, done: Done) -> None:
 
 
 def test_waiting_submits_the_rest(run: Run, done: Done) -> None:
-    """So many at a time until none is missing."""
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
 
 
 def test_what_failed_before_is_sent_again_part_by_part(run: Run, done: Done, tmp_path: Path) -> None:
-    """A run that failed in an earlier submission is no failure of this one while it is yet to be sent."""
     run("submit", "small.yaml", "-y")
     for end in tmp_path.glob("small/*/r*/*/end.json"):
         end.unlink()
@@ -114,7 +113,6 @@ def test_waiting_goes_on_at_a_full_queue(
 
 
 def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
-    """Refused with figures, exit code 2, and a dry run says so; one that holds all is set against what was used."""
     over = ("submit", "small.yaml", "--set", "budget.node_hours=1.5")
     result = run(*over, "-y")
     assert (result.exit_code, done.queued) == (2, {}), result.output
@@ -126,7 +124,6 @@ def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
 
 
 def test_records_are_read_once_for_a_budget(run: Run, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the line that is shown and for what may be submitted; not at all where there is no budget."""
     run("submit", "small.yaml", "-y")
     read: list[Path] = []
 
@@ -142,9 +139,6 @@ def test_records_are_read_once_for_a_budget(run: Run, done: Done, monkeypatch: p
 
 
 def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
-    """Runs are added while the budget holds one more at most of its time: used are 0.25 of 0.5 hours each. Then 3, with and
-    without waiting.
-    """
     limited = ("submit", "small.yaml", "-y", "--until-ci", "0.1", "--set", "budget.node_hours=4")
     result = run(*limited, "--wait")
     assert result.exit_code == 3, result.output
@@ -166,13 +160,11 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
     ],
 )
 def test_limits_that_cannot_be_are_refused(run: Run, done: Done, options: list[str], message: str) -> None:
-    """Before anything is submitted."""
     result = run("submit", "small.yaml", "-y", *options)
     assert (result.exit_code, message in result.stderr, done.queued) == (2, True, {}), result.output
 
 
 def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
-    """`plan` says what a referee would ask about, and `submit` of points that are new to the study: not again of those it has."""
     arguments = ("small.yaml", "--cluster", "rcc", "--set", "layout.exclusive=false")
     words = "! device is cpu: the GPUs of rcc's nodes would stand idle"
     assert words in run("plan", *arguments).stderr
@@ -185,7 +177,6 @@ def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
 
 
 def test_a_projects_folder_is_remarked_once(run: Run, done: Done, tmp_path: Path) -> None:
-    """At the first submission of a study, not again."""
     need_root()
     (tmp_path / "runs").mkdir()
     os.chown(tmp_path / "runs", -1, NOBODY)
@@ -211,7 +202,6 @@ def test_a_projects_folder_is_remarked_once(run: Run, done: Done, tmp_path: Path
     ],
 )
 def test_what_is_small_is_submitted_without_a_question(run: Run, done: Done, limits: str, given: str, asks: bool) -> None:
-    """Four runs of half a node hour; what is sent later by --wait counts, and what nobody can count is asked about."""
     settings = config_file()
     settings.parent.mkdir(parents=True)
     settings.write_text(limits)
@@ -219,3 +209,89 @@ def test_what_is_small_is_submitted_without_a_question(run: Run, done: Done, lim
     assert ("Submit?" in result.stderr, not done.queued) == (asks, asks), result.output
     hours = "1.5" if "--max-jobs" in given else "2.0"
     assert (f"! not asking: at most {hours} node hours, and ask_above is" in result.stderr) == (not asks)
+
+
+STEPS_MS = (80, 130, 104, 105, 106, 105, 105, 105, 105)
+"""Of runs 1, 2, ...: six are known to 25 %, seven to 7.4 %, eight to 2.5 %, nine to 0.7 %."""
+
+
+class Scattered(FakeBackend):
+    """Each job is over as soon as it is submitted."""
+
+    def submit(self, request: Submission) -> str:
+        job = super().submit(request)
+        recorded = Recorded(step_ns=STEPS_MS[request.spec.run - 1] * MS, gpu=None, job=job)
+        write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
+        return job
+
+
+@pytest.fixture
+def scattered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, Scattered())
+    (tmp_path / "small.yaml").write_text(SWEEP)
+
+
+def submit_more(study: Study, plan: SubmissionPlan, backend: Scattered, percent: float, at_most: int = 20) -> list[SubmittedRun]:
+    """What one look at the records so far adds."""
+    states = study_states(study, backend)
+    known = precision(study) if states else {}
+    return submit_runs(study, with_repeats(plan, states, known, percent, at_most)[0], backend)
+
+
+def test_runs_are_added_until_medians_are_known(tmp_path: Path) -> None:
+    study, backend, small = Study(tmp_path / "runs"), Scattered(), submission_plan(tmp_path)
+    rounds: list[list[SubmittedRun]] = []
+    while not rounds or rounds[-1]:
+        rounds.append(submit_more(study, small, backend, 2.0))
+    numbers = [[run.run for run in submitted] for submitted in rounds]
+    assert numbers == [[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], [7, 7], [8, 8], [9, 9], []]
+
+
+def test_no_more_than_max_repeat(tmp_path: Path) -> None:
+    study, backend, small = Study(tmp_path / "runs"), Scattered(), submission_plan(tmp_path)
+    for _ in range(3):
+        submit_more(study, small, backend, 0.1, 7)
+    assert max(request.spec.run for request in backend.queued.values()) == 7
+
+
+def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) -> None:
+    study, backend, small = Study(tmp_path / "small"), Scattered(), submission_plan(tmp_path)
+    submit_more(study, small, backend, 3.0)
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    result = run("submit", "small.yaml", "--until-ci", "2", "--dry-run")
+    assert result.exit_code == 0, result.output
+    label = small.points[0].point.label
+    assert f"{label}: its median is known to 25.2 % from 6 runs" in result.stderr
+    assert "2 runs to submit of 14 runs" in result.stdout
+
+
+@pytest.mark.parametrize(("percent", "most", "code"), [("2", "20", 0), ("2", "7", 3), ("0.1", "9", 3)])
+@pytest.mark.usefixtures("scattered")
+def test_waiting_ends_with_3_where_runs_are_used_up(run: Run, percent: str, most: str, code: int) -> None:
+    result = run("submit", "small.yaml", "--until-ci", percent, "--max-repeat", most, "--wait", "-y")
+    assert result.exit_code == code, result.output
+    assert ("--max-repeat is" in result.stderr) == (code == 3)
+
+
+@pytest.mark.usefixtures("scattered")
+def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> None:
+    study, small = Study(tmp_path / "small"), submission_plan(tmp_path)
+    run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
+    point = small.points[0].point
+    write_run(study, point, Recorded(step_ns=100 * MS, gpu=None, job="900", gates=FAILED), 2)
+    result = run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
+    assert result.exit_code == 3, result.output
+    assert f"to have it again, remove {point.label}/r2, then submit again" in result.stderr
+
+
+@pytest.mark.usefixtures("scattered")
+def test_a_wait_that_asks_for_no_percentage_needs_no_tables(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pandas stays out of a login node that only waits."""
+    monkeypatch.setitem(sys.modules, "hpcddp.analysis.study.effects", None)
+    assert run("submit", "small.yaml", "--wait", "-y").exit_code == 0
+
+
+@pytest.mark.parametrize("option", [("--until-ci", "0"), ("--max-repeat", "5")])
+def test_limits_that_cannot_be_reached_are_refused(scattered: None, run: Run, option: tuple[str, str]) -> None:
+    """No interval is narrower than nothing, and none is known below six runs."""
+    assert run("submit", "small.yaml", *option).exit_code == 2

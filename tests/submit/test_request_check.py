@@ -1,4 +1,4 @@
-"""What Slurm says of a study's requests before anything is submitted, with an sbatch that says what a test tells it."""
+"""What Slurm says of a study's requests before anything is submitted."""
 
 import dataclasses
 import time
@@ -41,7 +41,6 @@ def runs(planned: SubmissionPlan) -> list[tuple[Point, int]]:
 
 
 def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
-    """Runs and batches of the same shape share a request; all runs in one allocation are one."""
     planned = plan(tmp_path)
     assert check_requests(planned, runs(planned)) == request_check.RequestCheck()
     assert len(calls(tmp_path, "sbatch")) == 3
@@ -52,7 +51,6 @@ def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
 
 
 def test_sbatch_is_called_no_faster_than_the_profile_allows(say: Say, tmp_path: Path) -> None:
-    """Two pauses between three calls."""
     planned = plan(tmp_path, rate=5.0)
     begun_s = time.monotonic()
     check_requests(planned, runs(planned))
@@ -60,7 +58,6 @@ def test_sbatch_is_called_no_faster_than_the_profile_allows(say: Say, tmp_path: 
 
 
 def test_a_refusal_names_the_point_the_words_and_the_key_of_the_profile(say: Say, tmp_path: Path) -> None:
-    """Only of the requests that Slurm refuses."""
     planned = plan(tmp_path)
     say("sbatch", f"grep -q -e --nodes=4 $2 || exit 0\ncat >&2 <<'END'\n{LIMIT}\nEND\nexit 1")
     found = check_requests(planned, runs(planned))
@@ -73,7 +70,6 @@ def test_a_refusal_names_the_point_the_words_and_the_key_of_the_profile(say: Say
 
 
 def test_one_sentence_says_what_is_refused_of_all_points(say: Say, tmp_path: Path) -> None:
-    """The same reason of several requests is said once; a site's own plug-in says what it likes."""
     planned = plan(tmp_path)
     say("sbatch", "echo 'sbatch: error: ask for a coffee first' >&2; echo 'allocation failure: Unspecified error' >&2; exit 1")
     (text,) = check_requests(planned, runs(planned)).certain
@@ -89,7 +85,6 @@ def test_one_sentence_says_what_is_refused_of_all_points(say: Say, tmp_path: Pat
     ],
 )
 def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_path: Path, words: str, is_certain: bool) -> None:
-    """Nodes that are drained, and a queue that is full, pass."""
     planned = plan(tmp_path)
     say("sbatch", f"echo '{words}' >&2; exit 1")
     found = check_requests(planned, runs(planned))
@@ -109,7 +104,6 @@ def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_
 def test_a_silent_slurm_leaves_a_remark(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    """Within the time for all, and nothing is refused."""
     monkeypatch.setattr(request_check, "PATIENCE_S", 1.5)
     planned = plan(tmp_path)
     say("sbatch", script)
@@ -121,7 +115,6 @@ def test_a_silent_slurm_leaves_a_remark(
 
 
 def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With where its commands are."""
     planned = plan(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = check_requests(planned, runs(planned))
@@ -131,7 +124,6 @@ def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch
 
 
 def test_sbatch_is_quoted_without_its_name() -> None:
-    """What says nothing beside other words is left out."""
     assert refusal_words(LIMIT) == "QOSMaxNodePerJobLimit"
     assert refusal_words("allocation failure: Unspecified error") == "Unspecified error"
     assert refusal_words("sbatch: error: a\nsbatch: error: Batch job submission failed: Unspecified error") == "a"

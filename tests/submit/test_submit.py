@@ -1,17 +1,20 @@
 """From points to jobs: everything missing, nothing twice, whatever breaks off in between."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.base import JobState, Submission, pause_s
 from hpcddp.backends.local import LocalBackend
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
@@ -19,8 +22,10 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.pending import pending_runs
+from hpcddp.submit.session import wait_until_over
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 from tests.given_plan import labels, study_of, submission_plan
 
 
@@ -38,9 +43,6 @@ def events(study: Study, token: str) -> list[str]:
 
 
 def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_path: Path) -> None:
-    """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
-    before any comes twice.
-    """
     one, two = labels(submission_plan(tmp_path))
     states = [
         RunState(label=one, run=1, phase="done"),
@@ -56,7 +58,6 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
 
 
 def test_runs_are_submitted_once(tmp_path: Path) -> None:
-    """All runs get a job and the caller hears of each; asked again, only a run that has failed meanwhile is submitted."""
     study, backend, heard = study_of(tmp_path), FakeBackend(), list[SubmittedRun]()
     runs = submit_runs(study, submission_plan(tmp_path), backend, heard.append)
     one, two = labels(submission_plan(tmp_path))
@@ -69,7 +70,6 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
 
 
 def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
-    """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
     study, backend, noted = study_of(tmp_path), FakeBackend(), list[list[str]]()
     backend.on_submit = lambda request: noted.append(events(study, request.token))
     submit_runs(study, submission_plan(tmp_path), backend)
@@ -87,7 +87,6 @@ def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line would know its job."""
     study, backend = study_of(tmp_path), FakeBackend()
 
     def full(*_: object) -> None:
@@ -100,7 +99,6 @@ def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, m
 
 
 def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
-    """At the first refusal submission stops; what was submitted stays, what was refused has failed and is tried again."""
     study, backend = study_of(tmp_path), FakeBackend()
 
     def refuse(request: Submission) -> None:
@@ -125,7 +123,6 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("arrived", [True, False])
 def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
-    """Broken off between intent and answer: a job that was queued is taken up, one that was not is submitted again."""
     study, backend = study_of(tmp_path), FakeBackend()
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, submission_plan(tmp_path), backend)
@@ -138,7 +135,6 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
 
 
 def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one submission is at work another is refused with a sentence, and submits nothing; also where there is no flock."""
     study, backend, refused = study_of(tmp_path), FakeBackend(), list[str]()
 
     def no_flock(*_: object) -> None:
@@ -166,7 +162,6 @@ def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """A run root that is no folder: the error says so, and what to do."""
     (tmp_path / "runs").touch()
     with pytest.raises(HpcddpError, match=r"runs cannot go there .* give another folder with --runs"):
         submit_runs(study_of(tmp_path), submission_plan(tmp_path), FakeBackend())
@@ -184,7 +179,6 @@ def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
 
 
 def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
-    """Jobs that their controller has lost have failed, and get new ones; nothing else does."""
     study, backend = study_of(tmp_path), FakeBackend()
     submit_runs(study, submission_plan(tmp_path), backend)
     lost = JobState(phase="failed", detail="Slurm does not know this job any more")
@@ -195,7 +189,6 @@ def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
 
 
 def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tmp_path: Path) -> None:
-    """SIGKILL between queueing and noting the id: submitting again finds the run, and the real worker brings it to its end."""
     study = study_of(tmp_path)
     text = (
         f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
@@ -234,3 +227,45 @@ def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
         backend.states[run.job] = JobState(phase="failed", detail="Slurm does not know this job any more")
     assert submit_runs(study, planned, backend) == []
     assert os.listdir(study.code)
+
+
+ANSWERS = (
+    JobState(phase="queued", detail="just submitted"),
+    JobState(phase="unknown", detail="squeue: Socket timed out on send/recv operation"),
+    JobState(phase="running"),
+)
+
+
+class Successive(FakeBackend):
+    """Gives the ANSWERS one after another; then the job has ended."""
+
+    def __init__(self, study: Study, end: str) -> None:
+        super().__init__()
+        self._study, self._end = study, end
+
+    def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        self.polled.append(dict(jobs))
+        if len(self.polled) <= len(ANSWERS):
+            return dict.fromkeys(jobs, ANSWERS[len(self.polled) - 1])
+        write_json(self._study.attempt_dir("p", 1, "7", 0) / "end.json", {"state": self._end, "reason": "why", "gates": []})
+        return dict.fromkeys(jobs, JobState(phase="done" if self._end == "done" else "failed"))
+
+
+@pytest.mark.parametrize("end", ["done", "failed"])
+def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    study = Study(tmp_path)
+    for label in ("p", "q"):
+        study.point_file(label).parent.mkdir()
+    log_event(study, "p", job="7")
+    backend = Successive(study, end)
+    log_event(study, "q", "refused", token="u", reason="not asked about")
+    lines: list[str] = []
+    states = wait_until_over(study, backend, {"p"}, lines.append)
+    assert [(state.label, state.phase) for state in states] == [("p", end)]
+    assert [line.partition(": ")[2].partition(" ")[2][:7].rstrip(";") for line in lines] == ["queued", "unknown", "running", end]
+    assert len(backend.polled) == len(ANSWERS) + 1
+
+
+def test_pauses_grow() -> None:
+    assert [pause_s(waited_s) for waited_s in (0, 40, 100, 3600)] == [2.0, 2.0, 5.0, 30.0]
