@@ -77,7 +77,7 @@ def test_repetitions_of_several_shapes_take_turns() -> None:
 
 
 def test_what_differs_in_the_script_goes_apart() -> None:
-    batches = in_arrays([request(), request(seed=2, walltime_min=6)], lambda: 1001)
+    batches = in_arrays([request(), request(seed=2, walltime_min=6)], lambda: pytest.fail("Slurm is asked about arrays"))
     assert [batch.name for batch in batches] == [job_name(batch.submissions[0].spec.label, 1) for batch in batches]
     assert not any(batch.is_array for batch in batches)
 
@@ -90,10 +90,6 @@ def test_arrays_are_no_larger_than_slurm_takes(most: int, sizes: list[int]) -> N
     assert [len(batch.submissions) for batch in batches] == sizes
     assert [one for batch in batches for one in batch.submissions] == requests
     assert len({batch.name for batch in batches}) == len(sizes)
-
-
-def test_slurm_is_not_asked_for_its_largest_array_without_one() -> None:
-    assert len(in_arrays([request(1), request(2)], lambda: pytest.fail("asked"))) == 2
 
 
 def test_script_of_an_array_says_nothing_of_one_point() -> None:
@@ -110,6 +106,8 @@ def test_a_task_finds_its_own_point_and_run(tmp_path: Path) -> None:
     folder = tmp_path / "array"
     prepare_array(folder, specs)
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "tasks.jsonl"]
+    lines = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    assert [(line["run"], line["point"]["workload"]["seed"]) for line in lines] == [(2, 4), (2, 5), (2, 6)]
     found = spec_from_dict({**shared_by_all(specs[0]), **read_task(folder / "2")})
     assert found == request(seed=6, run=2).spec
     with pytest.raises(HpcddpError, match="has no task 3"):
@@ -127,25 +125,16 @@ def test_job_of_a_task_is_what_slurm_lists() -> None:
 
 @pytest.mark.parametrize(
     ("listed", "tasks"),
-    [
-        ("12_[0-2,5%3]", ["12_0", "12_1", "12_2", "12_5"]),
-        ("12_[0-6:3]", ["12_0", "12_3", "12_6"]),
-        ("12_[4]", ["12_4"]),
-        ("12_7", ["12_7"]),
-        ("12", ["12"]),
-    ],
+    [("12_[0-2,5%3]", [0, 1, 2, 5]), ("12_[0-6:3]", [0, 3, 6]), ("12_[4]", [4]), ("12_7", [7])],
 )
-def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[str]) -> None:
-    assert each_task(listed) == tasks
+def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[int]) -> None:
+    assert each_task(listed) == [f"12_{task}" for task in tasks]
+    assert each_task("12") == ["12"]
 
 
 @pytest.mark.parametrize(
     ("env", "name"),
-    [
-        (IN_AN_ARRAY, "12_7_submitted.pkl"),
-        (IN_ONE_ALLOCATION, "15_submitted.pkl"),
-        ({"SLURM_JOB_ID": "15"}, "15_submitted.pkl"),
-    ],
+    [(IN_AN_ARRAY, "12_7"), (IN_ONE_ALLOCATION, "15"), ({"SLURM_JOB_ID": "15"}, "15")],
 )
 def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], name: str) -> None:
     folder = tmp_path / "7" if len(env) > 1 else tmp_path
@@ -153,15 +142,13 @@ def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], nam
     (tmp_path / PICKLE).write_text("the pickle")
     for _ in range(2):
         link_pickle(folder, env)
-    assert (folder / name).read_text() == "the pickle"
-    assert not (folder / name).readlink().is_absolute()
+    link = folder / f"{name}_submitted.pkl"
+    assert (link.read_text(), link.readlink().is_absolute()) == ("the pickle", False)
 
 
 def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
     study = Study(tmp_path)
-    assert study.job_dir("12_7") == study.jobs / "12" / "7"
-    assert study.job_dir("12+7") == study.jobs / "12" / "7"
-    assert study.job_dir("12") == study.jobs / "12"
+    assert study.job_dir("12_7") == study.job_dir("12+7") == study.job_dir("12") / "7" == study.jobs / "12" / "7"
     names = ["9_11.0", "12_2.0", "12_2.1", "12_10.0", "13.0", "14+2.1"]
     for name in reversed(names):
         (study.run_dir("p", 1) / name).mkdir(parents=True)
@@ -175,24 +162,20 @@ def placed(throttle: Throttle, runs: int, job: str) -> tuple[int | None, tuple[s
     return batch.at_once, batch.after
 
 
-def test_without_a_limit_nothing_waits() -> None:
+def test_without_a_limit_nothing_waits_and_serial_is_one_chain() -> None:
     throttle = Throttle(None, ["7"])
     assert [placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [(None, ()), (None, ())]
-
-
-def test_serial_is_one_chain() -> None:
     throttle = Throttle(1, ["5", "6_0", "6_1"])
-    assert [placed(throttle, 1, "7"), placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [
-        (1, ("5", "6")),
-        (1, ("7",)),
-        (1, ("8",)),
-    ]
+    expected = [(1, ("5", "6")), (1, ("7",)), (1, ("8",))]
+    assert [placed(throttle, 1, "7"), placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == expected
 
 
 def test_at_most_two_at_a_time() -> None:
     throttle = Throttle(2, [])
     assert [placed(throttle, 1, "1"), placed(throttle, 1, "2"), placed(throttle, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
     assert [placed(throttle, 5, "4_0"), placed(throttle, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
+    throttle = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
+    assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ("5", "6"))] * 2
 
 
 def test_runs_in_one_allocation_take_one_slot() -> None:
@@ -204,11 +187,6 @@ def test_runs_in_one_allocation_take_one_slot() -> None:
     throttle.took(batch, ["6+0", "6+1"])
     assert batch.after == ()
     assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ()), (1, ("6",))]
-
-
-def test_tasks_of_one_array_take_as_many_slots_as_run() -> None:
-    throttle = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
-    assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ("5", "6"))] * 2
 
 
 @given(
@@ -237,9 +215,3 @@ def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[
                 running.append(f"{job}_{left[job]}")
                 assert len(running) <= slots
         running.pop(chance.randrange(len(running)))
-
-
-def test_list_of_tasks_is_a_line_each(tmp_path: Path) -> None:
-    prepare_array(tmp_path / "a", [spec_to_dict(request(seed=seed).spec) for seed in (1, 2)])
-    lines = [json.loads(line) for line in (tmp_path / "a" / "tasks.jsonl").read_text().splitlines()]
-    assert [(line["run"], line["point"]["workload"]["seed"]) for line in lines] == [(1, 1), (1, 2)]

@@ -60,22 +60,16 @@ def test_nothing_that_differs_is_the_base(name: str) -> None:
 def test_mappings_are_merged_key_by_key(tmp_path: Path) -> None:
     profile = extended(tmp_path, "node_types:\n  fat: {gpus: 8}\n  new: {gpus: 2}\nenv: {B: '3', C: '4'}\n")
     assert profile.title == "The base"
-    assert profile.node_types == {
-        "fat": NodeType(gpus=8, physical_cores=32),
-        "thin": NodeType(gpus=1),
-        "new": NodeType(gpus=2),
-    }
+    fat, thin, new = NodeType(gpus=8, physical_cores=32), NodeType(gpus=1), NodeType(gpus=2)
+    assert profile.node_types == {"fat": fat, "thin": thin, "new": new}
     assert profile.env == {"A": "1", "B": "3", "C": "4"}
 
 
 def test_facts_follow_their_values(tmp_path: Path) -> None:
     text = "sources: {me: myself}\nnode_types: {fat: {gpus: 8, smt: {value: 2, grade: C, source: me}}}\n"
     profile = extended(tmp_path, text)
-    assert {path: fact.source for path, fact in profile.facts.items()} == {
-        "node_types.fat.physical_cores": "guide",
-        "node_types.fat.smt": "me",
-        "fabric": "guide",
-    }
+    found = {path: fact.source for path, fact in profile.facts.items()}
+    assert found == {"node_types.fat.physical_cores": "guide", "node_types.fat.smt": "me", "fabric": "guide"}
 
 
 def test_part_of_a_fact_is_not_the_fact(tmp_path: Path) -> None:
@@ -185,13 +179,8 @@ def test_a_name_in_the_settings_folder_can_be_extended(tmp_path: Path) -> None:
 
 def test_the_bases_template_lies_beside_the_base(tmp_path: Path) -> None:
     """It is found from another folder, and one of the extending profile's own goes before it."""
-    (tmp_path / "t.sh.j2").write_text("base's")
-    base = tmp_path / "base.yaml"
-    base.write_text(BASE + "template: t.sh.j2\n")
-    folder = tmp_path / "config" / "hpcddp" / "clusters"
-    folder.mkdir(parents=True)
-    base.rename(folder / "base.yaml")
-    (tmp_path / "t.sh.j2").rename(folder / "t.sh.j2")
+    folder = own_profile("base", "template: t.sh.j2\n").parent
+    (folder / "t.sh.j2").write_text("base's")
     mine = tmp_path / "mine.yaml"
     mine.write_text("schema: 1\nname: mine\nextends: base\n")
     assert read_profile(mine).template == str(folder / "t.sh.j2")

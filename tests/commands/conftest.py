@@ -29,6 +29,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
+def refused(run: Run, *arguments: object) -> str:
+    """What a command says that is not to be carried out: on stderr, with exit code 2, and nothing on stdout."""
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    return result.stderr
+
+
 def use(monkeypatch: pytest.MonkeyPatch, backend: Fake) -> Fake:
     """The backend of whatever cluster a command is for."""
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)

@@ -13,7 +13,7 @@ import pytest
 
 from hpcddp.core.errors import DIFFERS, FAILED, USAGE
 from tests.analysis.synthetic import MS, Recorded, point, write_marconi100, write_run, write_runs, write_study
-from tests.commands.conftest import Run, files
+from tests.commands.conftest import Run, files, refused
 
 
 @pytest.fixture
@@ -197,8 +197,7 @@ def test_a_point_without_runs_in_b_is_incomplete(run: Run, tmp_path: Path) -> No
 def test_what_cannot_be_compared_is_a_mistake(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:
     studies(tmp_path, 1.0)
     (tmp_path / "config").mkdir()
-    result = run("compare", *arguments)
-    assert (result.exit_code, says in result.stderr) == (2, True)
+    assert says in refused(run, "compare", *arguments)
 
 
 def test_a_figure_of_both_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +257,7 @@ def test_what_cannot_be_exported(run: Run, tmp_path: Path, folder: str, output: 
     write_two(tmp_path)
     write_study(tmp_path / "waiting", [point(1, 1)])
     (tmp_path / "config").mkdir()
-    done = run("export", folder, "--to", "tensorboard", "-o", output)
-    assert (done.exit_code, says in done.stderr) == (USAGE, True)
+    assert says in refused(run, "export", folder, "--to", "tensorboard", "-o", output)
     assert not (tmp_path / "out").exists()
 
 
@@ -328,8 +326,7 @@ def test_what_has_no_page(run: Run, tmp_path: Path, arguments: list[str], says: 
     write_marconi100(tmp_path / "m100")
     write_study(tmp_path / "empty", [point(1, 1)])
     (tmp_path / "config").mkdir()
-    result = run("proposal", *arguments)
-    assert (result.exit_code, says in result.stderr) == (2, True)
+    assert says in refused(run, "proposal", *arguments)
 
 
 @pytest.mark.dear

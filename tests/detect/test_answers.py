@@ -14,7 +14,7 @@ from hpcddp.detect.accounting import Association, LiveQos, associations_of_text,
 from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, limit, names, pairs, smallest, tres
 from hpcddp.detect.nodes import LiveNode, node_list, nodes_of_text
 from hpcddp.detect.partitions import LivePartition, partitions_of_text
-from tests.detect.recorded_answers import ASSOCIATIONS, NODES, PARTITIONS, QOS
+from tests.detect.given_live import ASSOCIATIONS, NODES, PARTITIONS, QOS
 
 GPU_NODE = LiveNode(
     name="g1",
@@ -133,8 +133,8 @@ def test_gpus_of_a_gres_text(gres: str | None, found: object) -> None:
 @pytest.mark.parametrize(
     ("names", "slices"),
     [
-        (("a100_1g.5gb", "1g.10gb", "1c.3g.20gb", "nvidia_h100_80gb_hbm3_1g.10gb", "1g.12gb+me", "a100-2g-10gb", "3g20gb"), True),
-        (("mig-1g", "a100_mig", "a100mig"), True),
+        (("a100_1g.5gb", "1g.10gb", "1c.3g.20gb", "nvidia_h100_80gb_hbm3_1g.10gb", "1g.12gb+me", "3g20gb"), True),
+        (("a100-2g-10gb", "mig-1g", "a100_mig", "a100mig"), True),
         ((None, "a100", "nvidia_a100-sxm4-80gb", "v100-16g", "v100_32gb", "h100_80gb_hbm3", "gtx1060_6gb", "tesla"), False),
     ],
 )
@@ -166,20 +166,12 @@ def test_the_smaller_limit_holds(limits: tuple[int | None, ...], found: int | No
     assert smallest(*limits) == found
 
 
-def test_the_first_of_a_repeated_key_counts() -> None:
-    """Free text at the end of a line cannot change what stands before it."""
+def test_pairs_resources_and_names() -> None:
+    """Free text at the end of a line cannot change what stands before it: of a repeated key the first counts."""
     assert pairs("NodeName=a Gres=gpu:4 Reason=see Gres=gpu:8")["Gres"] == "gpu:4"
-
-
-def test_resources() -> None:
     assert tres("node=2,gres/gpu=8,mem=100G") == {"node": 2, "gres/gpu": 8, "mem": 100}
     assert tres("") == {}
-
-
-def test_names() -> None:
-    assert names("a,b") == ("a", "b")
-    assert names("(null)") == ()
-    assert names(None) is None
+    assert (names("a,b"), names("(null)"), names(None)) == (("a", "b"), (), None)
 
 
 @pytest.mark.parametrize(

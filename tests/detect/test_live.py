@@ -17,7 +17,7 @@ from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
 from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
 from tests.backends.fake_slurm import Say, stand_ins
-from tests.detect.recorded_answers import DENIED, NODES, answers
+from tests.detect.given_live import DENIED, NODES, answers
 
 COMMANDS = ("scontrol", "sinfo", "sacctmgr", "sbatch")
 
@@ -49,18 +49,8 @@ def test_what_is_answered_is_a_profile(say: Say, tmp_path: Path) -> None:
     assert [rule.name for rule in profile.slurm.qos] == [None, "long"]
     assert (profile.name, profile.slurm.max_array_size) == ("one", 1001)
     assert check_cluster(profile).of("differs") == []
-
-
-def test_a_drained_node_is_described_and_remarked(say: Say, tmp_path: Path) -> None:
-    found = detect_cluster(None)
-    assert any("1 drained: c1 (bad DIMM)" in text for text in found.remarks)
-    assert "1 drained: c1 (bad DIMM)" in read(found, tmp_path).facts["node_types.cpu.count"].note
-
-
-def test_sinfo_is_not_needed(say: Say, tmp_path: Path) -> None:
-    """Where it is denied (MareNostrum 5), scontrol says the same."""
-    assert not any("sinfo" in text for text in detect_cluster(None).remarks)
-    assert "sinfo" not in (tmp_path / "log").read_text()
+    assert "1 drained: c1 (bad DIMM)" in profile.facts["node_types.cpu.count"].note
+    assert "sinfo" not in (tmp_path / "log").read_text()  # it is denied on MareNostrum 5, and scontrol says the same
 
 
 HALF = """case "$*" in *nodes) printf 'NodeNam';; *) exit 1;; esac"""
@@ -193,6 +183,7 @@ def test_commands(say: Say, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == printed.stdout
     again = run("clusters", "detect", "-o", file)
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
+    assert run("clusters", "check", "local").exit_code == 2  # it has no Slurm
     assert run("clusters", "check", file).exit_code == 0
     file.write_text(printed.stdout.replace("{value: 510904,", "{value: 515000,"), encoding="utf-8")
     drift = run("clusters", "check", file)
@@ -213,10 +204,6 @@ def test_a_file_in_the_settings_folder_has_its_own_name(say: Say, tmp_path: Path
     folder.mkdir(parents=True)
     assert run("clusters", "detect", "-o", folder / "site7.yaml").exit_code == 0
     assert run("clusters", "check", "site7").exit_code == 0
-
-
-def test_a_profile_without_slurm_has_nothing_to_compare(say: Say) -> None:
-    assert run("clusters", "check", "local").exit_code == 2
 
 
 def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
@@ -242,9 +229,7 @@ def say_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 def refusing(*refused: str) -> str:
     """An sbatch that refuses what fits one of these patterns of the shell, with the words behind it."""
-    cases = "\n".join(
-        f"{pattern}) echo '{words}' >&2; exit 1;;" for pattern, _, words in (text.partition(": ") for text in refused)
-    )
+    cases = "\n".join(f"{pattern}) echo '{words}' >&2; exit 1;;" for pattern, words in (text.split(": ") for text in refused))
     return f'case "$* " in\n{cases}\n*) exit 0;; esac'
 
 
@@ -253,33 +238,23 @@ def verdict(seconds: float = 20.0) -> TrialVerdict:
 
 
 @pytest.mark.parametrize(
-    ("refused", "option"),
+    ("script", "option"),
     [
-        ((), "free"),
-        (("*--mem=*: not --mem here",), "forbidden"),
-        (("*--mem=0M*: not all the memory",), "nonzero"),
-        (("*--mem=1*: 1", "*--mem=0*: 0"), "forbidden"),
+        (refusing(), "free"),
+        (refusing("*--mem=*: not --mem here"), "forbidden"),
+        (refusing("*--mem=0M*: not all the memory"), "nonzero"),
+        (refusing("*--mem=1*: 1", "*--mem=0*: 0"), "forbidden"),
+        ('case "$*" in *--mem=1000M*) exit 0;; *) echo "--mem must be given" >&2; exit 1;; esac', "required"),
     ],
 )
-def test_memory(say_sbatch: Say, refused: tuple[str, ...], option: str) -> None:
-    say_sbatch("sbatch", refusing(*refused))
-    assert verdict().memory_option == option
-
-
-def test_memory_that_must_be_given(say_sbatch: Say) -> None:
-    say_sbatch("sbatch", 'case "$*" in *--mem=1000M*) exit 0;; *) echo "--mem must be given" >&2; exit 1;; esac')
-    found = verdict()
-    assert (found.gpu_request, found.memory_option) == ("gres", "required")
+def test_memory(say_sbatch: Say, script: str, option: str) -> None:
+    say_sbatch("sbatch", script)
+    assert (verdict().gpu_request, verdict().memory_option) == ("gres", option)
 
 
 def test_the_first_way_that_is_taken(say_sbatch: Say) -> None:
-    say_sbatch(
-        "sbatch",
-        """case "$*" in
-*--gres*) echo 'no GRES here' >&2; exit 1;;
-*--account=proj*) exit 0;;
-*) echo 'Invalid account' >&2; exit 1;; esac""",
-    )
+    cases = "*--gres*) echo no GRES >&2; exit 1;; *--account=proj*) exit 0;; *) echo Invalid account >&2; exit 1;;"
+    say_sbatch("sbatch", f'case "$*" in {cases} esac')
     found = verdict()
     assert (found.gpu_request, found.accounts, found.account_required) == ("gpus-per-node", ("proj",), True)
 

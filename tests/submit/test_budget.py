@@ -59,8 +59,8 @@ def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
     assert run_hours(all_gpus, on_gpus) == Hours(node=1.5, gpu=6.0)
 
 
-def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60")
+def test_what_is_used_is_what_records_say(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60")
     first, killed, _, _ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
     ended(study, killed, None)
@@ -77,9 +77,11 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
-def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, hours: float) -> None:
+def test_what_a_requeued_job_took_before_is_used(
+    tmp_path: Path, phase: Phase, hours: float, study: Study, backend: FakeBackend
+) -> None:
     """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, _ = submit_runs(study, planned, backend)
     for restart in (0, 1):
         ended(study, first, None, restart)
@@ -89,8 +91,8 @@ def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, h
 
 
 @pytest.mark.parametrize("left_s", [900.0, None])
-def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | None) -> None:
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
+def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | None, study: Study, backend: FakeBackend) -> None:
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, second = submit_runs(study, planned, backend)
     attempt = study.attempt_dir(first.label, first.run, first.job, 0)
     started_ns = time.time_ns() - HOUR_NS // 4
@@ -107,8 +109,7 @@ def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | No
         assert found.waiting == shown.to_come == Hours(node=0.25)
 
 
-def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     with pytest.raises(UsageError) as refused:
         submit_runs(study, planned, backend)
@@ -125,8 +126,7 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> 
     assert len(submit_runs(study, submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
 
 
-def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     cut = dataclasses.replace(planned, is_cut_at_budget=True)
     assert [run.run for run in submit_runs(study, cut, backend)] == [1, 1, 2]
@@ -145,23 +145,17 @@ def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("budget", "holds"),
-    [
-        (Budget(), True),
-        (Budget(node_hours=2), True),
-        (Budget(node_hours=1.9), False),
-        (Budget(gpu_hours=7), False),
-        (Budget(node_hours=2, gpu_hours=7), False),
-        (Budget(node_hours=0), False),
-    ],
+    ("node_hours", "gpu_hours", "holds"),
+    [(None, None, True), (2, None, True), (1.9, None, False), (None, 7, False), (2, 7, False), (0, None, False)],
 )
-def test_every_limit_of_a_budget_must_hold(budget: Budget, holds: bool) -> None:
+def test_every_limit_of_a_budget_must_hold(node_hours: float | None, gpu_hours: float | None, holds: bool) -> None:
+    budget = Budget(node_hours=node_hours, gpu_hours=gpu_hours)
     assert budget.holds(Hours(node=2, gpu=8)) == holds
     assert bool(budget) == (budget != Budget())
 
 
-def test_runs_on_this_machine_take_nothing(tmp_path: Path) -> None:
-    study, backend, planned = study_of(tmp_path), FakeBackend(), given_plan.submission_plan(tmp_path, "budget.node_hours=0")
+def test_runs_on_this_machine_take_nothing(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    planned = given_plan.submission_plan(tmp_path, "budget.node_hours=0")
     backend.name = "local"
     first, *_ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
@@ -173,16 +167,7 @@ def test_runs_on_this_machine_take_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("had", "known", "wanted"),
-    [
-        (0, None, 6),
-        (3, (3, None), 6),
-        (6, (6, 2.1), 7),
-        (6, (6, 2.0), 6),
-        (9, (9, 5.0), 10),
-        (20, (20, 5.0), 20),
-        (7, None, 7),
-        (8, (2, None), 12),
-    ],
+    [(0, None, 6), (3, (3, None), 6), (6, (6, 2.1), 7), (6, (6, 2.0), 6), (20, (20, 5.0), 20), (7, None, 7), (8, (2, None), 12)],
 )
 def test_runs_are_added_while_the_interval_is_too_wide(had: int, known: tuple[int, float | None] | None, wanted: int) -> None:
     assert repeats_until(["p"], {"p": had}, {"p": known} if known else {}, 2.0, 20) == {"p": wanted}
@@ -196,7 +181,4 @@ def test_how_well_a_point_is_known() -> None:
     assert how_well("q", had, known, 2.0, 8) == "q: its median is not known from 1 run"
     assert how_well("r", had, known, 2.0, 8) == "r: its median is not known: its runs are not all done"
     assert rejected_words("r", [2, 3]).endswith("to have it again, remove r/r2 and r/r3, then submit again")
-
-
-def test_points_that_are_less_well_known_than_asked() -> None:
     assert open_points("pqrs", {"p": (7, 2.0), "q": (7, 2.1), "r": (5, None)}, 2.0) == ["q", "r", "s"]

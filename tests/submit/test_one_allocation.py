@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from hpcddp.study.used_hours import StudyHours, study_hours
 from hpcddp.submit.budget import account, hours_of_runs
 from hpcddp.submit.one_allocation import allocation_request, allocation_words
 from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import submit_runs
 from tests import golden
 from tests.fake_backend import FakeBackend
@@ -52,14 +54,17 @@ def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
     assert allocation_request(many, runs_of(many)).walltime_min == 10080
 
 
+def with_rules(planned: SubmissionPlan, **rules: Any) -> SubmissionPlan:
+    """On a cluster whose Slurm has other rules."""
+    slurm = dataclasses.replace(planned.profile.slurm, **rules)
+    return dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=slurm))
+
+
 def test_the_time_is_that_of_the_rule_for_its_nodes(tmp_path: Path) -> None:
     planned = submission_plan(tmp_path)
-    ranges = (Qos(max_nodes=3, max_walltime_min=60), Qos(min_nodes=4, max_walltime_min=150))
-    rules = dataclasses.replace(planned.profile.slurm, qos=ranges)
-    bins = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=rules))
+    bins = with_rules(planned, qos=(Qos(max_nodes=3, max_walltime_min=60), Qos(min_nodes=4, max_walltime_min=150)))
     assert allocation_request(bins, runs_of(bins)).walltime_min == 150
-    rules = dataclasses.replace(rules, partitions={"gpu": Partition(max_walltime_min=100)})
-    short = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=rules))
+    short = with_rules(bins, partitions={"gpu": Partition(max_walltime_min=100)})
     assert allocation_request(short, runs_of(short)).walltime_min == 100
 
 
@@ -113,8 +118,7 @@ def test_what_points_need_together_may_be_more_than_is_allowed(tmp_path: Path) -
     small = submission_plan(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1]}")
     large = submission_plan(tmp_path)
     both = dataclasses.replace(large, points=[*small.points, *large.points], requests={**small.requests, **large.requests})
-    rules = dataclasses.replace(both.profile.slurm, max_gpus_per_user=8)
-    both = dataclasses.replace(both, profile=dataclasses.replace(both.profile, slurm=rules))
+    both = with_rules(both, max_gpus_per_user=8)
     with pytest.raises(UsageError, match=r"16 GPUs asked for \(4 nodes x 4\): rcc allows 8 a user.\n--one-allocation: one job"):
         allocation_request(both, runs_of(both))
 
@@ -143,21 +147,20 @@ HOUR_NS = 3_600_000_000_000
 DIED = JobState(phase="failed", detail="its time limit was over (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
 
 
-def write_steps(study: Study, job: str, *events: tuple[str, int | None, int | None]) -> None:
-    """As the job's script does."""
-    folder = study.job_dir(job)
-    folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"event": event, "task": task, "code": code}) for event, task, code in events]
-    with (folder / STEPS).open("a") as out:
-        out.write("\n".join([*lines, ""]))
+def first_done(study: Study, label: str, *events: tuple[str, int | None, int | None]) -> None:
+    """Job 100 has brought its first run to its end, and written what followed."""
+    write_json(study.attempt_dir(label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
+    study.job_dir("100").mkdir(exist_ok=True)
+    every = (("begun", None, None), ("started", 0, None), ("ended", 0, 0), *events)
+    lines = [json.dumps({"event": event, "task": task, "code": code}) for event, task, code in every]
+    (study.job_dir("100") / STEPS).write_text("\n".join([*lines, ""]))
 
 
 def by_task(states: list[RunState]) -> dict[str, RunState]:
     return {str(state.job): state for state in states}
 
 
-def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     runs = submit_runs(study, submission_plan(tmp_path), backend)
     assert [run.job for run in runs] == [f"100+{task}" for task in range(6)]
     assert [(run.label[:3], run.run) for run in runs] == [(f"n{nodes:02d}", run) for run in (1, 2) for nodes in (4, 2, 1)]
@@ -167,20 +170,19 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
         ("submitted", 4, 1, backend.batches_taken["100"].name)
     }
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
+    alone = submission_plan(tmp_path, options=SubmitOptions(one_allocation=True, max_jobs=1))
+    assert [run.job for run in submit_runs(study_of(tmp_path / "other"), alone, FakeBackend())] == ["100+0"]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-def test_an_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_an_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool, study: Study, backend: FakeBackend) -> None:
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, submission_plan(tmp_path), backend)
     assert len(submit_runs(study, submission_plan(tmp_path), backend)) == (0 if arrived else 6)
     assert sorted(str(line.job) for line in latest_events(study).values()) == [f"100+{task}" for task in range(6)]
 
 
-def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
-
+def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     def full(request: Submission) -> None:
         raise FullError("QOSMaxSubmitJobPerUserLimit")
 
@@ -190,12 +192,9 @@ def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path) -> None:
     assert {state.phase for state in run_states(study, backend)} == {"missing"}
 
 
-def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     runs = submit_runs(study, submission_plan(tmp_path), backend)
-    write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    write_steps(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None), ("ended", 1, 7))
-    write_steps(study, "100", ("started", 2, None))
+    first_done(study, runs[0].label, ("started", 1, None), ("ended", 1, 7), ("started", 2, None))
     backend.states |= {run.job: JobState(phase="running", nodes="gn[01-04]") for run in runs}
     found = by_task(run_states(study, backend))
     phases = [found[f"100+{task}"].phase for task in range(6)]
@@ -206,11 +205,9 @@ def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -
     assert (again.label, again.run, again.job) == (runs[1].label, 1, "101+0")
 
 
-def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_what_its_job_left_is_submitted_again(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     runs = submit_runs(study, submission_plan(tmp_path), backend)
-    write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    write_steps(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None))
+    first_done(study, runs[0].label, ("started", 1, None))
     backend.states |= {run.job: DIED for run in runs}
     found = by_task(run_states(study, backend))
     cut, never = found["100+1"], found["100+5"]
@@ -223,8 +220,7 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     runs = submit_runs(study, submission_plan(tmp_path), backend)
     study.job_dir("100").mkdir()
     (study.job_dir("100") / "batch.err").write_text("hpcddp: this node has no `module` command; ...\n")
@@ -233,8 +229,7 @@ def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path) ->
     assert details == {"its turn did not come: its node has no `module` command"}
 
 
-def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     planned = submission_plan(tmp_path, "budget.node_hours=12")
     runs = submit_runs(study, planned, backend)
     small = study.attempt_dir(runs[2].label, 1, "100+2", 0)
@@ -246,10 +241,3 @@ def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
     assert study_hours(study, run_states(study, backend)) == StudyHours(used=Hours(node=1.0, gpu=1.0), to_come=None)
     with pytest.raises(UsageError, match=r"at most 12\.0 node hours, 12\.0 GPU hours by runs to submit"):
         submit_runs(study_of(tmp_path / "other"), submission_plan(tmp_path, "budget.node_hours=11.9"), backend)
-
-
-def test_a_run_on_its_own_is_one_of_its_job(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
-    options = SubmitOptions(one_allocation=True, max_jobs=1)
-    (run,) = submit_runs(study, submission_plan(tmp_path, options=options), backend)
-    assert run.job == "100+0"

@@ -26,8 +26,7 @@ from tests.fake_backend import FakeBackend
 from tests.given_plan import labels, study_of, submission_plan
 
 
-def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     user = Settings(data_roots={"synthetic-mnist": "$WORK/mnist"})
     submit_runs(study, submission_plan(tmp_path, user=user), backend)
     requests = list(backend.queued.values())

@@ -57,8 +57,8 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
     assert pending == [(two, 1), (one, 2), (two, 2), (two, 4)]
 
 
-def test_runs_are_submitted_once(tmp_path: Path) -> None:
-    study, backend, heard = study_of(tmp_path), FakeBackend(), list[SubmittedRun]()
+def test_runs_are_submitted_once(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    heard = list[SubmittedRun]()
     runs = submit_runs(study, submission_plan(tmp_path), backend, heard.append)
     one, two = labels(submission_plan(tmp_path))
     assert [(run.label, run.run, run.job) for run in runs] == [(one, 1, "100"), (two, 1, "101"), (one, 2, "102"), (two, 2, "103")]
@@ -69,26 +69,28 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
 
 
-def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
-    study, backend, noted = study_of(tmp_path), FakeBackend(), list[list[str]]()
+def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    noted = list[list[str]]()
     backend.on_submit = lambda request: noted.append(events(study, request.token))
     submit_runs(study, submission_plan(tmp_path), backend)
     assert noted == [["intent"]] * 4
     assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
 
 
-def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_intents_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
+) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
     monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
-    study, backend, intents = study_of(tmp_path), FakeBackend(), list[int]()
+    intents = list[int]()
     backend.on_submit = lambda request: intents.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, submission_plan(tmp_path), backend)
     assert intents == [3, 3, 3, 4]
 
 
-def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
-
+def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -98,9 +100,7 @@ def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, m
     assert backend.queued == {}
 
 
-def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
-
+def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     def refuse(request: Submission) -> None:
         if len(backend.queued) == 2:
             backend.queued.popitem()
@@ -122,8 +122,7 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool, study: Study, backend: FakeBackend) -> None:
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, submission_plan(tmp_path), backend)
     heard = list[SubmittedRun]()
@@ -134,8 +133,10 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
     assert events(study, tokens(study)[0]) == ["intent", "submitted" if arrived else "lost"]
 
 
-def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, backend, refused = study_of(tmp_path), FakeBackend(), list[str]()
+def test_two_submissions_at_once_do_not_double(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
+) -> None:
+    refused = list[str]()
 
     def no_flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -151,9 +152,8 @@ def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pyte
     assert len(lines(study)) == 8
 
 
-def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
+def test_submission_that_lost_its_lock_stops(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """A submitter that stood still until another machine took over submits nothing more when it goes on."""
-    study, backend = study_of(tmp_path), FakeBackend()
     backend.on_submit = lambda request: (study.submit_lock / "99").touch()
     with pytest.raises(HpcddpError, match="another has taken over"):
         submit_runs(study, submission_plan(tmp_path), backend)
@@ -167,9 +167,8 @@ def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         submit_runs(study_of(tmp_path), submission_plan(tmp_path), FakeBackend())
 
 
-def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
+def test_torn_last_line_does_not_count(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """A line that a full disk cut short was never acted upon: it is passed over, and the next one starts a line of its own."""
-    study, backend = study_of(tmp_path), FakeBackend()
     submit_runs(study, submission_plan(tmp_path, "repeat=1"), backend)
     with study.submissions_file.open("ab") as file:
         file.write(b'{"event":"intent","la')
@@ -178,8 +177,7 @@ def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
     assert [line["event"] for line in lines(study)] == ["intent", "intent", "submitted", "submitted"] * 2
 
 
-def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_lost_jobs_are_submitted_again(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     submit_runs(study, submission_plan(tmp_path), backend)
     lost = JobState(phase="failed", detail="Slurm does not know this job any more")
     backend.states |= {"101": lost, "103": lost}
@@ -218,9 +216,8 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     assert {event.job for event in latest_events(study).values()} == {"L0001", "L0002"}
 
 
-def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
+def test_done_runs_stay_done_without_their_jobs(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """Records decide: with end.json in place nothing is submitted again, even if the queue has forgotten the job."""
-    study, backend = study_of(tmp_path), FakeBackend()
     planned = submission_plan(tmp_path, "repeat=1")
     for run in submit_runs(study, planned, backend):
         write_json(study.attempt_dir(run.label, 1, run.job, 0) / "end.json", {"state": "done", "reason": None, "gates": []})
