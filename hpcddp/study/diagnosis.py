@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_time import limit_min
-from hpcddp.backends.slurm_words import ENDED, end_sentence
+from hpcddp.backends.slurm_words import ENDED, end_sentence, limit_min
 from hpcddp.core.attempt_records import AttemptEnd, Fault
 from hpcddp.core.causes import AGAIN, CAUSES_IN_LOGS, HARMLESS, cause_of
 from hpcddp.study import next_steps

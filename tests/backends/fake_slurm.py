@@ -11,6 +11,16 @@ import pytest
 Say = Callable[[str, str], None]
 """`say("squeue", "echo ...")` makes a command of that name; the script finds all calls so far in $LOG."""
 
+NEWEST_NAME = """sed -n 's/.*--job-name=\\([^ ]*\\) .*/\\1/p' "$LOG" | tail -n 1"""
+"""Shell text that prints what the newest job was called."""
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for a controller that may come back."""
+    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+
 
 def stand_ins(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: Sequence[str], script: str) -> Say:
     """These commands, in place of any that are installed; each does `script` until it is said to do another."""

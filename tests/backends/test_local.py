@@ -370,19 +370,22 @@ def test_ranks_that_wait_are_ended_too(shared: Study) -> None:
     wait_for(lambda: not processes(shared.folder))
 
 
-def by_hand(folder: Path, what: Point) -> subprocess.CompletedProcess[str]:
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def by_hand(folder: Path, what: Point, *launcher: str, **rank: str) -> subprocess.CompletedProcess[str]:
     """`torchrun -m hpcddp.worker` as someone types it inside an allocation, where a rendered script's variables are set."""
     spec = JobSpec(point=what, study="$HPCDDP_RUNS/adhoc")
     env = {**os.environ, "HPCDDP_SPEC": json.dumps(spec_to_dict(spec)), "HPCDDP_RUNS": str(folder), "SLURM_JOB_ID": "815"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hpcddp.worker"]
-    env |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1", "SLURM_NNODES": "1", "OMP_NUM_THREADS": "1"}
+    env |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1", "SLURM_NNODES": "1", "OMP_NUM_THREADS": "1", **rank}
+    command = [sys.executable, *launcher, "-m", "hpcddp.worker"]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.dear
 def test_torchrun_by_hand(tmp_path: Path) -> None:
     what = point("torchrun", steps=1)
-    done = by_hand(tmp_path, what)
+    done = by_hand(tmp_path, what, *TORCHRUN)
     assert done.returncode == 0, done.stderr
     attempt = tmp_path / "adhoc" / what.label / "r1" / "815.0"
     assert read(attempt / "launch.json")["ranks"] == 2
@@ -392,7 +395,8 @@ def test_torchrun_by_hand(tmp_path: Path) -> None:
 @pytest.mark.dear
 def test_another_launcher_than_the_points_is_refused(tmp_path: Path) -> None:
     """Records must not say `direct` of ranks that torchrun started: the launcher is part of the point."""
-    done = by_hand(tmp_path, point("direct"))
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}
+    done = by_hand(tmp_path, point("direct"), **rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
     assert done.returncode == 1
     assert "--set layout.launcher=torchrun" in done.stderr
 

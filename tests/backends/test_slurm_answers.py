@@ -13,15 +13,14 @@ import pytest
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_commands import UnansweredError
-from hpcddp.backends.slurm_version import too_old, version_here
+from hpcddp.backends.slurm_commands import UnansweredError, too_old, version_here
 from hpcddp.backends.slurm_words import slurm_ended_words, waiting_words
 from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Point, Workload
 from hpcddp.core.run_root import Study
-from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.backends.fake_slurm import Say, at_once, calls, stand_ins
 from tests.backends.waiting import wait_for
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
@@ -31,9 +30,7 @@ NAME = f"{POINT.label}.r1"
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Those not made end with 1."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 1")
 
 
@@ -302,7 +299,7 @@ def test_the_version_is_read_as_sites_print_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str | None
 ) -> None:
     """One that does not say its version is waited for no longer than a moment, and taken for a newer."""
-    monkeypatch.setattr("hpcddp.backends.slurm_version.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.TIMEOUT_S", 0.5)
     stand_ins(tmp_path, monkeypatch, ("srun",), script)
     assert (version_here(), too_old(version_here())) == (version, None)
 

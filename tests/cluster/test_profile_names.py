@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.current_cluster import current_cluster, login_hosts
-from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_file import current_cluster, load_profile, login_hosts
 from hpcddp.cluster.profile_names import FOLDER, own_folder, profile_names
 from hpcddp.core.errors import UsageError
 from tests.cluster.conftest import own_profile
@@ -81,9 +80,9 @@ def test_current_cluster(monkeypatch: pytest.MonkeyPatch, host: str, variable: s
 
 def test_login_hosts_are_read_without_the_rest_of_a_shipped_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are many, and each command without --cluster looks through them."""
-    monkeypatch.setattr("hpcddp.cluster.current_cluster.read_profile", lambda file: pytest.fail(f"{file} is read whole"))
-    for name in profile_names():
-        assert login_hosts(FOLDER / f"{name}.yaml") == list(load_profile(name).login_hosts)
+    expected = {name: list(load_profile(name).login_hosts) for name in profile_names()}
+    monkeypatch.setattr("hpcddp.cluster.profile_file.read_profile", lambda file: pytest.fail(f"{file} is read whole"))
+    assert {name: login_hosts(FOLDER / f"{name}.yaml") for name in expected} == expected
 
 
 @pytest.mark.parametrize(

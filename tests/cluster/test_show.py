@@ -6,16 +6,15 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.cluster.facts import strip_facts
-from hpcddp.cluster.paths import typed_path
-from hpcddp.cluster.profile import Fact
+from hpcddp.cluster.profile import Fact, strip_facts
 from hpcddp.cluster.profile_file import load_profile, read_profile
-from hpcddp.cluster.profile_names import FOLDER, profile_names
+from hpcddp.cluster.profile_names import FOLDER, profile_names, typed_path
 from hpcddp.cluster.show import cluster_plain, clusters_table, list_clusters, show_cluster, unreadable_profiles
 from hpcddp.cluster.survey_facts import disagreements, network, survey_text, survey_values
 from hpcddp.cluster.yaml_text import WIDTH, flow, yaml_text
@@ -29,7 +28,7 @@ from tests.golden import check
 @pytest.mark.parametrize("name", profile_names())
 def test_show_is_the_profile(name: str) -> None:
     text = show_cluster(load_profile(name))
-    facts: dict[Path, Fact] = {}
+    facts: dict[tuple[Any, ...], Fact] = {}
     plain = strip_facts(parse_yaml((FOLDER / f"{name}.yaml").read_text(), name), (), facts)
     assert parse_yaml(text, "shown") == plain
     words = " ".join(text.replace("\n  #", " ").split()).replace(" # ", " ")

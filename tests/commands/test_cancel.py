@@ -142,6 +142,8 @@ def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -
         USAGE,
         f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n",
     )
+    (study.folder / "n09").mkdir()
+    assert run("logs", study.folder / "n09").exit_code == USAGE  # it has no job
 
 
 def test_of_a_long_log_the_end_is_shown(run: Run, study: Study) -> None:
@@ -152,11 +154,6 @@ def test_of_a_long_log_the_end_is_shown(run: Run, study: Study) -> None:
     assert lines[0] == f"== {log} (its last 64 kB of 209 kB)"
     assert lines[1].startswith("line ")
     assert lines[-1] == "line 19999"
-
-
-def test_a_point_without_a_job_has_no_logs(run: Run, study: Study) -> None:
-    (study.folder / "n09").mkdir()
-    assert run("logs", study.folder / "n09").exit_code == USAGE
 
 
 def test_clean_lists_and_removes_on_demand(run: Run, study: Study, backend: Cancelling) -> None:

@@ -20,8 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.data import open_source
 from hpcddp.data.official import ARCHIVE, STEMS
-from hpcddp.data.writing import fetch
-from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.backends.fake_slurm import NEWEST_NAME, Say, calls, stand_ins
 from tests.commands.conftest import Run, refused
 from tests.data.files import write_mnist
 from tests.file_server import file_answer, file_server
@@ -54,19 +53,6 @@ def test_what_stands_in_front_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert result.stderr.count("remove it") == 4
 
 
-def test_another_servers_files_are_not_taken_for_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it sends under their names."""
-    monkeypatch.setattr(fetch, "PAUSE_S", 0.0)
-    with file_server() as server:
-        server.answers["/train-images-idx3-ubyte.gz"] = [file_answer(b"<html>please accept our cookies</html>")]
-        result = CliRunner().invoke(
-            main, ["data", "fetch", "mnist", "--root", str(tmp_path / "root"), "--mirror", server.address]
-        )
-    assert result.exit_code == 1
-    assert "38 bytes came, the file has 9,912,422" in str(result.output)
-    assert not list((tmp_path / "root").glob("*ubyte*"))
-
-
 def test_names_are_those_that_are_read() -> None:
     assert [file.name for file in CIFAR10.files] == [ARCHIVE]
     expected = {f"{stem}-{kind}-ubyte.gz" for stem in STEMS.values() for kind in ("images-idx3", "labels-idx1")}
@@ -77,7 +63,6 @@ DIGITS = ("data", "prepare", "digits", "--root", "digits")
 BIGMNIST = ("data", "prepare", "bigmnist", "--root", "$SCRATCH/bigmnist", "--copies", "2")
 ON_RCC = ("--cluster", "rcc", "--set", "account=proj", "-y")
 
-NEWEST_NAME = """sed -n 's/.*--job-name=\\([^ ]*\\) .*/\\1/p' "$LOG" | tail -n 1"""
 NEWEST_FOLDER = """sed -n 's/.*--chdir=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
 
 
@@ -157,13 +142,6 @@ def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
     assert "nothing to cancel" in run("cancel", "jobs/data", "-y").stdout
 
 
-def test_a_dry_run_writes_nothing(run: Run, say: Say, tmp_path: Path) -> None:
-    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
-    result = run(*BIGMNIST, *ON_RCC, "--dry-run")
-    assert (result.exit_code, "Slurm refuses" in result.stderr) == (0, True), result.output
-    assert not (tmp_path / "jobs").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -211,11 +189,8 @@ def test_what_is_seen_to_be_missing_is_refused(run: Run, say: Say, sweep: Path, 
     assert f"`hpcddp data prepare bigmnist --root {tmp_path}/data --copies 2`" in words
     for root in (str(tmp_path / "elsewhere"), "$SLURM_ONLY/data"):
         assert run("submit", _with_root(sweep, root), "-y").exit_code == 0
-
-
-def test_what_is_not_read_need_not_be_there(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", "--prepare", "--set", "measure.input=synthetic")
+    unread = ("--prepare", "--set", "measure.input=synthetic")
+    done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", *unread)
     assert (done.exit_code, "prepare bigmnist" in done.stdout) == (0, False), done.output
 
 

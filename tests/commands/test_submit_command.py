@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 from tests.commands.conftest import Run, refused
 
 LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
@@ -35,9 +35,7 @@ Submit = Callable[..., Result]
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """sbatch queues job 7; nothing else is known of."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scontrol"), "exit 0")
     say("sbatch", "echo 'Submitted batch job 7'")
     return say
@@ -70,19 +68,6 @@ def test_each_submission_is_a_job(submit: Submit, tmp_path: Path) -> None:
     assert len({call.split()[1] for call in calls(tmp_path, "sbatch")}) == 2
 
 
-def test_a_lost_answer_is_looked_up(submit: Submit, say: Say, tmp_path: Path) -> None:
-    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
-    result = submit("-y")
-    assert (result.exit_code, "submitted    1 job    8" in result.stdout) == (0, True), result.output
-    assert len(calls(tmp_path, "sbatch")) == 1
-    say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    result = submit("-y")
-    assert (result.exit_code, len(calls(tmp_path, "sbatch"))) == (1, 2), result.output
-    assert "`squeue --me --name=train." in result.stderr
-
-
 def test_a_refusal_has_its_next_step(submit: Submit, say: Say, tmp_path: Path) -> None:
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
     result = submit("-y")
@@ -102,9 +87,8 @@ def test_a_dry_run_writes_nothing(submit: Submit, say: Say, tmp_path: Path) -> N
 
 def test_it_is_asked_for_and_awaited(submit: Submit, say: Say, tmp_path: Path) -> None:
     assert (submit().exit_code, (tmp_path / "jobs").exists()) == (1, False)
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
     for state, code in (("COMPLETED", 0), ("FAILED", 1)):
-        say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+        say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({NEWEST_NAME})\"")
         assert submit("-y", "--wait").exit_code == code
 
 
@@ -119,8 +103,7 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
     say("sacct", row("13", "COMPLETED"))
     dry = submit("--dry-run", "--after", "11:12", "--after", "13")
     assert (dry.exit_code, dry.stdout.endswith("\njobs would start when 11 and 12 ended well\n")) == (0, True), dry.output
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({names})"')
+    say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({NEWEST_NAME})"')
     done = submit("-y", "--wait", "--after", "11:12,13")
     assert done.exit_code == 1
     assert "submitted    1 job    7, when 11 and 12 ended well" in done.stdout

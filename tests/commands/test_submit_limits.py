@@ -81,7 +81,7 @@ def test_what_another_submission_took_is_not_missing(
         submit_runs(study, replace(submission_plan, options=replace(submission_plan.options, max_jobs=others)), backend)
         return submit_runs(study, submission_plan, backend, *heard)
 
-    monkeypatch.setattr("hpcddp.submit.session.submit_runs", second)
+    monkeypatch.setattr("hpcddp.submit.submit.submit_runs", second)
     result = run("submit", "small.yaml", "-y")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
     assert ("4 runs to submit" in result.stdout, said in result.stdout) == (True, True), result.output
@@ -245,13 +245,6 @@ def test_runs_are_added_until_medians_are_known(tmp_path: Path) -> None:
         rounds.append(submit_more(study, small, backend, 2.0))
     numbers = [[run.run for run in submitted] for submitted in rounds]
     assert numbers == [[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], [7, 7], [8, 8], [9, 9], []]
-
-
-def test_no_more_than_max_repeat(tmp_path: Path) -> None:
-    study, backend, small = Study(tmp_path / "runs"), Scattered(), submission_plan(tmp_path)
-    for _ in range(3):
-        submit_more(study, small, backend, 0.1, 7)
-    assert max(request.spec.run for request in backend.queued.values()) == 7
 
 
 def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) -> None:

@@ -11,12 +11,11 @@ from tempfile import TemporaryDirectory
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.cluster.yaml_text import yaml_text
-from hpcddp.detect.accounting import Association, LiveQos
 from hpcddp.detect.document import COMMENTS, Subject, document
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.nodes import LiveNode
-from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.partitions import Association, LivePartition, LiveQos
 from hpcddp.detect.trial import TrialVerdict
 
 VERDICT = TrialVerdict(gpu_request="gres", accounts=("proj",), account_required=True)

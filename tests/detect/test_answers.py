@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcddp.core.node_list import expand_node_list
-from hpcddp.detect.accounting import Association, LiveQos, associations_of_text, qos_of_text
 from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, limit, names, pairs, smallest, tres
 from hpcddp.detect.nodes import LiveNode, node_list, nodes_of_text
-from hpcddp.detect.partitions import LivePartition, partitions_of_text
+from hpcddp.detect.partitions import Association, LivePartition, LiveQos, associations_of_text, partitions_of_text, qos_of_text
 from tests.detect.given_live import ASSOCIATIONS, NODES, PARTITIONS, QOS
 
 GPU_NODE = LiveNode(

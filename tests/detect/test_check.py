@@ -11,7 +11,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.core.schema import decode, encode
 from hpcddp.detect.check import Comparison, compare_profile, comparison_plain, comparison_text
-from hpcddp.detect.findings import FieldFinding
+from hpcddp.detect.compare_nodes import FieldFinding
 from hpcddp.detect.live import LiveSlurm
 from tests.detect.given_live import GPU_NODES, ONE, TWO, detected
 

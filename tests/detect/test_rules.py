@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hpcddp.detect.accounting import Association, LiveQos
 from hpcddp.detect.check import compare_profile
 from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import FEATURE_SETS, live_node_types
 from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.partitions import Association, LiveQos
 from hpcddp.detect.rules import enforces_accounts, my_partitions, my_qos, partition_limits, qos_to_try
 from tests.detect.given_live import ONE, detected, node, partition
 

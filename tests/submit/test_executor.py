@@ -24,7 +24,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.submit.executor import ClusterExecutor, FunctionJob
 from hpcddp.submit.function_request import function_plan, own_modules, search_path
-from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 from tests.intruder import NOBODY, need_root
 
 Make = Callable[..., ClusterExecutor]
@@ -33,9 +33,7 @@ Make = Callable[..., ClusterExecutor]
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """sbatch queues jobs 1, 2, ...; arrays have four tasks at most."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("HPCDDP_RUNS", "HPCDDP_CLUSTER", "SBATCH_ACCOUNT", "SUBMITIT_EXECUTOR"):
         monkeypatch.delenv(name, raising=False)
@@ -120,8 +118,7 @@ def test_what_comes_back(make: Make) -> None:
 
 def test_a_lost_answer_is_looked_up(make: Make, say: Say, tmp_path: Path) -> None:
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({NEWEST_NAME})\"")
     assert make().submit(double, 1).job_id == "8"
     assert len(calls(tmp_path, "sbatch")) == 1
     say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')

@@ -8,9 +8,8 @@ import pytest
 
 from hpcddp.backends.slurm_test_only import refusal_words
 from hpcddp.core.point import Point
-from hpcddp.submit import request_check
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.request_check import check_requests
+from hpcddp.submit.refused_requests import RequestCheck, check_requests
 from hpcddp.submit.submission_plan import SubmissionPlan
 from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.given_one_allocation import submission_plan
@@ -42,7 +41,7 @@ def runs(planned: SubmissionPlan) -> list[tuple[Point, int]]:
 
 def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
     planned = plan(tmp_path)
-    assert check_requests(planned, runs(planned)) == request_check.RequestCheck()
+    assert check_requests(planned, runs(planned)) == RequestCheck()
     assert len(calls(tmp_path, "sbatch")) == 3
     assert all(call.startswith("sbatch --test-only ") for call in calls(tmp_path, "sbatch"))
     in_one = dataclasses.replace(planned, options=SubmitOptions(one_allocation=True))
@@ -104,7 +103,7 @@ def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_
 def test_a_silent_slurm_leaves_a_remark(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    monkeypatch.setattr(request_check, "PATIENCE_S", 1.5)
+    monkeypatch.setattr("hpcddp.submit.refused_requests.PATIENCE_S", 1.5)
     planned = plan(tmp_path)
     say("sbatch", script)
     begun_s = time.monotonic()
@@ -118,7 +117,7 @@ def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch
     planned = plan(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = check_requests(planned, runs(planned))
-    assert found == request_check.RequestCheck(
+    assert found == RequestCheck(
         remark="not checked with Slurm: no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
     )
 
