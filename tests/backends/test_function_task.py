@@ -167,16 +167,13 @@ def test_nothing_else_is_overridden(ours: type, theirs: type, meant: set[str]) -
     assert {name for name in vars(ours) if hasattr(theirs, name) and not hasattr(object, name)} - made_by_python <= meant
 
 
-def test_command_of_the_ranks_is_a_property() -> None:
-    assert isinstance(inspect.getattr_static(local.LocalExecutor, "_submitit_command_str"), property)
-
-
 def test_variables_of_the_local_controller_are_those_we_set() -> None:
     source = inspect.getsource(local)
     for name in ("NTASKS", "COMMAND", "TIMEOUT_S", "SIGNAL_DELAY_S", "WITH_SHELL"):
         assert f'os.environ["SUBMITIT_LOCAL_{name}"]' in source
     assert source.count("os.environ[") == 6
     assert set(local.LocalJobEnvironment._env) == {"job_id", "num_tasks", "num_nodes", "node", "global_rank", "local_rank"}
+    assert isinstance(inspect.getattr_static(local.LocalExecutor, "_submitit_command_str"), property)
 
 
 def test_ranks_look_for_the_pickle_by_the_id_that_slurm_lists() -> None:

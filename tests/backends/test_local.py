@@ -207,23 +207,17 @@ def test_cancel_ends_what_runs_and_what_waits(study: Study, tmp_path: Path) -> N
     wait_for(lambda: not processes(tmp_path))
 
 
-def test_submission_is_found_again_by_its_token(study: Study) -> None:
+def test_a_job_is_found_by_token_and_by_id_with_its_name(study: Study) -> None:
     backend, request = LocalBackend(study), submission(study, "succeed", token="abc")
     job = backend.submit(request)
     assert backend.find(study, request.name, "abc") == job
     assert backend.find(study, request.name, "abd") is None
     end_state(study, job, request)
-
-
-def test_an_id_stands_for_a_job_only_with_its_name(study: Study) -> None:
     request = submission(study, "succeed")
     job = LocalBackend(study).submit(request)
     polled = LocalBackend(study).poll({job: "other.r1", "L0099": request.name})
     assert {answer.detail for answer in polled.values()} == {"not in the local queue any more"}
     end_state(study, job, request)
-
-
-def test_two_nodes_are_refused(study: Study) -> None:
     with pytest.raises(UsageError, match=r"layout\.nodes is 2"):
         LocalBackend(study).check(submission(study, "succeed", nodes=2))
 
@@ -281,12 +275,6 @@ def attempts(shared: Study, scratch: Path) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.dear
-@pytest.mark.usefixtures("attempts")
-def test_torchrun_leaves_nothing_on_its_node(scratch: Path) -> None:
-    assert [*scratch.glob("torchelastic*"), *scratch.glob("hpcddp*")] == []
-
-
 def names(folder: Path) -> set[str]:
     """Files below a folder, without the process id in the names of logs."""
     return {re.sub(r"\d+_", "PID_", str(file.relative_to(folder)), count=1) for file in folder.rglob("*") if file.is_file()}
@@ -302,7 +290,7 @@ def gate(attempt: Path, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_both_launchers_leave_the_same_records(attempts: dict[str, Path], shared: Study) -> None:
+def test_both_launchers_leave_the_same_records(attempts: dict[str, Path], shared: Study, scratch: Path) -> None:
     one, other = attempts.values()
     assert names(one) == names(other)
     assert names(shared.job_dir("L0001")) == names(shared.job_dir("L0002"))
@@ -318,6 +306,7 @@ def test_both_launchers_leave_the_same_records(attempts: dict[str, Path], shared
     assert [end["loss_last"] for end in ends] == [ends[0]["loss_last"]] * 2
     assert gate(one, "parameters agree") == gate(other, "parameters agree")
     assert [rank.keys() for rank in ends[0]["ranks"]] == [rank.keys() for rank in ends[1]["ranks"]]
+    assert [*scratch.glob("torchelastic*"), *scratch.glob("hpcddp*")] == []
 
 
 def test_the_record_names_the_launcher(attempts: dict[str, Path]) -> None:

@@ -59,9 +59,6 @@ def test_when_the_job_is_over(folder: Path) -> None:
     assert states(folder, TIMEOUT)[1].word == "FAILED"
     assert states(folder, TIMEOUT)[2:] == [TIMEOUT, TIMEOUT]
     assert [was_started(folder / str(task)) for task in range(4)] == [True, True, True, False]
-
-
-def test_a_run_that_had_all_the_time_there_is(folder: Path) -> None:
     write_events(folder, ("ended", 2, 1, "TIMEOUT", 30))
     found = task_state(folder / "2", RUNNING)
     assert (found.detail, found.word, found.time_limit) == ("its time limit was over (TIMEOUT)", "TIMEOUT", "30:00")

@@ -182,9 +182,6 @@ def test_accounting_is_asked_while_the_controller_is_away(say: Say) -> None:
     assert {states[job].phase for job in "2345"} == {"unknown"}
     assert "Unable to contact slurm controller (connect failure)" in str(states["4"].detail)
     assert str(states["2"].detail).endswith("; accounting has it as RUNNING")
-
-
-def test_without_accounting_a_controller_that_is_away_leaves_all_unknown(say: Say) -> None:
     say("squeue", AWAY)
     say("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     words = "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -295,9 +292,7 @@ def test_what_runs_has_its_time_left(say: Say) -> None:
         *((script, None) for script in ("exit 1", "echo srun of ParaStation", "sleep 60")),
     ],
 )
-def test_the_version_is_read_as_sites_print_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str | None
-) -> None:
+def test_version_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str | None) -> None:
     """One that does not say its version is waited for no longer than a moment, and taken for a newer."""
     monkeypatch.setattr("hpcddp.backends.slurm_commands.TIMEOUT_S", 0.5)
     stand_ins(tmp_path, monkeypatch, ("srun",), script)

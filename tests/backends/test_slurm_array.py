@@ -68,12 +68,8 @@ def test_points_of_one_shape_are_one_array() -> None:
 
 def test_repetitions_of_several_shapes_take_turns() -> None:
     requests = [request(nodes, seed, run) for run in (1, 2) for seed in (1, 2) for nodes in (1, 2)]
-    assert shapes(in_arrays(requests, lambda: 1001)) == [
-        [(1, 1, 1), (1, 2, 1)],
-        [(2, 1, 1), (2, 2, 1)],
-        [(1, 1, 2), (1, 2, 2)],
-        [(2, 1, 2), (2, 2, 2)],
-    ]
+    expected = [[(nodes, seed, run) for seed in (1, 2)] for run in (1, 2) for nodes in (1, 2)]
+    assert shapes(in_arrays(requests, lambda: 1001)) == expected
 
 
 def test_what_differs_in_the_script_goes_apart() -> None:
@@ -180,9 +176,7 @@ def test_at_most_two_at_a_time() -> None:
 
 def test_runs_in_one_allocation_take_one_slot() -> None:
     throttle = Throttle(2, [])
-    allocation = OneAllocation(
-        nodes=4, gpus_per_node=0, preflight=request(), render_text=lambda name, folder, launches, preflight: ""
-    )
+    allocation = OneAllocation(nodes=4, gpus_per_node=0, preflight=request(), render_text=lambda *_: "")
     batch = throttle.place(Batch(submissions=(request(), request(seed=2)), one_allocation=allocation))
     throttle.took(batch, ["6+0", "6+1"])
     assert batch.after == ()

@@ -57,12 +57,15 @@ def test_nothing_that_differs_is_the_base(name: str) -> None:
     assert load_profile("mine") == same
 
 
-def test_mappings_are_merged_key_by_key(tmp_path: Path) -> None:
+def test_mappings_are_merged_and_lists_replaced(tmp_path: Path) -> None:
     profile = extended(tmp_path, "node_types:\n  fat: {gpus: 8}\n  new: {gpus: 2}\nenv: {B: '3', C: '4'}\n")
     assert profile.title == "The base"
     fat, thin, new = NodeType(gpus=8, physical_cores=32), NodeType(gpus=1), NodeType(gpus=2)
     assert profile.node_types == {"fat": fat, "thin": thin, "new": new}
     assert profile.env == {"A": "1", "B": "3", "C": "4"}
+    profile = extended(tmp_path, "slurm: {qos: [{name: c}]}\nlogin_hosts: []\n")
+    assert [rule.name for rule in profile.slurm.qos] == ["c"]
+    assert profile.login_hosts == ()
 
 
 def test_facts_follow_their_values(tmp_path: Path) -> None:
@@ -70,19 +73,9 @@ def test_facts_follow_their_values(tmp_path: Path) -> None:
     profile = extended(tmp_path, text)
     found = {path: fact.source for path, fact in profile.facts.items()}
     assert found == {"node_types.fat.physical_cores": "guide", "node_types.fat.smt": "me", "fabric": "guide"}
-
-
-def test_part_of_a_fact_is_not_the_fact(tmp_path: Path) -> None:
-    """A mapping that was one fact and is changed in part is nobody's claim as it is now."""
     profile = extended(tmp_path, "fabric: {gbps_per_node: 100}\n")
     assert (profile.fabric.name, profile.fabric.gbps_per_node) == ("Slingshot", 100)
     assert "fabric" not in profile.facts
-
-
-def test_lists_are_replaced(tmp_path: Path) -> None:
-    profile = extended(tmp_path, "slurm: {qos: [{name: c}]}\nlogin_hosts: []\n")
-    assert [rule.name for rule in profile.slurm.qos] == ["c"]
-    assert profile.login_hosts == ()
 
 
 def test_null_takes_away(tmp_path: Path) -> None:

@@ -126,13 +126,7 @@ def test_nccl_variables_have_a_condition(name: str) -> None:
     assert [rule.name for rule in profile.env_rules if rule.when == When()] == []
 
 
-def test_marconi100_counts_hardware_threads() -> None:
-    """Slurm counts 128 CPUs on a node of 32 cores: 8 cores a rank are 32 of them."""
-    node = load_profile("marconi100").node_type(None)
-    assert (node.physical_cores, node.smt, node.logical_cpus) == (32, 4, 128)
-
-
-def test_marconi100_qos() -> None:
+def test_marconi100() -> None:
     profile = load_profile("marconi100")
     assert profile.slurm.qos == (
         Qos(max_nodes=16, max_walltime_min=24 * 60),
@@ -140,15 +134,15 @@ def test_marconi100_qos() -> None:
         Qos(name="m100_qos_bprod", min_nodes=17, max_nodes=256, max_walltime_min=24 * 60),
     )
     assert (profile.status, profile.slurm.exclusive_needs_all_gpus) == ("retired", True)
+    node = load_profile("marconi100").node_type(None)
+    assert (node.physical_cores, node.smt, node.logical_cpus) == (32, 4, 128)
 
 
 def test_rcc() -> None:
     """A GPU type is asked for where the site documents one; what is claimed is kept beside what is known."""
     profile = load_profile("rcc")
-    assert {name: node.gres_type for name, node in profile.node_types.items()} == {
-        **{name: name for name in ("v100", "a40", "l40s")},
-        "v100-sxm2": None,
-    }
+    types = {name: node.gres_type for name, node in profile.node_types.items()}
+    assert types == {"v100": "v100", "a40": "a40", "v100-sxm2": None, "l40s": "l40s"}
     assert (profile.node_type("v100-sxm2").names, profile.node_type("v100-sxm2").gpus) == ("gn09", 8)
     gpus = profile.facts["node_types.v100-sxm2.gpus"]
     assert (gpus.grade, gpus.source, [(one.value, one.source) for one in gpus.conflicts]) == ("A", "hardware", [(4, "study")])

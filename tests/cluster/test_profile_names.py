@@ -25,9 +25,8 @@ def test_a_name_that_is_also_shipped_is_refused_with_both_files() -> None:
     file = own_profile("rcc", "")
     with pytest.raises(UsageError) as caught:
         load_profile("rcc")
-    assert str(caught.value) == (
-        f"{file}:2:1: `rcc` is also a profile that comes with hpcddp ({FOLDER / 'rcc.yaml'}): rename this one, file and `name`"
-    )
+    words = f"`rcc` is also a profile that comes with hpcddp ({FOLDER / 'rcc.yaml'}): rename this one, file and `name`"
+    assert str(caught.value) == f"{file}:2:1: {words}"
 
 
 def test_the_file_and_its_name_agree() -> None:
@@ -114,6 +113,5 @@ def test_two_of_ones_own_are_not_guessed_between() -> None:
     files = [own_profile(name, "extends: rcc\n") for name in ("first", "second")]
     with pytest.raises(UsageError) as caught:
         current_cluster()
-    assert str(caught.value) == (
-        f"{HOST} is a login node by `login_hosts` of {files[0]} and {files[1]}: give --cluster, or set HPCDDP_CLUSTER"
-    )
+    words = f"is a login node by `login_hosts` of {files[0]} and {files[1]}: give --cluster, or set HPCDDP_CLUSTER"
+    assert str(caught.value) == f"{HOST} {words}"

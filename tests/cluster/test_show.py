@@ -85,14 +85,11 @@ def test_every_text_comes_back(value: str, note: str | None, names: list[str]) -
     assert parse_yaml(yaml_text(document(fact)), "test") == document(plain)
 
 
-def test_long_facts_take_lines_of_their_own() -> None:
+def test_long_facts_and_lines_of_commands() -> None:
     fact = Fact(value=4, grade="A", source="slurm", note="word " * 60)
     text = yaml_text({"node_types": {"x": {"gpus": fact}}})
     assert max(map(len, text.splitlines())) <= WIDTH
     assert parse_yaml(text, "test")["node_types"]["x"]["gpus"]["note"] == " ".join(["word"] * 60)
-
-
-def test_lines_of_commands_come_back() -> None:
     values = ["for x in 1; do\n  echo $x \n\ndone\n", "a\nb", " a\nb", "a\n\n", "\n", [{}], [{"a": "b\nc"}, {"d": [{}]}]]
     document = {f"key{i}": value for i, value in enumerate(values)}
     assert parse_yaml(yaml_text({**document, "below": document}), "test") == {**document, "below": document}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -96,10 +97,10 @@ def test_without_an_answer_nothing_is_called_cancelled(run: Run, study: Study, b
 
 @pytest.mark.parametrize("arrived", [True, False])
 def test_the_job_of_an_interrupted_submission_is_cancelled_too(
-    run: Run, study: Study, backend: Cancelling, monkeypatch: pytest.MonkeyPatch, arrived: bool
+    run: Run, study: Study, backend: Cancelling, arrived: bool
 ) -> None:
     jobs = {(f"{FIRST}.r3", "i"): "9"} if arrived else {}
-    monkeypatch.setattr(backend, "find", lambda _, name, token: jobs.get((name, token)))
+    backend.find = lambda _, name, token: jobs.get((name, token))  # type: ignore[method-assign]
     log_event(study, FIRST, "intent", run=3, token="i")
     assert run("cancel", study.folder, "-y").exit_code == 0
     (cancelled,) = backend.cancelled
@@ -138,10 +139,7 @@ def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -
     assert (both.exit_code, both.stdout) == (USAGE, "")
     assert both.stderr == f"{study.folder / 'n01'}: 2 points begin so: {SECOND}, {FIRST}; write more of the one that is meant\n"
     none = run("logs", study.folder / "n09" / "r1")
-    assert (none.exit_code, none.stderr.partition(": ")[2]) == (
-        USAGE,
-        f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n",
-    )
+    assert none.stderr.endswith(f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n")
     (study.folder / "n09").mkdir()
     assert run("logs", study.folder / "n09").exit_code == USAGE  # it has no job
 
@@ -250,10 +248,8 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     result = run("cancel", study, "--not-in-sweep", "-y")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cancelled    2 runs")
     assert backend.cancelled_jobs == {job for job, request in backend.queued.items() if request.spec.label == two}
-    assert (
-        run("cancel", sweep, "--not-in-sweep", "-y").stdout
-        == "nothing to cancel: no run that is not in the sweep waits or runs\n"
-    )
+    nothing = "nothing to cancel: no run that is not in the sweep waits or runs\n"
+    assert run("cancel", sweep, "--not-in-sweep", "-y").stdout == nothing
     finish(study, labels=[one])
     result = run("status", study)
     assert result.exit_code == 0, result.stdout
@@ -317,12 +313,7 @@ def test_options_of_submit_take_nothing_out(run: Run, sweep: Path, backend: Canc
 
 def test_runs_that_until_ci_added_and_baselines_are_in_the_sweep(run: Run, sweep: Path, backend: Cancelling) -> None:
     study = sweep.with_suffix("")
-    sweep.write_text(
-        SWEEP.replace(
-            "  ranks: {layout.gpus_per_node: [1, 2]}\n  alone: {layout.gpus_per_node: [1]}",
-            "  several: {layout.gpus_per_node: [2, 3]}",
-        )
-    )
+    sweep.write_text(re.sub(r"  ranks: .*\n  alone: .*", "  several: {layout.gpus_per_node: [2, 3]}", SWEEP))
     assert "added to compare" in run("submit", sweep, "-y", "--until-ci", "2").stderr
     run("bench", "comm", sweep, "-y")
     assert {request.spec.run for request in backend.queued.values()} == {1, 2, 3, 4, 5, 6}

@@ -53,16 +53,10 @@ def test_commands_and_their_values(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("clusters", "show"),
-        ("clusters", "check"),
-        ("render", "--cluster"),
-        ("submit", "x.yaml", "--cluster"),
-        ("init", "--cluster"),
-    ],
+    "line", ["clusters show", "clusters check", "render --cluster", "submit x.yaml --cluster", "init --cluster"]
 )
-def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_clusters(tmp_path: Path, line: str) -> None:
+    words = line.split()
     assert offered(*words, "") == (profile_names(), True)
     own = tmp_path / "config" / "hpcddp" / "clusters"
     own.mkdir(parents=True)
@@ -81,12 +75,8 @@ def test_shipped_sweeps() -> None:
 @pytest.mark.parametrize("points", [SWEEP, 'points: {in-node: {a: [1], where: "b: c"}, "two nodes": {a: [{b: 1}]}}\n'])
 def test_groups(tmp_path: Path, points: str) -> None:
     (tmp_path / "mine.yaml").write_text(points)
-    for words in (
-        ("plan", "mine.yaml"),
-        ("submit", "--group", "in-node", "mine.yaml"),
-        ("render", "mine.yaml", "--cluster", "rcc"),
-    ):
-        assert offered(*words, "--group", "") == (["in-node", "two nodes"], False)
+    for words in ("plan mine.yaml", "submit --group in-node mine.yaml", "render mine.yaml --cluster rcc"):
+        assert offered(*words.split(), "--group", "") == (["in-node", "two nodes"], False)
     assert offered("plan", "mine.yaml", "--group", "tw") == (["two nodes"], False)
     assert offered("plan", "nosuch.yaml", "--group", "") == ([], False)
     assert offered("plan", "--group", "") == ([], False)
@@ -95,9 +85,8 @@ def test_groups(tmp_path: Path, points: str) -> None:
 @pytest.mark.usefixtures("run")
 def test_node_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "base.yaml").write_text(BASE)
-    (tmp_path / "mine.yaml").write_text(
-        "schema: 1\nname: mine\nextends: base.yaml\nnode_types:\n  new: {gpus: 1}\n  thin: null\n"
-    )
+    own = "schema: 1\nname: mine\nextends: base.yaml\nnode_types:\n  new: {gpus: 1}\n  thin: null\n"
+    (tmp_path / "mine.yaml").write_text(own)
     types = (["v100", "a40", "v100-sxm2", "l40s"], False)
     assert offered("render", "--cluster", "rcc", "--node-type", "") == types
     assert offered("render", "--cluster", "./mine.yaml", "--node-type", "") == (["fat", "new"], False)

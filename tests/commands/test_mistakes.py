@@ -32,9 +32,8 @@ SWEEP = "schema: 1\ncluster: {cluster}\ndevice: cpu\nworkload: {{model: mnist-cn
 def test_cluster_file_is_found_beside_the_sweep(run: Run, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "small.yaml").write_text(SWEEP.format(cluster="./mine.yaml"))
-    (tmp_path / "jobs" / "mine.yaml").write_text(
-        "schema: 1\nname: mine\ntitle: Mine\nnode_types: {a: {gpus: 1}}\ndefault_node_type: a\n"
-    )
+    profile = "schema: 1\nname: mine\ntitle: Mine\nnode_types: {a: {gpus: 1}}\ndefault_node_type: a\n"
+    (tmp_path / "jobs" / "mine.yaml").write_text(profile)
     assert run("plan", "jobs/small.yaml").stdout.startswith("small on mine,")
     assert run("plan", "jobs/small.yaml", "--cluster", "./mine.yaml").exit_code == 2
     assert run("plan", "jobs/small.yaml", "--cluster", "jobs/mine.yaml").exit_code == 0
@@ -132,11 +131,8 @@ def test_many_refusals_of_one_kind_are_few_lines(run: Run, tmp_path: Path) -> No
     (tmp_path / "many.yaml").write_text(text.replace("NODES", nodes))
     lines = run("plan", "many.yaml").stderr.splitlines()
     refused = [line for line in lines if not line.startswith("! ")]
-    assert [line.partition(" asked for")[0] for line in refused] == [
-        "rcc has 6 nodes of type v100 (gn[01-06]); 100",
-        "100 GPUs",
-        "4800 cores",
-    ]
+    asked = [line.partition(" asked for")[0] for line in refused]
+    assert asked == ["rcc has 6 nodes of type v100 (gn[01-06]); 100", "100 GPUs", "4800 cores"]
     assert all(line.endswith(" (and 1,999 more like it)") for line in refused)
     (tmp_path / "two.yaml").write_text(text.replace("NODES", "100, 101"))
     assert len([line for line in run("plan", "two.yaml").stderr.splitlines() if not line.startswith("! ")]) == 6

@@ -11,15 +11,14 @@ import pytest
 from hpcddp.sweep.disk_usage import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
 from tests.commands.conftest import JOBS, Run, refused
 
+SMALL = "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
+
 
 def test_points_and_totals(run: Run) -> None:
     command = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
     plain = json.loads(run(*command, "--format", "json").stdout)
-    assert [(p["nodes"], p["ranks"], p["global_batch"], p["node_hours"]) for p in plain["points"]] == [
-        (1, 4, 2048, 2.0),
-        (2, 8, 4096, 4.0),
-        (4, 16, 8192, 8.0),
-    ]
+    found = [(p["nodes"], p["ranks"], p["global_batch"], p["node_hours"]) for p in plain["points"]]
+    assert found == [(1, 4, 2048, 2.0), (2, 8, 4096, 4.0), (4, 16, 8192, 8.0)]
     assert plain["totals"]["node_hours"] == 14.0
     assert plain["totals"]["files"] == sum(p["files"] for p in plain["points"])
     text = run(*command).stdout
@@ -28,10 +27,7 @@ def test_points_and_totals(run: Run) -> None:
 
 
 def test_gpus_are_counted_beside_ranks(run: Run, tmp_path: Path) -> None:
-    sweep = (
-        "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\nbaselines: false\n"
-    )
-    text = f"{sweep}points: {{g: {{layout.gpus_per_node: [2, 4]}}}}\n"
+    text = f"{SMALL}baselines: false\npoints: {{g: {{layout.gpus_per_node: [2, 4]}}}}\n"
     (tmp_path / "small.yaml").write_text(text)
     header, first, second = run("plan", "small.yaml", "--set", "workload.parallel=data_parallel").stdout.splitlines()[1:4]
     columns = slice(header.index("GPUs"), header.index("ranks") + len("ranks"))
@@ -43,21 +39,14 @@ def test_gpus_are_counted_beside_ranks(run: Run, tmp_path: Path) -> None:
 
 def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
     assert run("plan", JOBS / "rcc-bigmnist.yaml").stdout.splitlines()[0].endswith("relative to 1 GPU and 1 node")
-    sweep = "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
-    (tmp_path / "small.yaml").write_text(f"{sweep}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
+    (tmp_path / "small.yaml").write_text(f"{SMALL}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
     planned = run("plan", "small.yaml")
-    assert planned.stdout.startswith(
-        "small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative to 1 GPU and 1 node"
-    )
+    assert planned.stdout.startswith("small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative to 1 GPU")
     assert "! added to compare g with: n01-g1-b32-" in planned.stderr
     assert "; `baselines: false` leaves them out" in planned.stderr
     plain = json.loads(run("plan", "small.yaml", "--format", "json").stdout)
-    assert [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]] == [
-        (2, 4, False),
-        (4, 8, False),
-        (1, 1, True),
-        (1, 2, True),
-    ]
+    found = [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]]
+    assert found == [(2, 4, False), (4, 8, False), (1, 1, True), (1, 2, True)]
     assert "added to compare" in run("submit", "small.yaml", "--dry-run").stderr
     without = run("plan", "small.yaml", "--set", "baselines=false")
     assert ("relative to" in without.stdout, without.stderr) == (False, "")
@@ -86,9 +75,8 @@ def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
 def test_an_axis_of_cores_is_one_remark(run: Run, tmp_path: Path) -> None:
     """However many of its values leave cores unused."""
     text = (JOBS / "marconi100-resnet50.yaml").read_text()
-    (tmp_path / "cores.yaml").write_text(
-        re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
-    )
+    text = re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
+    (tmp_path / "cores.yaml").write_text(text)
     stderr = run("plan", "cores.yaml", "--group", "cores").stderr
     assert stderr.count("physical cores per GPU") == 1
     assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in stderr
@@ -186,10 +174,9 @@ slurm:
 
 def test_partition_and_qos(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SITE)
-    (tmp_path / "s.yaml").write_text(
-        "schema: 1\ncluster: ./site.yaml\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
-        "baselines: false\nlayout: {gpus_per_node: 4}\npoints: {g: {layout.nodes: [2, 4]}, o: {layout.node_type: [v100]}}\n"
-    )
+    groups = "{g: {layout.nodes: [2, 4]}, o: {layout.node_type: [v100]}}"
+    sweep = f"{SMALL}baselines: false\nlayout: {{gpus_per_node: 4}}\npoints: {groups}\n"
+    (tmp_path / "s.yaml").write_text(sweep.replace("rcc", "./site.yaml"))
     assert "\nall points: partition main, QOS prod\n" in run("plan", "s.yaml", "--group", "g").stdout
     header, first, *_ = run("plan", "s.yaml").stdout.splitlines()[1:]
     assert "  partition  groups" in header

@@ -64,9 +64,8 @@ def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
 
 def test_raw_options_stand_behind_the_sweeps_own(run: Run, tmp_path: Path) -> None:
     """-J adds to slurm.options, as it was typed, whatever quotes and backslashes are in it."""
-    (tmp_path / "own.yaml").write_text(
-        "schema: 1\nworkload: {model: mnist-cnn, data: {name: mnist}}\nslurm: {options: [--requeue]}\n", encoding="utf-8"
-    )
+    sweep = "schema: 1\nworkload: {model: mnist-cnn, data: {name: mnist}}\nslurm: {options: [--requeue]}\n"
+    (tmp_path / "own.yaml").write_text(sweep)
     result = run("render", "own.yaml", "--cluster", "rcc", "-J", r"--comment=it's \d")
     assert result.exit_code == 0, result.stderr
     assert "#SBATCH --requeue\n#SBATCH --comment='it'\"'\"'s \\d'\n" in result.stdout
@@ -115,11 +114,9 @@ def test_mistakes(run: Run, tmp_path: Path, arguments: list[object], message: st
 
 @pytest.mark.dear
 def test_explained_without_a_sweep_file(run: Run) -> None:
-    result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")
-    lines = json.loads(result.stdout)
-    assert [line["text"] for line in lines] == run(
-        "render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7"
-    ).stdout.splitlines()
+    command = ("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7")
+    lines = json.loads(run(*command, "--explain", "--format", "json").stdout)
+    assert [line["text"] for line in lines] == run(*command).stdout.splitlines()
     of = {line["text"]: (line["templates"][0]["block"], line["fields"]) for line in lines}
     assert of["#SBATCH --time=7"] == ("header", ["request.walltime_min"])
     assert of["#SBATCH --ntasks-per-node=4"] == ("header", ["request.tasks_per_node"])
@@ -132,9 +129,8 @@ def sweep_with(folder: Path, template: str) -> Path:
     """A sweep of one point with a template."""
     folder.mkdir(exist_ok=True)
     file = folder / "mine.yaml"
-    file.write_text(
-        f"schema: 1\ncluster: rcc\nworkload: {{model: resnet18, data: {{name: cifar10}}}}\nslurm:\n  template: {template}\n"
-    )
+    workload = "{model: resnet18, data: {name: cifar10}}"
+    file.write_text(f"schema: 1\ncluster: rcc\nworkload: {workload}\nslurm:\n  template: {template}\n")
     return file
 
 

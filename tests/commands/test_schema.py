@@ -93,9 +93,7 @@ def changed(data: Any, path: tuple[Any, ...], value: object) -> Any:
 
 @pytest.mark.dear
 @given(st.data(), st.sampled_from(DOCUMENTS), st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1))
-def test_a_key_that_does_not_exist_is_marked(
-    choice: st.DataObject, document: tuple[Path, Draft202012Validator], key: str
-) -> None:
+def test_a_key_that_is_not_there_is_marked(choice: st.DataObject, document: tuple[Path, Draft202012Validator], key: str) -> None:
     data = read_yaml(document[0])
     places = [path for path in mappings(data) if path[-1:] not in FREE and path[-2:] not in FREE]
     place = choice.draw(st.sampled_from(places))
@@ -164,11 +162,8 @@ def test_a_sweeps_value_is_marked_where_hpcddp_refuses_it(choice: st.DataObject,
     ],
 )
 def test_a_profile_that_extends(text: str, extending: bool, complete: bool) -> None:
-    valid = [
-        PROFILE.is_valid(parse_yaml(f"schema: 1\nname: mine\n{line}\n{text}", "mine.yaml"))
-        for line in ("extends: rcc", "title: Mine")
-    ]
-    assert valid == [extending, complete]
+    documents = (parse_yaml(f"schema: 1\nname: mine\n{line}\n{text}", "x") for line in ("extends: rcc", "title: Mine"))
+    assert [PROFILE.is_valid(each) for each in documents] == [extending, complete]
 
 
 def test_a_field_has_its_description_and_default() -> None:
@@ -327,12 +322,9 @@ def test_lines_to_paste(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.yaml").write_text(text)
     done = run("clusters", "survey", "mine.yaml", "--yes")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == (
-        'sources: {survey: "hpcddp clusters survey of 2026-05-04, job 4711"}\n'
-        "node_types:\n"
-        "  fat:\n"
-        '    cpu: {value: A processor, grade: A, source: survey, note: "2026-05-04, gn01"}\n'
-    )
+    fact = 'cpu: {value: A processor, grade: A, source: survey, note: "2026-05-04, gn01"}'
+    source = 'sources: {survey: "hpcddp clusters survey of 2026-05-04, job 4711"}'
+    assert done.stdout == f"{source}\nnode_types:\n  fat:\n    {fact}\n"
     assert "no latency" in done.stderr
     assert "paste these lines into the profile mine.yaml" in done.stderr
     assert Path("mine.yaml").read_text() == text

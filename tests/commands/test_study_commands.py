@@ -34,10 +34,10 @@ def test_the_small_study_gives_the_table_of_the_page(study: str, tmp_path: Path)
     (gates,) = re.findall(r"gates +(\d+) of (\d+) runs pass", small[-1].stdout)
     assert gates[0] == gates[1]
     found = result_of(tmp_path / study / "report" / "report.json")
-    committed = small_result(study)
-    assert [(row["nodes"], row["ranks"], row["what"]) for row in found["rows"]] == [
-        (row["nodes"], row["ranks"], row["what"]) for row in committed["rows"]
-    ]
+    rows, committed = (
+        [(row["nodes"], row["ranks"], row["what"]) for row in each["rows"]] for each in (found, small_result(study))
+    )
+    assert rows == committed
 
 
 BYTES_PER_S = 1e4

@@ -120,10 +120,7 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
         ((row("11_1", "COMPLETED"), row("11_0", "FAILED")), "--after 11: it did not end well: exit code 1"),
         (("exit 0", "exit 0"), "--after 11: Slurm knows no such job: `squeue --me`"),
         (("exit 0", row("11", "RUNNING")), "--after 11: Slurm knows no such job"),
-        (
-            (NO_SUCH_JOB, NO_ACCOUNTING),
-            "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: Slurm acc",
-        ),
+        ((NO_SUCH_JOB, NO_ACCOUNTING), "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: "),
         ((AWAY, "exit 0"), "--after 11: nobody says what became of it: squeue: Unable"),
     ],
 )
@@ -147,9 +144,8 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
 def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SITE)
     layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
-    (line,) = [line for line in run("render", *layout, "--", "python", "train.py").stdout.splitlines() if "train.py" in line[3:]][
-        1:
-    ]
+    lines = run("render", *layout, "--", "python", "train.py").stdout.splitlines()
+    _, line = (line for line in lines if "train.py" in line[3:])
     assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
 
 

@@ -72,9 +72,7 @@ def test_what_failed_before_is_sent_again_part_by_part(run: Run, done: Done, tmp
 
 
 @pytest.mark.parametrize(("others", "said"), [(4, "nothing to submit any more: another"), (3, "submitted    1 job")])
-def test_what_another_submission_took_is_not_missing(
-    run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, others: int, said: str
-) -> None:
+def test_what_another_took_is_not_missing(run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, others: int, said: str) -> None:
     """It was shown as missing before the lock was had; all runs are on their way, and none twice: 0."""
 
     def second(study: Study, submission_plan: SubmissionPlan, backend: Backend, *heard: Any) -> list[SubmittedRun]:
@@ -87,10 +85,8 @@ def test_what_another_submission_took_is_not_missing(
     assert ("4 runs to submit" in result.stdout, said in result.stdout) == (True, True), result.output
 
 
-@pytest.mark.parametrize("options", [(), ("--max-jobs", "3")])
-def test_waiting_goes_on_at_a_full_queue(
-    run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("options", [[], ["--max-jobs", "3"]])
+def test_waiting_goes_on_at_a_full_queue(run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     """Full before the first run is sent is not the end: one run is sent again and again, then the others. Without --wait, 3."""
     tries: list[str] = []
 

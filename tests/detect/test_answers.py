@@ -62,21 +62,15 @@ LONG = LiveQos(
 )
 
 
-def test_nodes() -> None:
+def test_what_was_recorded() -> None:
     gpu, cpu = nodes_of_text(NODES)
     assert gpu == GPU_NODE
     assert (gpu.physical_cores, gpu.smt, gpu.job_memory_mb) == (30, 2, 510904)
     assert (cpu.gpus, cpu.trouble, cpu.reason, cpu.physical_cores) == ((), "drained", "bad DIMM", 32)
-
-
-def test_partitions() -> None:
-    gpu, cpu = partitions_of_text(PARTITIONS)
-    assert gpu == GPU
-    assert (cpu.default, cpu.always_exclusive, cpu.max_nodes, cpu.max_walltime_min) == (True, True, NO_LIMIT, NO_LIMIT)
-    assert (cpu.max_mb_per_cpu, cpu.default_walltime_min, cpu.allowed_qos) == (NO_LIMIT, NO_LIMIT, ())
-
-
-def test_accounting() -> None:
+    there, other = partitions_of_text(PARTITIONS)
+    assert there == GPU
+    assert (other.default, other.always_exclusive, other.max_nodes, other.max_walltime_min) == (True, True, NO_LIMIT, NO_LIMIT)
+    assert (other.max_mb_per_cpu, other.default_walltime_min, other.allowed_qos) == (NO_LIMIT, NO_LIMIT, ())
     normal, long = qos_of_text(QOS)
     assert long == LONG
     assert (normal.max_walltime_min, normal.max_nodes, normal.max_jobs_per_user) == (NO_LIMIT, NO_LIMIT, NO_LIMIT)

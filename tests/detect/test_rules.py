@@ -17,7 +17,7 @@ from hpcddp.detect.rules import enforces_accounts, my_partitions, my_qos, partit
 from tests.detect.given_live import ONE, detected, node, partition
 
 
-def test_a_partition_with_some_of_a_types_nodes() -> None:
+def test_limits_of_a_partition() -> None:
     few = dataclasses.replace(partition("few"), max_nodes=NO_LIMIT)
     nodes = [node(f"g{i}", 4, ("gpu", "few") if i < 3 else ("gpu",)) for i in range(8)]
     live = LiveSlurm(nodes=tuple(nodes), partitions=(few,), qos=())
@@ -25,9 +25,6 @@ def test_a_partition_with_some_of_a_types_nodes() -> None:
     assert (limits.max_nodes, limits.few_nodes) == (3, True)
     gpu = dataclasses.replace(partition("gpu"), max_nodes=NO_LIMIT)
     assert partition_limits(live, gpu, live_node_types(nodes)).max_nodes == NO_LIMIT
-
-
-def test_the_qos_of_a_partition_limits_it() -> None:
     rule = LiveQos(name="part", max_nodes=3, max_walltime_min=60, min_nodes=NO_LIMIT)
     live = LiveSlurm(qos=(rule,))
     limits = partition_limits(live, dataclasses.replace(partition("gpu"), qos="part"), ())
@@ -57,13 +54,12 @@ def test_partitions_that_the_user_may_not_use() -> None:
 
 
 def test_qos_that_the_user_may_use() -> None:
-    qos = [
-        LiveQos(name="premium", usage_factor=2.0, priority=9),
-        LiveQos(name="debug", usage_factor=1.0, priority=5, max_walltime_min=30),
-        LiveQos(name="regular", usage_factor=1.0, priority=5, max_walltime_min=NO_LIMIT),
-        LiveQos(name="staff"),
-    ]
-    live = LiveSlurm(qos=tuple(qos), associations=(Association(account="a", qos=("premium", "debug", "regular")),))
+    premium, staff = LiveQos(name="premium", usage_factor=2.0, priority=9), LiveQos(name="staff")
+    debug = LiveQos(name="debug", usage_factor=1.0, priority=5, max_walltime_min=30)
+    regular = LiveQos(name="regular", usage_factor=1.0, priority=5, max_walltime_min=NO_LIMIT)
+    live = LiveSlurm(
+        qos=(premium, debug, regular, staff), associations=(Association(account="a", qos=("premium", "debug", "regular")),)
+    )
     assert qos_to_try(live) == [None, "regular", "debug", "premium"]
     assert len(my_qos(dataclasses.replace(live, associations=None))) == 4
 
@@ -115,26 +111,20 @@ def test_what_differs_is_in_the_names(changes: dict[str, Any], names: list[str])
     assert [len(kind.nodes) for kind in types] == [3, 2]
 
 
-def test_most_gpu_nodes_come_first() -> None:
-    types = live_node_types([*nodes(count=9, start="c", gpus=()), *nodes(), *nodes(count=3, start="x", memory_mb=99)])
-    assert [len(kind.nodes) for kind in types] == [3, 2, 9]
-
-
-def test_slices_come_after_whole_gpus() -> None:
+def test_order_of_types() -> None:
     mixed = nodes(count=1, gpus=(("a100_1g.5gb", 14), ("a100", 2)))
     sliced = nodes(count=9, start="x", gpus=(("a100_1g.5gb", 28),))
     types = live_node_types([*sliced, *nodes(count=9, start="c", gpus=()), *mixed])
     found = [(kind.gres_type, kind.gpus, kind.is_sliced) for kind in types]
     assert found == [("a100", 2, False), ("a100_1g.5gb", 28, True), (None, 0, False)]
+    types = live_node_types([*nodes(count=9, start="c", gpus=()), *nodes(), *nodes(count=3, start="x", memory_mb=99)])
+    assert [len(kind.nodes) for kind in types] == [3, 2, 9]
 
 
 def test_a_feature_selects_what_the_gpu_type_does_not() -> None:
     small, large = live_node_types([*nodes(count=3), *nodes(start="x", memory_mb=380000, features=("himem",))])
     assert (large.constraint, large.rivals) == ("himem", ())
     assert (small.constraint, small.rivals) == (None, ("v100-371g",))
-
-
-def test_no_feature_where_the_request_is_enough() -> None:
     others = [*nodes(start="x", partitions=("other",), memory_mb=1, features=("b",)), *nodes(start="y", gpus=(("v100", 2),))]
     first = live_node_types([*nodes(count=3, features=("a",)), *others])[0]
     assert (first.constraint, first.rivals) == (None, ())

@@ -77,9 +77,7 @@ def test_what_is_used_is_what_records_say(tmp_path: Path, study: Study, backend:
 
 
 @pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
-def test_what_a_requeued_job_took_before_is_used(
-    tmp_path: Path, phase: Phase, hours: float, study: Study, backend: FakeBackend
-) -> None:
+def test_requeued_jobs(tmp_path: Path, phase: Phase, hours: float, study: Study, backend: FakeBackend) -> None:
     """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, _ = submit_runs(study, planned, backend)
@@ -113,9 +111,8 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path, stu
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     with pytest.raises(UsageError) as refused:
         submit_runs(study, planned, backend)
-    assert str(refused.value).startswith(
-        "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
-    )
+    words = "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
+    assert str(refused.value).startswith(words)
     assert not backend.queued
     part = dataclasses.replace(planned, options=SubmitOptions(max_jobs=2))
     assert len(submit_runs(study, part, backend)) == 2

@@ -155,9 +155,7 @@ def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> No
         ({"options": ["--nodes=3"]}, "hpcddp sets --nodes itself"),
     ],
 )
-def test_what_the_cluster_would_not_give_is_refused_at_once(
-    make: Make, tmp_path: Path, parameters: dict[str, object], words: str
-) -> None:
+def test_what_is_not_given_is_refused(make: Make, tmp_path: Path, parameters: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make(**parameters)
     executor = make(nodes=2)
@@ -166,12 +164,9 @@ def test_what_the_cluster_would_not_give_is_refused_at_once(
     assert (executor.parameters["nodes"], (tmp_path / "logs").exists()) == (2, False)
 
 
-def test_an_account_is_needed_where_the_profile_says_so(make: Make) -> None:
+def test_slurm_and_an_account_are_needed(make: Make) -> None:
     with pytest.raises(UsageError, match=r"rcc needs an account: account=NAME"):
         make(account=None).submit(double, 1)
-
-
-def test_a_cluster_without_slurm_has_none(make: Make) -> None:
     with pytest.raises(UsageError, match="local has no Slurm"):
         hpcddp.executor("local", folder="logs")
 
@@ -251,9 +246,7 @@ def test_cpus_of_a_task_are_those_that_slurm_counts(cluster: str, tasks: int, cp
 
 def test_importing_hpcddp_imports_nothing_more() -> None:
     """Every command of the login side begins so; submitit and what else the executor needs come with the first call."""
-    script = (
-        "import hpcddp, sys; hpcddp.executor; print([name for name in sys.modules if name.startswith(('hpcddp.', 'submitit'))])"
-    )
+    script = "import hpcddp, sys; hpcddp.executor; print([m for m in sys.modules if m.startswith(('hpcddp.', 'submitit'))])"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

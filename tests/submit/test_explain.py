@@ -99,9 +99,8 @@ def test_ones_own_template(lines: list[ExplainedLine]) -> None:
 def test_the_text_reads_within_its_width(lines: list[ExplainedLine]) -> None:
     text = explanation(lines, 80).split("\n")
     assert max(map(len, text)) == 80
-    assert [line[6:] for line in text[1:] if line[:4].strip().isdigit() and len(line) < 80] == [
-        line.text for line in lines if line.text.strip() and len(line.text) < 74
-    ]
+    shown = [line[6:] for line in text[1:] if line[:4].strip().isdigit() and len(line) < 80]
+    assert shown == [line.text for line in lines if line.text.strip() and len(line.text) < 74]
     assert text[text.index("   5  #SBATCH --nodes=2") + 1] == "      <- request.nodes"
 
 
@@ -136,9 +135,8 @@ def test_every_line_of_the_golden_script_of_one_allocation(tmp_path: Path, monke
     planned = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
     prepare(tmp_path / "job", batch_of(planned, Path("/runs/s")))
     lines = render_marked(*given[-1])
-    golden.check(
-        "scripts/rcc-one-allocation.sh", "".join(f"{line.text}\n" for line in lines).replace(str(tmp_path), "/runs/s/.jobs")
-    )
+    text = "".join(f"{line.text}\n" for line in lines)
+    golden.check("scripts/rcc-one-allocation.sh", text.replace(str(tmp_path), "/runs/s/.jobs"))
     files = {Path(place.file).name for line in lines for place in line.places}
     assert files == {"base.sh.j2", "one_allocation.sh.j2", "in_step.j2"}
     assert all(line.places for line in lines)

@@ -47,9 +47,8 @@ def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
     assert allocation_words(planned, runs_of(planned)) == "one job of 4 nodes for 180 min: the time of its 6 runs"
     short = dataclasses.replace(planned, longest_min=100)
     assert allocation_request(short, runs_of(short)).walltime_min == 100
-    assert allocation_words(short, runs_of(short)) == (
-        "one job of 4 nodes for 100 min: as long as one may take; the time of its 6 runs is 180 min, and what is left is requeued"
-    )
+    words = "as long as one may take; the time of its 6 runs is 180 min, and what is left is requeued"
+    assert allocation_words(short, runs_of(short)) == f"one job of 4 nodes for 100 min: {words}"
     many = submission_plan(tmp_path, "repeat=1000")
     assert allocation_request(many, runs_of(many)).walltime_min == 10080
 
@@ -166,9 +165,8 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path, study: Study, backe
     assert [(run.label[:3], run.run) for run in runs] == [(f"n{nodes:02d}", run) for run in (1, 2) for nodes in (4, 2, 1)]
     assert len(backend.queued) == 1
     events = latest_events(study).values()
-    assert {(line.event, line.nodes, line.gpus_per_node, line.name) for line in events} == {
-        ("submitted", 4, 1, backend.batches_taken["100"].name)
-    }
+    (noted,) = {(line.event, line.nodes, line.gpus_per_node, line.name) for line in events}
+    assert noted == ("submitted", 4, 1, backend.batches_taken["100"].name)
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
     alone = submission_plan(tmp_path, options=SubmitOptions(one_allocation=True, max_jobs=1))
     assert [run.job for run in submit_runs(study_of(tmp_path / "other"), alone, FakeBackend())] == ["100+0"]
@@ -215,9 +213,8 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path, study: Study, back
     assert str(cut.next_step).startswith("raise slurm.walltime_min in the sweep above 180")
     assert never.detail == "its turn did not come: its time limit of 180 min was over (TIMEOUT)"
     assert never.next_step == "submit it again"
-    assert [(run.label, run.run) for run in submit_runs(study, submission_plan(tmp_path), backend)] == [
-        (run.label, run.run) for run in runs[1:]
-    ]
+    again = submit_runs(study, submission_plan(tmp_path), backend)
+    assert [(run.label, run.run) for run in again] == [(run.label, run.run) for run in runs[1:]]
 
 
 def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path, study: Study, backend: FakeBackend) -> None:

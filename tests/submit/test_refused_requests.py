@@ -28,9 +28,8 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 def plan(tmp_path: Path, rate: float | None = None) -> SubmissionPlan:
     """Three node counts and two batches each: six points, three requests."""
-    planned = submission_plan(
-        tmp_path, axes="{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}", options=SubmitOptions()
-    )
+    axes = "{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}"
+    planned = submission_plan(tmp_path, axes=axes, options=SubmitOptions())
     slurm = dataclasses.replace(planned.profile.slurm, submissions_per_s=rate)
     return dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=slurm))
 
@@ -61,10 +60,9 @@ def test_a_refusal_names_the_point_the_words_and_the_key_of_the_profile(say: Say
     say("sbatch", f"grep -q -e --nodes=4 $2 || exit 0\ncat >&2 <<'END'\n{LIMIT}\nEND\nexit 1")
     found = check_requests(planned, runs(planned))
     one, other = (entry.point.label for entry in planned.points if entry.point.layout.nodes == 4)
-    assert found.certain == [
-        f"{one}, {other}: Slurm refuses 4 nodes, too many for a job without a QOS (sbatch: QOSMaxNodePerJobLimit). "
-        f"Add max_nodes to the rule without a name of slurm.qos of the profile of rcc."
-    ]
+    words = "Slurm refuses 4 nodes, too many for a job without a QOS (sbatch: QOSMaxNodePerJobLimit)"
+    step = "Add max_nodes to the rule without a name of slurm.qos of the profile of rcc."
+    assert found.certain == [f"{one}, {other}: {words}. {step}"]
     assert found.uncertain == []
 
 
@@ -100,9 +98,7 @@ def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_
         ("grep -q -e --nodes=1 $2 && exit 0; exec sleep 600", "2 requests of 3 not checked with Slurm: sbatch did not answer"),
     ],
 )
-def test_a_silent_slurm_leaves_a_remark(
-    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
-) -> None:
+def test_silence_is_a_remark(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
     monkeypatch.setattr("hpcddp.submit.refused_requests.PATIENCE_S", 1.5)
     planned = plan(tmp_path)
     say("sbatch", script)
@@ -117,9 +113,8 @@ def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch
     planned = plan(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = check_requests(planned, runs(planned))
-    assert found == RequestCheck(
-        remark="not checked with Slurm: no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
-    )
+    words = "no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
+    assert found == RequestCheck(remark=f"not checked with Slurm: {words}")
 
 
 def test_sbatch_is_quoted_without_its_name() -> None:

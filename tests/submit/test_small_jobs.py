@@ -55,14 +55,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
-def test_controller_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+def test_the_wait_ends_with_the_job_or_the_user(tmp_path: Path) -> None:
     backend = Answers(JobState(phase="unknown"), JobState(phase="queued"), JobState(phase="failed", detail="a node failed"))
     with pytest.raises(HpcddpError, match="job 100 failed: a node failed"):
         run_smoke(Study(tmp_path / "runs"), local_plan(tmp_path), backend)
     assert backend.answers == []
-
-
-def test_interrupted_wait_leaves_no_job(tmp_path: Path) -> None:
     backend = Answers(JobState(phase="queued"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         run_smoke(Study(tmp_path / "runs"), local_plan(tmp_path), backend)
@@ -88,10 +85,8 @@ def test_every_type_of_node_is_tested(tmp_path: Path) -> None:
     study, points = Study(tmp_path / "runs"), smoke_points(plan)
     submissions = kind_submissions(SMOKE, study, plan, "slurm", points)
     layouts = {name: each.spec.point.layout for name, each in zip(points, submissions, strict=True)}
-    assert {name: (layout.node_type, layout.nodes) for name, layout in layouts.items()} == {
-        "v100": ("v100", 2),
-        "a40": ("a40", 2),
-    }
+    found = {name: (layout.node_type, layout.nodes) for name, layout in layouts.items()}
+    assert found == {"v100": ("v100", 2), "a40": ("a40", 2)}
     assert [each.name for each in submissions] == ["smoke-v100", "smoke-a40"]
     one = submission_plan(tmp_path, axes="{layout.node_type: [a40], layout.nodes: [1]}")
     (submission,) = kind_submissions(SMOKE, study, one, "slurm", smoke_points(one))
@@ -150,18 +145,16 @@ def test_one_short_job_on_the_largest_layout(tmp_path: Path) -> None:
 
 
 def test_a_job_without_a_record_is_an_error(tmp_path: Path) -> None:
+    answers = Answers(JobState(phase="failed", detail="a node failed"))
     with pytest.raises(HpcddpError, match="preflight: job 100 failed: a node failed"):
-        run_preflight(
-            Study(tmp_path / "runs"), submission_plan(tmp_path), Answers(JobState(phase="failed", detail="a node failed"))
-        )
+        run_preflight(Study(tmp_path / "runs"), submission_plan(tmp_path), answers)
 
 
 def test_slow_nodes_are_proposed_and_no_more(tmp_path: Path) -> None:
     plan = submission_plan(tmp_path)
     assert preflight_text(record(100, 99, 98), plan) == ("preflight    job 100   3 nodes, none more than 10 % below the median")
-    assert preflight_text(record(100, 70, 101, 80, 99), plan).splitlines()[1].strip() == (
-        "leave them out: --set slurm.exclude=r1,r3, or always: --set slurm.spare_nodes=1"
-    )
+    _, advice, *_ = preflight_text(record(100, 70, 101, 80, 99), plan).splitlines()
+    assert advice.strip() == "leave them out: --set slurm.exclude=r1,r3, or always: --set slurm.spare_nodes=1"
     assert without_slow_nodes(plan, record(100, 70, 101)) is plan
 
 
@@ -189,6 +182,5 @@ def test_status_says_what_the_newest_found(tmp_path: Path) -> None:
     write(study, dataclasses.replace(record(100, 70, 99, job="6", unix_ns=9), excluded=("r1",)))
     study.preflight_file("9", 0).write_text("{")
     assert [each.job for each in preflights_of(study)] == ["7", "6"]
-    assert newest_preflight_words(study) == (
-        "preflight of job 6: 3 nodes, slow: r1 (matrix product 29 % below the median; left out)"
-    )
+    words = "preflight of job 6: 3 nodes, slow: r1 (matrix product 29 % below the median; left out)"
+    assert newest_preflight_words(study) == words

@@ -98,10 +98,8 @@ def test_study_says_what_was_asked_for(tmp_path: Path) -> None:
     recorded = json.loads(study.study_file.read_text())
     assert (recorded["schema"], recorded["name"], recorded["repeat"]) == (1, "small", 2)
     assert recorded["sweep"]["measure"] == {"warmup_steps": 1, "steps": 3}
-    assert [(entry["label"], entry["repeat"]) for entry in recorded["points"]] == [
-        *((label, 1) for label in labels(small)),
-        *((label, 2) for label in labels(full)),
-    ]
+    repeats = [*((label, 1) for label in labels(small)), *((label, 2) for label in labels(full))]
+    assert [(entry["label"], entry["repeat"]) for entry in recorded["points"]] == repeats
     assert recorded["points"][2]["groups"] == ["ranks", "alone"]
     for planned in full.points:
         described = json.loads(study.point_file(planned.point.label).read_text())

@@ -77,9 +77,7 @@ def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path, study: St
     assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
 
 
-def test_many_intents_are_written_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
-) -> None:
+def test_intents_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
     monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
     intents = list[int]()
@@ -88,9 +86,7 @@ def test_many_intents_are_written_at_once(
     assert intents == [3, 3, 3, 4]
 
 
-def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
-) -> None:
+def test_nothing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -114,11 +110,8 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path, study:
     refused = next(state for state in run_states(study, backend) if (state.label, state.run) == (two, 1))
     assert refused.phase == "failed"
     backend.on_submit = lambda request: None
-    assert [(run.label, run.run) for run in submit_runs(study, submission_plan(tmp_path), backend)] == [
-        (two, 1),
-        (one, 2),
-        (two, 2),
-    ]
+    again = submit_runs(study, submission_plan(tmp_path), backend)
+    assert [(run.label, run.run) for run in again] == [(two, 1), (one, 2), (two, 2)]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -133,9 +126,7 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool, stud
     assert events(study, tokens(study)[0]) == ["intent", "submitted" if arrived else "lost"]
 
 
-def test_two_submissions_at_once_do_not_double(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend
-) -> None:
+def test_two_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
     refused = list[str]()
 
     def no_flock(*_: object) -> None:
@@ -208,10 +199,8 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     while any(state.phase in ("queued", "running") for state in run_states(study, backend)):
         assert time.monotonic() < deadline, run_states(study, backend)
         time.sleep(0.2)
-    assert [(state.phase, state.job, state.detail) for state in run_states(study, backend)] == [
-        ("done", "L0001", None),
-        ("done", "L0002", None),
-    ]
+    found = [(state.phase, state.job, state.detail) for state in run_states(study, backend)]
+    assert found == [("done", "L0001", None), ("done", "L0002", None)]
     assert submit_runs(study, planned, backend) == []
     assert {event.job for event in latest_events(study).values()} == {"L0001", "L0002"}
 
