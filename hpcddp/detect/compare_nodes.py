@@ -37,11 +37,8 @@ def judge_field(field: str, said: object, observed: Sequence[object], why: str) 
     slurm = known[0] if len(known) == 1 else ", ".join(map(str, known))
     if not known:
         return FieldFinding(field=field, verdict="unknown", profile=said, why=why)
-    if known == [said]:
-        return FieldFinding(field=field, verdict="agrees", profile=said, slurm=slurm)
-    if said is None:
-        return FieldFinding(field=field, verdict="new", slurm=slurm)
-    return FieldFinding(field=field, verdict="differs", profile=said, slurm=slurm)
+    verdict: FieldVerdict = "agrees" if known == [said] else "new" if said is None else "differs"
+    return FieldFinding(field=field, verdict=verdict, profile=said, slurm=slurm)
 
 
 def judge_limit(profile: ClusterProfile, field: str, said: int | None, observed: Sequence[int | None], why: str) -> FieldFinding:
@@ -54,15 +51,10 @@ def judge_limit(profile: ClusterProfile, field: str, said: int | None, observed:
     slurm = NONE if known[0] == NO_LIMIT else known[0]
     if (said or NO_LIMIT) in known:
         return FieldFinding(field=field, verdict="agrees", profile=said, slurm=slurm)
-    if said is None and is_open(profile, field):
+    fact = profile.facts.get(field)
+    if said is None and (fact is None or fact.grade == "?"):
         return FieldFinding(field=field, verdict="new", slurm=slurm)
     return FieldFinding(field=field, verdict="differs", profile=NONE if said is None else said, slurm=slurm)
-
-
-def is_open(profile: ClusterProfile, field: str) -> bool:
-    """Whether a null there is something that the profile does not know."""
-    fact = profile.facts.get(field)
-    return fact is None or fact.grade == "?"
 
 
 NodesByType = Mapping[str, Sequence[LiveNode]]

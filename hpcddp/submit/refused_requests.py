@@ -217,50 +217,41 @@ def _sentence(refusal: Refusal, points: Sequence[Point]) -> str:
     return f"{named}{more}: {refusal.text}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Distinct:
-    """A request with the points that make it."""
-
-    request: JobRequest
-    points: Sequence[Point]
-
-
 def check_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> RequestCheck:
     """Has sbatch judge each distinct request of these runs, no faster than the profile allows; ends after PATIENCE_S at most."""
     deadline, refused = time.monotonic() + PATIENCE_S, dict[Refusal, list[Point]]()
     distinct = list(_distinct_requests(plan, runs))
-    for done, each in enumerate(distinct):
+    for done, (request, points) in enumerate(distinct):
         if done and not _pause(plan, deadline):
             return RequestCheck(refused=refused, remark=_remark(done, distinct, f"that took {PATIENCE_S:g} s"))
         try:
-            words = test_only(_script(plan, each), deadline - time.monotonic())
+            words = test_only(_script(plan, points[0], request), deadline - time.monotonic())
         except UnansweredError as error:
             return RequestCheck(refused=refused, remark=_remark(done, distinct, str(error)))
         except HpcddpError as error:
             return RequestCheck(remark=_remark(done, distinct, str(error)))
         if words is not None:
-            refused.setdefault(refusal_of(plan.profile, each.points[0], each.request, words), []).extend(each.points)
+            refused.setdefault(refusal_of(plan.profile, points[0], request, words), []).extend(points)
     return RequestCheck(refused=refused)
 
 
-def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> Iterator[_Distinct]:
-    """In the order of their first points; one for all where they are steps of one job."""
+def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> Iterator[tuple[JobRequest, list[Point]]]:
+    """With the points that make each, in the order of the first of them; one for all where they are steps of one job."""
     points = list({point.label: point for point, _ in runs}.values())
     if plan.options.one_allocation and runs:
-        yield _Distinct(request=allocation_request(plan, runs), points=points)
+        yield allocation_request(plan, runs), points
         return
     groups: dict[JobRequest, list[Point]] = {}
     for point in points:
         groups.setdefault(dataclasses.replace(plan.requests[point.label], name="", env=()), []).append(point)
     for of_group in groups.values():
-        yield _Distinct(request=plan.requests[of_group[0].label], points=of_group)
+        yield plan.requests[of_group[0].label], of_group
 
 
-def _script(plan: SubmissionPlan, each: _Distinct) -> str:
+def _script(plan: SubmissionPlan, point: Point, request: JobRequest) -> str:
     """As `hpcddp render` prints it: what Slurm judges is its header."""
-    point = each.points[0]
     launch = launch_by_hand(plan.profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None)
-    return render(plan.profile, point, each.request, launch)
+    return render(plan.profile, point, request, launch)
 
 
 def _pause(plan: SubmissionPlan, deadline: float) -> bool:
@@ -273,7 +264,7 @@ def _pause(plan: SubmissionPlan, deadline: float) -> bool:
     return True
 
 
-def _remark(done: int, distinct: Sequence[_Distinct], why: str) -> str:
+def _remark(done: int, distinct: Sequence[object], why: str) -> str:
     if not done:
         return f"not checked with Slurm: {why}"
     return f"{count(len(distinct) - done, 'request')} of {len(distinct)} not checked with Slurm: {why}"

@@ -27,7 +27,7 @@ from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
-from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.backends.fake_slurm import PATIENCE_S, wait_for
 from tests.twin.own_slurm import own_slurm
 from tests.twin.twin import Twin
 

@@ -225,15 +225,6 @@ def test_a_group_above_the_study_is_remarked(tmp_path: Path, config: Path, mode:
     assert sentence is None or sentence.startswith(words)
 
 
-def test_a_purged_file_is_put_back_and_what_is_hidden_left_alone(tmp_path: Path) -> None:
-    """A file that a file server keeps as .nfs0001 is none that Python would import."""
-    study = study_of(tmp_path)
-    snapshot = take_snapshot(study, [])
-    (snapshot / "hpcddp" / "core" / "entry.py").rename(snapshot / "hpcddp" / "core" / ".nfs0001")
-    assert take_snapshot(study, []) == snapshot
-    assert (snapshot / "hpcddp" / "core" / "entry.py").is_file()
-
-
 def job(study: Study, code: Path) -> subprocess.CompletedProcess[str]:
     """The start of a rank: bootstrap, pickle, function."""
     folder = study.jobs / "x.t"

@@ -218,10 +218,10 @@ def test_a_run_of_which_nobody_knows_what_it_did_is_left_out(run: Run, tmp_path:
     done = run("export", "s", "--to", "tensorboard", "-o", "out")
     assert (done.exit_code, done.stdout) == (0, "1 run in out: tensorboard --logdir out\n")
     assert done.stderr == "! left out: 1 run whose point.json is damaged or missing; `hpcddp analyze` says which\n"
-    write_runs(write_study(tmp_path / "s", [point(1, 1)]), point(1, 1), [MS])
-    run("bundle", "s")
-    assert run("export", "s.tar.gz", "--to", "tensorboard", "-o", "out").exit_code == 0
-    assert list((tmp_path / "out/s").rglob("events.out.tfevents.*"))
+    write_runs(write_study(tmp_path / "b", [point(1, 1)]), point(1, 1), [MS])
+    run("bundle", "b")
+    assert run("export", "b.tar.gz", "--to", "tensorboard", "-o", "more").exit_code == 0
+    assert list((tmp_path / "more/b").rglob("events.out.tfevents.*"))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def test_commands_and_their_values(tmp_path: Path) -> None:
     assert offered("clusters", "sh") == (["show"], False)
     assert offered("schema", "") == (["profile", "sweep"], False)
     assert offered("plan", "") == ([], True)
+    assert offered("init", "") == ([sweep.name for sweep in shipped_sweeps()], False)
+    assert offered("init", "--cluster", "rcc", "") == ([], False)
 
 
 @pytest.mark.usefixtures("run")
@@ -63,12 +65,6 @@ def test_clusters(tmp_path: Path, line: str) -> None:
     (own / "rcc-mine.yaml").write_text("not looked into\n")
     assert offered(*words, "rcc") == (["rcc", "rcc-mine"], True)
     assert offered(*words, "./rcc") == ([], True)
-
-
-@pytest.mark.usefixtures("run")
-def test_shipped_sweeps() -> None:
-    assert offered("init", "") == ([sweep.name for sweep in shipped_sweeps()], False)
-    assert offered("init", "--cluster", "rcc", "") == ([], False)
 
 
 @pytest.mark.usefixtures("run")

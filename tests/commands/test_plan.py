@@ -64,16 +64,12 @@ def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) ->
     assert "budget" not in run(*command, "--set", "budget.node_hours=14").stderr
 
 
-def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
+def test_the_mistake_of_the_2020_study_is_seen(run: Run, tmp_path: Path) -> None:
     """2 physical cores per rank on a node that has 8 per GPU is remarked on; a retired cluster as well."""
     result = run("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.physical_cores_per_rank=2", "--group", "nodes")
     assert "layout.physical_cores_per_rank is 2" in result.stderr
     assert "8 physical cores per GPU" in result.stderr
     assert "marconi100 is retired" in result.stderr
-
-
-def test_an_axis_of_cores_is_one_remark(run: Run, tmp_path: Path) -> None:
-    """However many of its values leave cores unused."""
     text = (JOBS / "marconi100-resnet50.yaml").read_text()
     text = re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
     (tmp_path / "cores.yaml").write_text(text)
@@ -89,13 +85,6 @@ def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
     assert "stand idle" not in run("plan", *arguments).stderr
 
 
-def test_node_types_are_told_apart(run: Run) -> None:
-    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
-    assert "node type" in header
-    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
-    assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
-
-
 def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
     sweep = "schema: 1\ncluster: local\ndevice: cpu\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
     axes = "{workload.optimizer.lr: [0.1, 0.2], workload.loader_workers_per_rank: [0, 1], workload.channels_last: [false, true]}"
@@ -104,6 +93,10 @@ def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
         header, *rows = (line.split() for line in run(*command, "small.yaml").stdout.splitlines() if line.startswith("  "))
         columns = [header.index(title) for title in ("lr", "workers", "channels_last")]
         assert len({tuple(row[at] for at in columns) for row in rows}) == len(rows) == 8
+    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
+    assert "node type" in header
+    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
+    assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
 
 
 def test_keys_of_one_last_word_have_a_column_each(run: Run, tmp_path: Path) -> None:
@@ -206,7 +199,7 @@ def sweep(tmp_path: Path) -> Path:
     return file
 
 
-def test_each_layout_once(run: Run, sweep: Path) -> None:
+def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path) -> None:
     result = run("bench", "comm", sweep, "--dry-run")
     assert result.exit_code == 0
     assert "2 runs to submit of 2 runs, under" in result.stdout
@@ -214,9 +207,6 @@ def test_each_layout_once(run: Run, sweep: Path) -> None:
     assert result.stderr.splitlines() == ["! layouts of a single rank are left out: it talks to nobody"]
     only = run("bench", "comm", sweep, "--group", "batch", "--dry-run").stdout
     assert "1 run to submit of 1 run" in only
-
-
-def test_a_short_place_in_the_queue(run: Run, tmp_path: Path) -> None:
     arguments = ("--group", "nodes", "--where", "layout.nodes == 2", "--set", "slurm.walltime_min=600", "--dry-run")
     said = run("bench", "comm", JOBS / "rcc-bigmnist.yaml", *arguments).stdout
     assert "1 run to submit of 1 run, at most 0.5 node hours" in said

@@ -22,6 +22,8 @@ def test_script_on_stdout_remarks_on_stderr(run: Run, monkeypatch: pytest.Monkey
     assert "node type v100" in result.stderr
     assert "no account" in result.stderr
     assert "resnet50 on imagenet" in run("render", "--cluster", "marconi100").stdout
+    result = run("render", "--cluster", "rcc", "--workload", "resnet18/cifar10")
+    assert (result.exit_code, "data `cifar10` has no folder" in result.stderr) == (0, True)
 
 
 def test_flags(run: Run) -> None:
@@ -55,11 +57,6 @@ def test_into_files_and_folders(run: Run, tmp_path: Path) -> None:
     assert [file.suffix for file in (tmp_path / "one").iterdir()] == [".sh"]
     run("render", "--cluster", "rcc", "-o", "job.sh")
     assert (tmp_path / "job.sh").read_text() == run("render", "--cluster", "rcc").stdout
-
-
-def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
-    result = run("render", "--cluster", "rcc", "--workload", "resnet18/cifar10")
-    assert (result.exit_code, "data `cifar10` has no folder" in result.stderr) == (0, True)
 
 
 def test_raw_options_stand_behind_the_sweeps_own(run: Run, tmp_path: Path) -> None:
@@ -167,9 +164,6 @@ def test_a_command_of_ones_own(run: Run) -> None:
     assert "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_STEP_NUM_TASKS LOCAL_WORLD_SIZE=4" in result.stdout
     assert "HPCDDP_SPEC" not in result.stdout
     assert "export HPCDDP_CLUSTER=marconi100\n" in result.stdout
-
-
-def test_a_command_by_torchrun(run: Run) -> None:
     layout = ("--nodes", 2, "--set", "layout.launcher=torchrun")
     text = run("render", "--cluster", "marconi100", *layout, "--", "torchrun", "train.py").stdout
     assert "PET_NNODES=$SLURM_STEP_NUM_NODES PET_NPROC_PER_NODE=4" in text

@@ -225,13 +225,10 @@ def test_scripts_that_cannot_be_checked(run: Run, tmp_path: Path, arguments: tup
     assert words in refused(run, "lint", *arguments)
 
 
-def test_a_comment_in_another_encoding_is_none_of_its_business(run: Run, tmp_path: Path) -> None:
+def test_without_shellcheck_and_with_another_encoding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.sh").write_bytes(b"#!/bin/bash\n# caf\xe9\n#SBATCH --gpu-per-node=4\n")
     result = run("lint", "job.sh")
     assert (result.exit_code, result.stdout.partition(": ")[0]) == (4, "job.sh:3")
-
-
-def test_without_shellcheck_it_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --gpu-per-node=4\nif true; then\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     result = run("lint", "job.sh")
@@ -273,14 +270,11 @@ def test_a_sweep_for_a_cluster_is_planned_unchanged(run: Run, cluster: str, tmp_
     assert (len(json.loads(more.stdout)["points"]) > len(labels)) == (profile.backend == "slurm")
 
 
-def test_sizes_end_where_the_cluster_does(run: Run, tmp_path: Path) -> None:
+def test_a_sweep_has_sizes_of_the_cluster_and_the_workload_given(run: Run, tmp_path: Path) -> None:
     run("init", "--cluster", "rcc")
     text = (tmp_path / "rcc-mnist-cnn.yaml").read_text()
     assert "  in-node: {layout.gpus_per_node: [1, 2, 4]}\n  nodes: {layout.nodes: [1, 2, 4]}\n" in text
     assert "# also a40: 2 nodes of 4 " in text
-
-
-def test_a_workload_of_ones_own_choice(run: Run, tmp_path: Path) -> None:
     assert run("init", "--cluster", "rcc", "resnet18/cifar10").exit_code == 0
     text = (tmp_path / "rcc-resnet18.yaml").read_text()
     assert "model: resnet18 " in text

@@ -72,9 +72,6 @@ def test_watch_ends_by_ctrl_c_as_status_would(run: Run, study: Study, monkeypatc
     monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     result = run("status", study.folder, "--watch", "5")
     assert (result.exit_code, result.stderr) == (INCOMPLETE, "")
-
-
-def test_watch_is_polite_and_for_people(run: Run, study: Study) -> None:
     assert run("status", study.folder, "--watch", "1").exit_code == USAGE
     assert run("status", study.folder, "--watch", "--format", "json").exit_code == USAGE
 

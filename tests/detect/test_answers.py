@@ -12,54 +12,17 @@ from hypothesis import strategies as st
 from hpcddp.core.node_list import expand_node_list
 from hpcddp.detect.fields import NO_LIMIT, gpus, is_slice, limit, names, pairs, smallest, tres
 from hpcddp.detect.nodes import LiveNode, node_list, nodes_of_text
-from hpcddp.detect.partitions import Association, LivePartition, LiveQos, associations_of_text, partitions_of_text, qos_of_text
-from tests.detect.given_live import ASSOCIATIONS, NODES, PARTITIONS, QOS
+from hpcddp.detect.partitions import Association, associations_of_text, partitions_of_text, qos_of_text
+from tests.detect.given_live import ASSOCIATIONS, NODES, PARTITIONS, QOS, node, partition, qos
 
-GPU_NODE = LiveNode(
-    name="g1",
-    states=("IDLE",),
-    sockets=2,
-    cores_per_socket=16,
-    threads_per_core=2,
-    cpus=64,
-    effective_cpus=60,
-    system_cores=2,
-    memory_mb=515000,
-    system_memory_mb=4096,
-    gpus=(("a100", 4),),
-    features=("a100", "nvlink"),
-    partitions=("gpu",),
+GPU_NODE = dataclasses.replace(
+    node("g1", 4, ("gpu",), ("a100", "nvlink"), 515000), effective_cpus=60, system_cores=2, system_memory_mb=4096
 )
-GPU = LivePartition(
-    name="gpu",
-    default=False,
-    hidden=False,
-    root_only=False,
-    always_exclusive=False,
-    is_up=True,
-    min_nodes=1,
-    max_nodes=8,
-    max_walltime_min=1440,
-    default_walltime_min=60,
-    max_mb_per_cpu=4096,
-    default_mb_per_cpu=2048,
-    allowed_accounts=(),
-    denied_accounts=(),
-    allowed_qos=("normal", "long"),
+GPU = dataclasses.replace(
+    partition("gpu"), root_only=False, min_nodes=1, max_mb_per_cpu=4096, default_mb_per_cpu=2048, denied_accounts=()
 )
-LONG = LiveQos(
-    name="long",
-    min_nodes=2,
-    max_nodes=4,
-    max_cpus=NO_LIMIT,
-    max_gpus=16,
-    max_walltime_min=2880,
-    max_cpus_per_user=NO_LIMIT,
-    max_gpus_per_user=32,
-    max_jobs_per_user=100,
-    priority=10,
-    usage_factor=1.0,
-)
+WITHOUT_CPUS = {"max_cpus": NO_LIMIT, "max_cpus_per_user": NO_LIMIT}
+LONG = dataclasses.replace(qos("long", max_walltime_min=2880), priority=10, usage_factor=1.0, **WITHOUT_CPUS)  # type: ignore[arg-type]
 
 
 def test_what_was_recorded() -> None:

@@ -74,16 +74,8 @@ def test_whether_accounts_are_enforced(enforce: str, found: bool) -> None:
     assert enforces_accounts(LiveSlurm()) is None
 
 
-V100 = LiveNode(
-    name="gn1",
-    sockets=2,
-    cores_per_socket=20,
-    threads_per_core=1,
-    cpus=40,
-    memory_mb=180000,
-    gpus=(("v100", 4),),
-    partitions=("gpu",),
-)
+OF_20_CORES = dataclasses.replace(node("gn1", 4, ("gpu",), memory_mb=180000), cores_per_socket=20, threads_per_core=1, cpus=40)
+V100 = dataclasses.replace(OF_20_CORES, gpus=(("v100", 4),))
 
 
 def nodes(count: int = 2, start: str = "gn", **changes: Any) -> list[LiveNode]:
