@@ -63,9 +63,7 @@ class Runner:
             self._run(job)
 
     def _take(self) -> str | None:
-        """The next run, marked as running. With none left the lock goes while the queue cannot grow: whoever adds a run
-        after that finds no runner and starts one.
-        """
+        """The next run, marked as running. With none the lock goes while the queue is held: who adds one starts a runner."""
         with queue.queue_lock(self._study):
             if self._terminated:
                 queue.fail_all(self._study, {"running": _TERMINATED, "queued": f"{_TERMINATED} before it started"})

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json, remark, style_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, format_option, print_json, remark, style_option
 
 STUDY = RunsPath()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hpcddp.commands import complete
+from hpcddp.commands import completion
 from hpcddp.commands.options import after_option, job_option, read_settings, remark_on, yes_option
 from hpcddp.core.official_files import CIFAR10, MNIST, OfficialSet
 
@@ -54,7 +54,9 @@ _OF_JOB = (
         help="Run root, whose folder data gets the job's records; by default that of your settings, or jobs.",
     ),
     job_option,
-    click.option("--node-type", shell_complete=complete.node_types, help="Of the node; by default the profile's default one."),
+    click.option(
+        "--node-type", shell_complete=completion.node_type_names, help="Of the node; by default the profile's default one."
+    ),
     click.option(
         "--set",
         "settings",
@@ -65,7 +67,7 @@ _OF_JOB = (
     click.option(
         "--cluster",
         metavar="NAME|FILE",
-        shell_complete=complete.clusters,
+        shell_complete=completion.cluster_names,
         help="Do it as one job there, of a node's cores; a profile by name or YAML file. Without it, here and now.",
     ),
 )

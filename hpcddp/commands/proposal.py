@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import co2_option, remark, style_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, co2_option, remark, style_option
 
 ENDINGS = {"markdown": "md", "latex": "tex"}
 

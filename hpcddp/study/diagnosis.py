@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_time import limit_min
-from hpcddp.backends.slurm_words import ENDED, end_sentence
+from hpcddp.backends.slurm_words import ENDED, end_sentence, limit_min
 from hpcddp.core.attempt_records import AttemptEnd, Fault
 from hpcddp.core.causes import (
     AGAIN,

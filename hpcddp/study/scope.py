@@ -12,8 +12,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcddp.cluster.current_cluster import current_cluster
-from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_file import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import to_json
 from hpcddp.core.run_root import Study, run_ranges

@@ -22,9 +22,7 @@ def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
 
 
 def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
-    """The runs that wait or run; with `points` those whose labels begin so. UsageError for a beginning that no label has,
-    HpcddpError where a backend does not say what waits or runs.
-    """
+    """The runs that wait or run, of `points` by the beginnings of their labels; HpcddpError where a backend does not say."""
     for point in points:
         if not any(state.label.startswith(point) for state in states):
             known = ", ".join(dict.fromkeys(state.label for state in states))

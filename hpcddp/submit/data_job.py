@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcddp.backends.base import Backend, Batch
-from hpcddp.backends.choose import make_backend
+from hpcddp.backends.base import Backend, Batch, make_backend, wait_for_ends
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.data_job import JOB_FILE, DataJob, DataTask
@@ -26,12 +25,10 @@ from hpcddp.core.schema import encode
 from hpcddp.study.data_jobs import DATA_FOLDER, DataJobState, data_job_lines, data_job_states
 from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
-from hpcddp.submit.console import Console
-from hpcddp.submit.missing_data import root_here, with_data_on_disk
 from hpcddp.submit.one_job import is_wanted, one_job_words, wait_for_job
-from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
+from hpcddp.submit.options import Console, LayoutOptions, PointOptions, SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.small_jobs import wait_for_ends
+from hpcddp.submit.remarks import root_here, with_data_on_disk
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
 from hpcddp.sweep.expand import PlannedPoint, with_node_type
 

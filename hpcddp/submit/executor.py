@@ -97,9 +97,7 @@ class ClusterExecutor(SlurmExecutor):
         python: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`cluster`: a profile by name or file, by default the one of this machine; `python`: a command in place of the
-        profile's. The others are submitit's.
-        """
+        """`cluster`: by name or file, else this machine's; `python`: in place of the profile's. The others are submitit's."""
         self.cluster = cluster
         self._settings = load_settings()[0]
         if folder is None:

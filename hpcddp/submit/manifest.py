@@ -19,9 +19,8 @@ from hpcddp.sweep.expand import PlannedPoint
 
 
 def write_manifest(study: Study, plan: SubmissionPlan) -> None:
-    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there.
-
-    Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
+    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there. Each submission
+    writes the point.json of all its points, so one that a machine lost as it went down is there again.
     """
     for planned in plan.points:
         point = planned.point
@@ -47,7 +46,8 @@ def _write(study: Study, plan: SubmissionPlan) -> None:
 
 def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRecord:
     """What study.json shall say, where it said `before`."""
-    points = {point.label: dataclasses.replace(point, repeat=_repeat(point, before)) for point in before.points}
+    known = ((point, before.repeat if point.repeat is None else point.repeat) for point in before.points)
+    points = {point.label: dataclasses.replace(point, repeat=repeat) for point, repeat in known}
     for planned in plan.points:
         label = planned.point.label
         points[label] = _point(plan, planned, points.get(label, StudyPoint(label=label)))
@@ -61,10 +61,6 @@ def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRec
         repeat=plan.source.sweep.repeat,
         points=tuple(points.values()),
     )
-
-
-def _repeat(point: StudyPoint, record: StudyRecord) -> int:
-    return record.repeat if point.repeat is None else point.repeat
 
 
 def _point(plan: SubmissionPlan, planned: PlannedPoint, before: StudyPoint) -> StudyPoint:

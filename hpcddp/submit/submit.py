@@ -42,10 +42,8 @@ def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
     """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also with
-    those whose submission was interrupted and that turn out to have one.
-
-    UsageError before any job is submitted for what is sure to be refused. RefusedError at the first run that is refused: those
-    before it are submitted and recorded.
+    those whose submission was interrupted and that turn out to have one. UsageError before any job is submitted for what is
+    sure to be refused. RefusedError at the first run that is refused: those before it are submitted and recorded.
     """
     study = Study(study.folder.absolute())
     check_plan(plan)
@@ -123,9 +121,7 @@ def _submit_batch(batch: Batch, backend: Backend, intents: Sequence[SubmissionEv
 
 
 class Throttle:
-    """A slot for each run that may run at a time: jobs in one slot run one after the other. An array takes a slot for each of its
-    tasks that may run at a time.
-    """
+    """A slot for each run that may run at a time, whose jobs run in turn; an array takes one for each task at a time."""
 
     def __init__(self, slots: int | None, live: Iterable[str]) -> None:
         """`slots` None: no limit. `live`: jobs that wait or run already, each task of an array too. Any of them may run

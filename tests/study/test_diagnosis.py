@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_time import limit_min
+from hpcddp.backends.slurm_words import limit_min
 from hpcddp.core.attempt_records import AttemptEnd, Fault
 from hpcddp.core.point import Data, Point, Workload
 from hpcddp.study.diagnosis import reason_of, without_node

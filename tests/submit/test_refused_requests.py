@@ -1,4 +1,4 @@
-"""What Slurm says of a study's requests before anything is submitted, with an sbatch that says what a test tells it."""
+"""What Slurm says of a study's requests before anything is submitted."""
 
 import dataclasses
 import time
@@ -8,9 +8,8 @@ import pytest
 
 from hpcddp.backends.slurm_test_only import refusal_words
 from hpcddp.core.point import Point
-from hpcddp.submit import request_check
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.request_check import check_requests
+from hpcddp.submit.refused_requests import RequestCheck, check_requests
 from hpcddp.submit.submission_plan import SubmissionPlan
 from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.given_one_allocation import submission_plan
@@ -29,9 +28,8 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 def plan(tmp_path: Path, rate: float | None = None) -> SubmissionPlan:
     """Three node counts and two batches each: six points, three requests."""
-    planned = submission_plan(
-        tmp_path, axes="{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}", options=SubmitOptions()
-    )
+    axes = "{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}"
+    planned = submission_plan(tmp_path, axes=axes, options=SubmitOptions())
     slurm = dataclasses.replace(planned.profile.slurm, submissions_per_s=rate)
     return dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=slurm))
 
@@ -41,9 +39,8 @@ def runs(planned: SubmissionPlan) -> list[tuple[Point, int]]:
 
 
 def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
-    """Runs and batches of the same shape share a request; all runs in one allocation are one."""
     planned = plan(tmp_path)
-    assert check_requests(planned, runs(planned)) == request_check.RequestCheck()
+    assert check_requests(planned, runs(planned)) == RequestCheck()
     assert len(calls(tmp_path, "sbatch")) == 3
     assert all(call.startswith("sbatch --test-only ") for call in calls(tmp_path, "sbatch"))
     in_one = dataclasses.replace(planned, options=SubmitOptions(one_allocation=True))
@@ -52,7 +49,6 @@ def test_each_distinct_request_is_judged_once(say: Say, tmp_path: Path) -> None:
 
 
 def test_sbatch_is_called_no_faster_than_the_profile_allows(say: Say, tmp_path: Path) -> None:
-    """Two pauses between three calls."""
     planned = plan(tmp_path, rate=5.0)
     begun_s = time.monotonic()
     check_requests(planned, runs(planned))
@@ -60,20 +56,17 @@ def test_sbatch_is_called_no_faster_than_the_profile_allows(say: Say, tmp_path: 
 
 
 def test_a_refusal_names_the_point_the_words_and_the_key_of_the_profile(say: Say, tmp_path: Path) -> None:
-    """Only of the requests that Slurm refuses."""
     planned = plan(tmp_path)
     say("sbatch", f"grep -q -e --nodes=4 $2 || exit 0\ncat >&2 <<'END'\n{LIMIT}\nEND\nexit 1")
     found = check_requests(planned, runs(planned))
     one, other = (entry.point.label for entry in planned.points if entry.point.layout.nodes == 4)
-    assert found.certain == [
-        f"{one}, {other}: Slurm refuses 4 nodes, too many for a job without a QOS (sbatch: QOSMaxNodePerJobLimit). "
-        f"Add max_nodes to the rule without a name of slurm.qos of the profile of rcc."
-    ]
+    words = "Slurm refuses 4 nodes, too many for a job without a QOS (sbatch: QOSMaxNodePerJobLimit)"
+    step = "Add max_nodes to the rule without a name of slurm.qos of the profile of rcc."
+    assert found.certain == [f"{one}, {other}: {words}. {step}"]
     assert found.uncertain == []
 
 
 def test_one_sentence_says_what_is_refused_of_all_points(say: Say, tmp_path: Path) -> None:
-    """The same reason of several requests is said once; a site's own plug-in says what it likes."""
     planned = plan(tmp_path)
     say("sbatch", "echo 'sbatch: error: ask for a coffee first' >&2; echo 'allocation failure: Unspecified error' >&2; exit 1")
     (text,) = check_requests(planned, runs(planned)).certain
@@ -89,7 +82,6 @@ def test_one_sentence_says_what_is_refused_of_all_points(say: Say, tmp_path: Pat
     ],
 )
 def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_path: Path, words: str, is_certain: bool) -> None:
-    """Nodes that are drained, and a queue that is full, pass."""
     planned = plan(tmp_path)
     say("sbatch", f"echo '{words}' >&2; exit 1")
     found = check_requests(planned, runs(planned))
@@ -106,11 +98,8 @@ def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_
         ("grep -q -e --nodes=1 $2 && exit 0; exec sleep 600", "2 requests of 3 not checked with Slurm: sbatch did not answer"),
     ],
 )
-def test_a_silent_slurm_leaves_a_remark(
-    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
-) -> None:
-    """Within the time for all, and nothing is refused."""
-    monkeypatch.setattr(request_check, "PATIENCE_S", 1.5)
+def test_silence_is_a_remark(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
+    monkeypatch.setattr("hpcddp.submit.refused_requests.PATIENCE_S", 1.5)
     planned = plan(tmp_path)
     say("sbatch", script)
     begun_s = time.monotonic()
@@ -121,17 +110,14 @@ def test_a_silent_slurm_leaves_a_remark(
 
 
 def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With where its commands are."""
     planned = plan(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = check_requests(planned, runs(planned))
-    assert found == request_check.RequestCheck(
-        remark="not checked with Slurm: no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
-    )
+    words = "no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
+    assert found == RequestCheck(remark=f"not checked with Slurm: {words}")
 
 
 def test_sbatch_is_quoted_without_its_name() -> None:
-    """What says nothing beside other words is left out."""
     assert refusal_words(LIMIT) == "QOSMaxNodePerJobLimit"
     assert refusal_words("allocation failure: Unspecified error") == "Unspecified error"
     assert refusal_words("sbatch: error: a\nsbatch: error: Batch job submission failed: Unspecified error") == "a"
