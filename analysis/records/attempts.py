@@ -16,8 +16,7 @@ from hpcddp.analysis.records.attempt_files import EndFile, read_end_file, read_l
 from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined_buckets, read_buckets
 from hpcddp.analysis.records.exchange_windows import ExchangeWindows, with_shared_boundaries
 from hpcddp.analysis.records.impossible import check_end
-from hpcddp.analysis.records.merged import merged_nodes
-from hpcddp.analysis.records.merged_loader import pooled
+from hpcddp.analysis.records.merged import merged_loader, merged_nodes
 from hpcddp.analysis.records.ranks import rank_results, read_steps
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import environment_names, software
@@ -250,7 +249,7 @@ def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> Training
         end,
         gates=(*end.gates, *failed),
         ranks=tuple(entry for _, its_end in ended for entry in its_end.ranks),
-        loader=pooled(its_end.loader for _, its_end in ended),
+        loader=merged_loader(its_end.loader for _, its_end in ended),
         telemetry=Telemetry(energy_j_per_1000_samples=_energy(attempts), nodes=merged_nodes(nodes)),
         loss_first=first.end.loss_first if first.end and first.steps.step[:1].tolist() == [0] else None,
     )

@@ -1,4 +1,4 @@
-"""Telemetry of a run that several attempts made: of each node and each of its GPUs, what the attempts read together."""
+"""Several attempts or runs as one: of each node, its GPUs and the loaders, what they read together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
 
 
@@ -64,3 +65,13 @@ def _throttle(same: Sequence[GpuTelemetry]) -> dict[str, float] | None:
         return None
     reasons = sorted({reason for shares, _ in known for reason in shares})
     return {reason: sum(shares.get(reason, 0.0) * readings for shares, readings in known) / total for reason in reasons}
+
+
+def merged_loader(found: Iterable[LoaderTimes | None]) -> LoaderTimes | None:
+    """Times add up, rates are weighted by samples; None where nothing is known of any. Of equal workers, as one point has."""
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    took_s = sum(each.samples / each.samples_per_s for each in known if each.samples_per_s)
+    rate = sum(each.samples for each in known) / took_s if took_s else 0.0
+    return replace(known[0], **merged_fields(known), samples_per_s=rate)

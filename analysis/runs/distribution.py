@@ -30,7 +30,7 @@ class Distribution:
 def distribution(attempts: Iterable[RunSteps]) -> Distribution:
     """Of a run, by the attempts that made its steps."""
     steady, before = zip(*(_parted(steps) for steps in attempts), strict=True)
-    return Distribution(pooled(steady), pooled(before))
+    return Distribution(pooled_bins(steady), pooled_bins(before))
 
 
 def _parted(steps: RunSteps) -> tuple[Bins, Bins]:
@@ -45,7 +45,7 @@ def binned(times_ns: Floats) -> Bins:
     return tuple(zip(bins.tolist(), counts.tolist(), strict=True))
 
 
-def pooled(runs: Iterable[Bins]) -> Bins:
+def pooled_bins(runs: Iterable[Bins]) -> Bins:
     """The steps of all of them."""
     counts: dict[int, int] = {}
     for number, count in (pair for bins in runs for pair in bins):

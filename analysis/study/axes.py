@@ -259,7 +259,7 @@ def _axis(
     ]
     counts = Counter(point.texts.get(key) for point in points)
     panels = [_panel(key, more, group, apart, counts) for group in groups]
-    panels.sort(key=lambda panel: (panel.nodes * panel.gpus_per_node, panel.nodes, [order(v) for v in panel.others.values()]))
+    panels.sort(key=lambda panel: (panel.nodes * panel.gpus_per_node, panel.nodes, [*map(value_order, panel.others.values())]))
     return Axis(key=key, name=short_name(key), joint=tuple(more), panels=tuple(panels))
 
 
@@ -273,7 +273,7 @@ def _is_implied(points: Sequence[_Measured], name: str, joint: Sequence[str]) ->
 def _panel(
     key: str, more: Sequence[str], group: Sequence[_Measured], apart: Sequence[str], counts: Counter[str | None]
 ) -> AxisPanel:
-    points = sorted(group, key=lambda point: order(point.keys.get(key)))
+    points = sorted(group, key=lambda point: value_order(point.keys.get(key)))
     base = _base(key, points, counts)
     if not all(is_number(point.keys.get(key)) for point in points):  # in no order of their own: the base comes first
         points, base = [points[base], *points[:base], *points[base + 1 :]], 0
@@ -311,7 +311,7 @@ def _base(key: str, points: Sequence[_Measured], counts: Counter[str | None]) ->
     return next((i for i in often if points[i].texts.get(key) == default), often[0])
 
 
-def order(value: Any) -> tuple[int, float, str]:
+def value_order(value: Any) -> tuple[int, float, str]:
     """Sorts values: none first, then off and on, then numbers, then words."""
     if value is None:
         return 0, 0.0, ""

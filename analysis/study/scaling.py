@@ -17,7 +17,7 @@ from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
 from hpcddp.analysis.study.costs import COST_COLUMNS, costs
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL
-from hpcddp.analysis.study.series import order, same_workload
+from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 from hpcddp.core.text import natural
@@ -112,8 +112,8 @@ def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
     """Keys of series: those with most points first, then the largest, then those of most runs; equal ones by how they differ
     from the first of all."""
     extent = {key: (-len(of), -of[-1]["gpus"], -sum(row["n"] for row in of)) for key, of in series.items()}
-    first = min(series, key=lambda key: (extent[key], order(key, key)), default="")
-    return sorted(series, key=lambda key: (extent[key], order(key, first)))
+    first = min(series, key=lambda key: (extent[key], series_order(key, key)), default="")
+    return sorted(series, key=lambda key: (extent[key], series_order(key, first)))
 
 
 def full_node_gpus(members: Sequence[dict[str, Any]], planned: Sequence[Point]) -> int:

@@ -10,7 +10,7 @@ from hpcddp.analysis import analyze
 from hpcddp.share.archive_paths import kind_of, why_left_out
 from hpcddp.share.bundle import STRANGE, write_bundle
 from hpcddp.share.unbundle import opened_study
-from tests.analysis.study.test_scripts import measured, script
+from tests.analysis.study.test_trained import measured, script
 from tests.analysis.synthetic import write_study
 
 
