@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
 from hpcddp.analysis.records.epochs import Epoch
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import Floats, losses_e9, samples_of_steps
-from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.training import batch_of_steps
+from hpcddp.analysis.runs.step_times import batch_of_steps
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.launch_record import LaunchRecord

@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.buckets import RunBuckets
-from hpcddp.analysis.records.clocks import Ints
+from hpcddp.analysis.records.buckets import Ints, RunBuckets
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.bandwidth import bus_share
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord

@@ -9,33 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end_file, read_launch
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
+from hpcddp.analysis.records.json_files import EndFile, launch_software, read_comm, read_end_file, read_launch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.communication import communication, read_network
-from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.intervals import mean_half_percent
-from hpcddp.analysis.runs.readings import read_readings
-from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, used
+from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
-from hpcddp.analysis.runs.step_times import evened, stalls, typical_step, windows_apart
-from hpcddp.analysis.runs.timeline import read_timeline
-from hpcddp.analysis.runs.training import (
+from hpcddp.analysis.runs.step_times import (
     batch_of_steps,
     begins_epoch,
+    distribution,
+    evened,
     loss_ends,
     most_often,
     samples_of,
     samples_trained,
+    stalls,
     timed_epochs,
+    typical_step,
+    windows_apart,
 )
+from hpcddp.analysis.runs.timeline import read_timeline
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
@@ -143,7 +144,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     return replace(
         run,
         env_id=launch.env_id,
-        software=software(launch),
+        software=launch_software(launch),
         started_unix_ns=launches[0].started_unix_ns,
         gpu=gpu,
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,

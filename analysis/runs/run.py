@@ -12,14 +12,11 @@ from typing import Literal
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.runs.communication import Communication, RunNetwork
-from hpcddp.analysis.runs.distribution import Distribution
-from hpcddp.analysis.runs.readings import Readings
-from hpcddp.analysis.runs.resources import Used
+from hpcddp.analysis.runs.resources import Readings, Used
 from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import RankMap, Unevenness
-from hpcddp.analysis.runs.step_times import Stalls, TypicalStep
+from hpcddp.analysis.runs.step_times import Distribution, LossEnds, Stalls, TypicalStep
 from hpcddp.analysis.runs.timeline import Timeline
-from hpcddp.analysis.runs.training import LossEnds
 from hpcddp.core.attempt_records import ShardedExchange
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.damaged_record import DamagedFiles
@@ -53,7 +50,7 @@ class Run:
     """Steps that count and of which no records are left."""
     env_id: str | None = None
     software: Mapping[str, str] = field(default_factory=dict)
-    """Of its last attempt, as records/software.py has it."""
+    """Of its last attempt, as records/json_files.py has it."""
     started_unix_ns: int | None = None
     """When the ranks of its first attempt that counts had met."""
     processors: tuple[str, ...] = ()

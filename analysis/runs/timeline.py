@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hpcddp.analysis.records.attempts import AttemptRecords
-from hpcddp.analysis.records.clocks import clocks_known, to_rank_0
+from hpcddp.analysis.records.buckets import clocks_known, to_rank_0
 from hpcddp.analysis.records.steps import RunSteps, median_step_ns
 from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS_1, buckets_file, steps_file

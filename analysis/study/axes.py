@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.study.axis_significance import CHANCE, LEAST, half_width
-from hpcddp.analysis.study.effects import INTERVAL, Ratio, ratio
+from hpcddp.analysis.study.effects import CHANCE, INTERVAL, LEAST, Ratio, half_width, ratio
 from hpcddp.analysis.study.frames import step_total_s
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, short_name, value_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.software import environment_names
+from hpcddp.analysis.records.json_files import environment_names
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.runs.readings import FIGURES
-from hpcddp.analysis.study.costs import energy_kwh
+from hpcddp.analysis.runs.resources import FIGURES
+from hpcddp.analysis.study.frames import energy_kwh
 from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.study.series import Apart, key_text, words
 from hpcddp.analysis.util.wording import percent

@@ -14,9 +14,8 @@ from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounte
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
-from hpcddp.analysis.study.costs import COST_COLUMNS, costs
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL
+from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from hpcddp.analysis.records.software import version_words
+from hpcddp.analysis.records.json_files import version_words
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axes import DEFAULTS, axis_text, value_order
 from hpcddp.analysis.study.series import OUTSIDE, short_name

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.runs.distribution import Bins, pooled_bins
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import Bins, pooled_bins
 from hpcddp.analysis.study.comm_bench import fabric_limit, layout_of_bench
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Case, Verdict

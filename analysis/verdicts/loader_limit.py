@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from hpcddp.analysis.records.merged import merged_loader
+from hpcddp.analysis.records.attempts import merged_loader
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.binding import cores_of, most_cores, most_workers

@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.analysis.comparison.compare import StudyComparison, compare_studies, compared_plain
 from hpcddp.analysis.comparison.text import compared_text
-from hpcddp.analysis.study.epochs import BY_ALL, GIVEN
+from hpcddp.analysis.study.accuracy import BY_ALL, GIVEN
 from hpcddp.core.run_root import Study
 from tests.analysis.study.test_accuracy import falling, sized, study, trainings
 from tests.analysis.study.test_accuracy import training as trained

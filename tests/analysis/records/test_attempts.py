@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
-from hpcddp.analysis.records.attempts import read_attempts
-from hpcddp.analysis.records.merged import merged_loader, merged_nodes
+from hpcddp.analysis.records.attempts import merged_loader, merged_nodes, read_attempts
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.steps import joined, mean_step_ns
-from hpcddp.analysis.runs.distribution import binned
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import binned
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.loader_record import LoaderTimes

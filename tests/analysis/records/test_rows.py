@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcddp.analysis.records.csv_reader import MAYBE_INT, UNKNOWN, is_large
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import MAYBE_INT, UNKNOWN, Rejected, RowFile, is_large, read_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.util.regular_files import read_regular

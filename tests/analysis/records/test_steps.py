@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpcddp.analysis.records.csv_reader import Columns
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import (
     RECORDED,
     RunSteps,

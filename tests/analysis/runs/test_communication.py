@@ -16,10 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcddp.analysis import StudyResult, analyze
-from hpcddp.analysis.records.buckets import RunBuckets, assemble
-from hpcddp.analysis.records.clocks import clock_error_ns, clocks_known, moved_ns, to_rank_0
-from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.analysis.records.exchange_windows import ExchangeWindows
+from hpcddp.analysis.records.buckets import (
+    ExchangeWindows,
+    RunBuckets,
+    assemble,
+    clock_error_ns,
+    clocks_known,
+    moved_ns,
+    to_rank_0,
+)
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import StepSpan
 from hpcddp.analysis.runs.communication import (
     algorithm_bandwidth,
@@ -515,8 +521,9 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
 @pytest.mark.dear
 def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_path: Path) -> None:
     """Once per series; in columns where there is room."""
-    workloads = ({}, {"model": "my_package.models:build"}, {"precision": "bf16"}, {"loader_workers_per_rank": 16})
-    points = [point(nodes, 1, comm=comm, **dict(each)) for each in workloads for nodes in (1, 16) for comm in ("off", "on")]
+    more = ({"model": "my_package.models:build"}, {"precision": "bf16"}, {"loader_workers_per_rank": 16})
+    workloads: list[dict[str, Any]] = [{}, *more]
+    points = [point(nodes, 1, comm=comm, **each) for each in workloads for nodes in (1, 16) for comm in ("off", "on")]
     study = write_study(tmp_path / "s", points)
     for each in points:
         write_run(study, each, hooked() if each.measure.comm == "on" else Recorded(step_ns=100 * MS))

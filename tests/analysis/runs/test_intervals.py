@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import Columns
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import mean_step_ns, over_ranks
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.runs.intervals import (

@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.runs.readings import Readings, figures
-from hpcddp.analysis.runs.resources import MIXED, flops_per_s_per_gpu, gpu_arithmetic, share_of_peak
+from hpcddp.analysis.runs.resources import MIXED, Readings, figures, flops_per_s_per_gpu, gpu_arithmetic, share_of_peak
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import misleading

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hpcddp.analysis.figures.distribution import ridges
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.report.api import analyze
-from hpcddp.analysis.runs.distribution import WIDTH, binned, distribution, pooled_bins, quantile_ns, shares_between
+from hpcddp.analysis.runs.step_times import WIDTH, binned, distribution, pooled_bins, quantile_ns, shares_between
 from hpcddp.analysis.study.frames import shown_parts, step_total_s
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of

@@ -67,7 +67,7 @@ def write_benchmarks(folder: Path) -> Study:
     return study
 
 
-def bench_alone(folder: Path, nodes: int, **ops: Any) -> Study:
+def only_bench(folder: Path, nodes: int, **ops: Any) -> Study:
     """As `bench comm` without a sweep leaves it."""
     bench = comm_point(point(nodes, 4))
     study = write_study(folder / "study", [bench])
@@ -112,7 +112,7 @@ def test_they_are_not_training_runs(tmp_path: Path) -> None:
 
 
 def test_a_study_of_benchmarks_alone(tmp_path: Path) -> None:
-    study = bench_alone(tmp_path, 2, all_reduce=operation("all_reduce", 8, 30e-6, 10 * GB))
+    study = only_bench(tmp_path, 2, all_reduce=operation("all_reduce", 8, 30e-6, 10 * GB))
     (result,) = analyze(study.folder)
     assert "2 nodes x 4 GPUs" in result.text
     assert "samples/s" not in result.text
@@ -133,7 +133,7 @@ def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
     lacking = {"sizes": [], "left_out": [], "not_supported": "no such thing", "fit": dataclasses.asdict(fit_link({}))}
     small = operation("broadcast", 4, 30e-6, GB)
     small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit_link({2**10: 1e-5}))}
-    study = bench_alone(tmp_path, 1, reduce_scatter=lacking, broadcast=small)
+    study = only_bench(tmp_path, 1, reduce_scatter=lacking, broadcast=small)
     (result,) = analyze(study.folder)
     assert "note: reduce-scatter was not timed: nccl says `no such thing`" in result.text
     (row,) = rows(study.folder / "report" / "comm_fit.csv")
@@ -155,7 +155,7 @@ def test_the_figure_has_six_panels_at_most(tmp_path: Path) -> None:
 def test_times_that_cannot_be_reject_the_benchmark(tmp_path: Path, name: str, time_s: float) -> None:
     all_reduce = operation("all_reduce", 4, 20e-6, 40 * GB)
     all_reduce["sizes"][3][name] = time_s
-    (run,) = load_study(bench_alone(tmp_path, 1, all_reduce=all_reduce)).runs
+    (run,) = load_study(only_bench(tmp_path, 1, all_reduce=all_reduce)).runs
     assert run.state == "rejected"
     assert (run.reason or "").startswith("comm.json: all_reduce of 65536 bytes") or "below 0" in (run.reason or "")
 
@@ -170,7 +170,7 @@ def test_a_disturbed_benchmark_is_said_to_be_one(tmp_path: Path) -> None:
         row.update(dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 3.1e-3))
     unsteady["sizes"][0] |= {"time_s": 25e-6, "time_max_s": 90e-6}
     old["fit"] |= {"latency_s": 3.1e-3, "bandwidth_bytes_per_s": 1.0}
-    study = bench_alone(tmp_path, 2, all_reduce=slow, broadcast=unsteady, all_gather=old)
+    study = only_bench(tmp_path, 2, all_reduce=slow, broadcast=unsteady, all_gather=old)
     (result,) = analyze(study.folder)
     fits = {row["op"]: row for row in result.plain["collectives"]}
     assert fits["all_reduce"]["latency_s"] is None

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
-from hpcddp.analysis.study.axis_significance import CHANCE, p_value
 from hpcddp.analysis.study.axis_words import judged_axes
-from hpcddp.analysis.study.effects import Ratio, precision, ratio
+from hpcddp.analysis.study.effects import CHANCE, Ratio, p_value, precision, ratio
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_runs, write_study

@@ -15,8 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.study.fit_words import Fitted, implied, laws_frame
-from hpcddp.analysis.study.fits import AMDAHL, GUSTAFSON, USL, Law, LawFit, Parameter, Rates, fit, fit_all, usl_peak
+from hpcddp.analysis.study.fits import (
+    AMDAHL,
+    GUSTAFSON,
+    USL,
+    Fitted,
+    Law,
+    LawFit,
+    Parameter,
+    Rates,
+    fit,
+    fit_all,
+    implied,
+    laws_frame,
+    usl_peak,
+)
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Point

@@ -23,8 +23,8 @@ from hpcddp.analysis.figures.scaling import efficiency_figure
 from hpcddp.analysis.proposal.proposal import propose
 from hpcddp.analysis.report.table import terminal_forms
 from hpcddp.analysis.report.tables import scaling
-from hpcddp.analysis.study.costs import energy_kwh, unit_hours
 from hpcddp.analysis.study.effects import Ratio
+from hpcddp.analysis.study.frames import energy_kwh, unit_hours
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import efficiency, efficiency_of_runs, outliers, speedup
 from hpcddp.analysis.study.series import full_names

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records.software import environment_names, software, version_words
+from hpcddp.analysis.records.json_files import environment_names, launch_software, version_words
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import (
     differing,
@@ -126,7 +126,7 @@ def launch(**changes: Any) -> LaunchRecord:
 
 
 def env_names(*launches: LaunchRecord) -> list[str]:
-    return list(environment_names((f"id{i}", software(each)) for i, each in enumerate(launches)).values())
+    return list(environment_names((f"id{i}", launch_software(each)) for i, each in enumerate(launches)).values())
 
 
 def test_the_first_item_that_differs_names_an_environment() -> None:
@@ -149,12 +149,12 @@ def test_several_items_where_one_is_not_enough() -> None:
 def test_containers_and_modules_name_what_versions_do_not() -> None:
     boxes = [launch(environment={"APPTAINER_NAME": f"{each}.sif"}) for each in "ab"]
     assert env_names(*boxes) == ["APPTAINER_NAME a.sif", "APPTAINER_NAME b.sif"]
-    mixed = [("x", software(boxes[0])), ("y", software(boxes[0])), ("y", software(boxes[1]))]
+    mixed = [("x", launch_software(boxes[0])), ("y", launch_software(boxes[0])), ("y", launch_software(boxes[1]))]
     assert environment_names(mixed) == {"x": "environment x", "y": "environment y"}
     assert env_names(launch(environment={"SLURM_JOB_ID": "1"})) == ["environment id0"]
 
 
 def test_versions_are_told_as_they_are_written() -> None:
-    assert version_words(software(launch(versions=VERSIONS | {"torchvision": None}, freed_memory="kept"))) == (
+    assert version_words(launch_software(launch(versions=VERSIONS | {"torchvision": None}, freed_memory="kept"))) == (
         "torch 2.3.0, CUDA 12.1, NCCL 2.20.5, Python 3.11.9, hpcddp 0.2.0"
     )
