@@ -101,24 +101,25 @@ def exported(study: Study) -> ExportedStudy:
 def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
     assert run.point is not None
     attempt = study.run_dir(*run.key) / str(run.attempt)
-    parts = [] if run.step_ns is None else _parts(attempt, run)
+    parts = []
+    if run.step_ns is not None:  # load_study has read its records without an error
+        parts = read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
     measured = {"step_s": None if run.step_ns is None else run.step_ns / 1e9, **{name: row[name] for name in SUMMARY}}
     measured["accuracy"] = run.eval_correct / run.eval_samples if run.eval_correct is not None and run.eval_samples else None
     tags = {"cluster": run.point.cluster, "env_id": run.env_id, "gpu": run.gpu, "attempt": run.attempt, "state": run.state}
     return ExportedRun(
         label=run.label,
         run=run.run,
-        params={key: value for key, value in map(_param, flat_keys(run.point).items()) if value is not None},
+        params={
+            key: value if isinstance(value, str | int | float) else str(value)
+            for key, value in flat_keys(run.point).items()
+            if value is not None
+        },
         tags={key: value for key, value in {**tags, "rejected": run.reason}.items() if value},
         summary={name: float(value) for name, value in measured.items() if value is not None and not pd.isna(value)},
         series=() if not parts else _series(run, parts),
         start_unix_s=_start_unix_s(parts[0].launch if parts else _launch_or_nothing(attempt, run)),
     )
-
-
-def _param(item: tuple[str, Any]) -> tuple[str, Any]:
-    key, value = item
-    return key, value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
@@ -131,11 +132,6 @@ def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
 
 def _start_unix_s(launch: LaunchRecord | None) -> float:
     return launch.started_unix_ns / 1e9 if launch and launch.started_unix_ns is not None else 0.0
-
-
-def _parts(attempt: Path, run: Run) -> list[AttemptRecords]:
-    """The records of a run that load_study has read without an error."""
-    return read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
 
 
 def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:

@@ -5,7 +5,7 @@ Everything of a run is in memory at once, two integers per rank and all-reduce: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,9 +118,7 @@ class ExchangeWindows:
     def _counting(self, columns: Columns) -> NDArray[np.bool_]:
         """Which rows belong to steps that count."""
         steady = steady_rows(columns, self._span)
-        if self.first:
-            steady &= np.isin(columns["step"], self.first["step"])
-        return steady
+        return steady & np.isin(columns["step"], self.first["step"]) if self.first else steady
 
     def exchanged(self, step: int) -> bool:
         """Whether rank 0's table has all-reduces of that step: all ranks record the same steps."""
@@ -205,14 +203,14 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
             windows.add(table)
     if not windows.exposed:
         return None
-    found = assemble(windows, _bucket_tables(attempt, ranks, warnings, first), ranks)
+    tables = (first if first and not rank else _bucket_table(attempt, rank, entry, warnings) for rank, entry in enumerate(ranks))
+    found = assemble(windows, tables, ranks)
     if not found.aligned:
         moved = max(ranks, key=moved_ns)
         why = "clock offsets between ranks are not known"
         if moved_ns(moved):
-            why = (
-                f"the clock of rank {moved.rank} on {moved.host} moved by {moved_ns(moved) / 1e6:.3g} ms, more than clocks drift"
-            )
+            by_ms = f"{moved_ns(moved) / 1e6:.3g} ms"
+            why = f"the clock of rank {moved.rank} on {moved.host} moved by {by_ms}, more than clocks drift"
         warnings.append(f"{'/'.join(attempt.parts[-3:])}: {why}: transfer, waiting for other ranks and bandwidth are unknown")
     return found if found.step.size else None
 
@@ -223,12 +221,6 @@ def first_table(attempt: Path, rank_0: RankEnd, warnings: list[str]) -> Columns 
         return _bucket_table(attempt, 0, rank_0, warnings)
     except Rejected:
         return None
-
-
-def _bucket_tables(attempt: Path, ranks: Sequence[RankEnd], warnings: list[str], first: Columns | None) -> Iterator[Columns]:
-    """A rank's rows after another's. `first`: rank 0's, if it has been read."""
-    for rank, entry in enumerate(ranks):
-        yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings)
 
 
 def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str]) -> Columns:

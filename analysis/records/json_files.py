@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hpcddp.analysis.records.impossible import check_comm_times
 from hpcddp.analysis.records.rows import Rejected
@@ -57,7 +57,7 @@ class _Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class _Content:
-    """What is read of study.json."""
+    """study.json."""
 
     name: str | None = None
     repeat: Positive
@@ -181,16 +181,12 @@ def decode_record_file(cls: type[T], plain: object, name: str) -> T:
 
 def schema_sentence(name: str, error: SchemaError) -> str:
     """What is wrong in the file of that name: `end.json: ranks[0].rows is None, not a whole number`."""
-    where = f"{name}: {_place(error.path)}" if error.path else name
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).removeprefix(".")
+    where = f"{name}: {place}" if place else name
     if isinstance(error, MissingKeyError):
         of_attempt = name in OF_ATTEMPT and (not error.path or (error.path[0] == "ranks" and len(error.path) == 2))
         return f"{' or '.join(OF_ATTEMPT) if of_attempt else where} lacks '{error.key}'"
     return f"{where} {error.of_record}" if error.of_record else f"{where}: {error.message}"
-
-
-def _place(path: tuple[Any, ...]) -> str:
-    """`('ranks', 0, 'rows')` as `ranks[0].rows`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 @dataclass(frozen=True)

@@ -151,38 +151,22 @@ def _no_gpus(nodes: Sequence[NodeTelemetry], about: dict[str, NodeRecord | None]
     return f"{reason or 'no reading lies in the timed steps'}{where}"
 
 
+_NUMBERS = (
+    *("gpu_util_percent", "gpu_util_percent_least", "gpu_power_w_mean", "gpu_power_w_peak", "gpu_mem_used_mean_bytes"),
+    *("gpu_mem_used_peak_bytes", "gpu_mem_total_bytes", "gpu_sm_mhz_median", "gpu_sm_mhz_least", "gpu_mem_mhz_median"),
+    "gpu_temperature_c_peak",
+)
+_MORE_NUMBERS = (
+    *("gpu_energy_j", "cpu_busy_share", "cpu_job_share", "cpu_foreign_share", "host_mem_used_mean_bytes"),
+    *("host_mem_used_peak_bytes", "host_mem_total_bytes", "net_rx_bytes_per_s", "net_tx_bytes_per_s", "fabric_share"),
+    *("node_power_w_mean", "node_power_w_peak", "node_energy_j_per_1000_samples"),
+)
+
 FIGURES = {
-    "gpu_util_percent": "Float64",
-    "gpu_util_percent_least": "Float64",
-    "gpu_power_w_mean": "Float64",
-    "gpu_power_w_peak": "Float64",
-    "gpu_mem_used_mean_bytes": "Float64",
-    "gpu_mem_used_peak_bytes": "Float64",
-    "gpu_mem_total_bytes": "Float64",
-    "gpu_sm_mhz_median": "Float64",
-    "gpu_sm_mhz_least": "Float64",
-    "gpu_mem_mhz_median": "Float64",
-    "gpu_temperature_c_peak": "Float64",
-    "gpu_throttled": "string",
-    "gpu_energy_j": "Float64",
-    "cpu_busy_share": "Float64",
-    "cpu_job_share": "Float64",
-    "cpu_foreign_share": "Float64",
-    "host_mem_used_mean_bytes": "Float64",
-    "host_mem_used_peak_bytes": "Float64",
-    "host_mem_total_bytes": "Float64",
-    "net_rx_bytes_per_s": "Float64",
-    "net_tx_bytes_per_s": "Float64",
-    "fabric_share": "Float64",
-    "node_power_w_mean": "Float64",
-    "node_power_w_peak": "Float64",
-    "node_energy_j_per_1000_samples": "Float64",
-    "node_energy_from": "string",
-    "readings": "Float64",
-    "readings_span_s": "Float64",
-    "readings_window_s": "Float64",
-    "nodes_not_read": "string",
-    "gpus_not_read": "string",
+    **{**dict.fromkeys(_NUMBERS, "Float64"), "gpu_throttled": "string"},
+    **{**dict.fromkeys(_MORE_NUMBERS, "Float64"), "node_energy_from": "string"},
+    **dict.fromkeys(("readings", "readings_span_s", "readings_window_s"), "Float64"),
+    **{"nodes_not_read": "string", "gpus_not_read": "string"},
 }
 """What `figures` knows of a run, with the type of its column. Means over GPUs or nodes, but: `_least` and `_peak` are of the GPU
 or node that had it, the foreign share is the largest of any node, medians are of the GPUs' medians, `gpu_energy_j` and the energy
@@ -230,12 +214,9 @@ def throttled(gpus: Iterable[GpuTelemetry]) -> str | None:
     for reason, share in ((reason, share) for shares in known if shares for reason, share in shares.items()):
         most[reason] = max(share, most.get(reason, 0.0))
     trouble = sorted(((reason, share) for reason, share in most.items() if reason not in NO_TROUBLE), key=lambda each: -each[1])
-    return ", ".join(f"{reason.replace('_', ' ')} {_percent(share)}" for reason, share in trouble) or "no"
-
-
-def _percent(share: float) -> str:
-    """What happened once is not nothing: `<1 %`."""
-    return "<1 %" if share < 0.005 else f"{100 * share:.0f} %"
+    # what happened once is not nothing
+    shares = ("<1 %" if share < 0.005 else f"{100 * share:.0f} %" for _, share in trouble)
+    return ", ".join(f"{reason.replace('_', ' ')} {share}" for (reason, _), share in zip(trouble, shares, strict=True)) or "no"
 
 
 def _of_nodes(nodes: Sequence[NodeTelemetry], fabric_gbps: float | None) -> dict[str, float | str | None]:
@@ -279,6 +260,6 @@ def network_bytes_per_s(node: NodeTelemetry, way: str) -> float | None:
 
 
 def _reduced(values: Sequence[float | None], reduce: Callable[[list[float]], float]) -> float | None:
-    """None where a GPU or node does not say."""
+    """None where one does not say."""
     known = [value for value in values if value is not None]
     return reduce(known) if known and len(known) == len(values) else None

@@ -78,7 +78,6 @@ class Run:
     step_ci_percent: float | None = None
     """Half the width of its 95 % interval within this run, % of it."""
     windows_apart: tuple[float, float] | None = None
-    """As runs/step_times.py has it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None
@@ -134,7 +133,6 @@ class Run:
 
     @property
     def key(self) -> RunKey:
-        """Which run it is."""
         return RunKey(self.label, self.run)
 
     @property

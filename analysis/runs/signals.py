@@ -291,15 +291,10 @@ def rhythm(steps: RunSteps) -> Rhythm | None:
         slow_ns=slow_ns,
         slow_share=float(slow.mean()),
         apart=apart,
-        slow_later=_slow_later(slow),
+        slow_later=float(np.cumsum(~slow)[slow].sum()) / float(slow.sum() * (~slow).sum()),
         of_part={
             name: float(values[slow].mean() - values[~slow].mean()) / (slow_ns - fast_ns)
             for name, values in parts.items()
             if np.isfinite(values).all()
         },
     )
-
-
-def _slow_later(slow: NDArray[np.bool_]) -> float:
-    """Pairs of a fast step and a slow one after it / all pairs."""
-    return float(np.cumsum(~slow)[slow].sum()) / float(slow.sum() * (~slow).sum())

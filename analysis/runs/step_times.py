@@ -113,13 +113,10 @@ class Distribution:
 
 def distribution(attempts: Iterable[RunSteps]) -> Distribution:
     """Of a run, by the attempts that made its steps."""
-    steady, before = zip(*(_parted(steps) for steps in attempts), strict=True)
-    return Distribution(pooled_bins(steady), pooled_bins(before))
-
-
-def _parted(steps: RunSteps) -> tuple[Bins, Bins]:
-    first = int(np.argmax(steps.steady)) if steps.steady.any() else steps.steady.size
-    return binned(steps.step_ns[steps.steady]), binned(steps.step_ns[:first])
+    stretches = list(attempts)
+    firsts = [int(np.argmax(steps.steady)) if steps.steady.any() else steps.steady.size for steps in stretches]
+    before = (binned(steps.step_ns[:first]) for steps, first in zip(stretches, firsts, strict=True))
+    return Distribution(pooled_bins(binned(steps.step_ns[steps.steady]) for steps in stretches), pooled_bins(before))
 
 
 def binned(times_ns: Floats) -> Bins:

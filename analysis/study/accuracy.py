@@ -24,20 +24,10 @@ from hpcddp.analysis.util.wording import accuracy_words
 from hpcddp.core.batch_means import CONFIDENCE
 
 ACCURACY_COLUMNS = {
-    "eval_n": "Int64",
-    "accuracy": "Float64",
-    "accuracy_low": "Float64",
-    "accuracy_high": "Float64",
-    "accuracy_interval": "string",
-    "eval_correct": "Float64",
-    "eval_samples": "Int64",
-    "eval_loss": "Float64",
-    "samples_trained": "Int64",
-    "samples_trained_most": "Int64",
-    "loss_n": "Int64",
-    "loss_start": "Float64",
-    "loss_end": "Float64",
-    "loss_steps": "Int64",
+    **{"eval_n": "Int64", "accuracy": "Float64", "accuracy_low": "Float64", "accuracy_high": "Float64"},
+    **{"accuracy_interval": "string", "eval_correct": "Float64", "eval_samples": "Int64", "eval_loss": "Float64"},
+    **{"samples_trained": "Int64", "samples_trained_most": "Int64", "loss_n": "Int64"},
+    **{"loss_start": "Float64", "loss_end": "Float64", "loss_steps": "Int64"},
 }
 """Medians over the `eval_n` runs of a point that were evaluated, with and without the communication hook, which trains the same
 parameters; `eval_correct` of `eval_samples` is the accuracy's exact count, half a sample where two runs are in the middle. NA
@@ -60,7 +50,6 @@ class Evaluated:
 
     @property
     def share(self) -> Fraction:
-        """The median accuracy."""
         return statistics.median(self.shares)
 
     @property
@@ -305,13 +294,9 @@ def target_of(runs: Sequence[Run]) -> tuple[Fraction | None, str]:
     wanted = {run.point.measure.target_accuracy for run in runs if run.point}
     if len(wanted) == 1 and (target := wanted.pop()) is not None:
         return Fraction(str(target)), GIVEN
-    best = [max(_shares(run.epochs or ()), default=None) for run in runs]
+    best = [max((share for each in run.epochs or () if (share := _share(each)) is not None), default=None) for run in runs]
     known = [share for share in best if share is not None]
     return (min(known), BY_ALL) if known and len(known) == len(best) else (None, BY_ALL)
-
-
-def _shares(epochs: Sequence[Epoch]) -> list[Fraction]:
-    return [share for each in epochs if (share := _share(each)) is not None]
 
 
 def _share(epoch: Epoch) -> Fraction | None:

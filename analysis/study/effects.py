@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.runs.intervals import half_width_percent, interval_rank
-from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.batch_means import CONFIDENCE
 from hpcddp.core.run_root import Study
@@ -173,15 +172,10 @@ def precision(study: Study) -> dict[str, tuple[int, float | None]]:
     have changed in between, the runs are those of the newest run's kind: others are never pooled with them. HpcddpError before
     the first submission.
     """
-    by_label = groupby(load_study(study).runs, key=lambda run: run.label)
-    points = {label: list(runs) for label, runs in by_label}
-    return {
-        label: _of_point(runs)
-        for label, runs in points.items()
-        if all(run.state == "counts" and run.step_ns is not None for run in runs)
-    }
-
-
-def _of_point(runs: list[Run]) -> tuple[int, float | None]:
-    alike = [run for run in runs if (run.env_id, run.gpu) == (runs[-1].env_id, runs[-1].gpu)]
-    return len(alike), half_width_percent([run.rate_per_s or Fraction(0) for run in alike])
+    found = {}
+    for label, of_label in groupby(load_study(study).runs, key=lambda run: run.label):
+        runs = list(of_label)
+        if all(run.state == "counts" and run.step_ns is not None for run in runs):
+            alike = [run for run in runs if (run.env_id, run.gpu) == (runs[-1].env_id, runs[-1].gpu)]
+            found[label] = len(alike), half_width_percent([run.rate_per_s or Fraction(0) for run in alike])
+    return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, groupby
+from itertools import chain, combinations, groupby
 from statistics import median
 from typing import Any
 
@@ -131,14 +131,16 @@ def fit_all(rates: Rates, *, strong: bool) -> list[LawFit]:
 
 def fit(law: Law, rates: Rates) -> LawFit:
     """The law fitted by least squares of relative errors of the points' median throughput."""
-    n, per_unit = _per_unit(rates)
+    units = sorted(rates)
+    # exact quotients: perfect scaling gives equal numbers
+    n, per_unit = np.array(units, dtype=np.float64), np.array([float(median(rates[each]) / each) for each in units])
     coefficients = solve(law, n, per_unit)
     values = {name: float(value) for name, value in law.parameters(coefficients).items()}
     ends = _intervals(law, n, rates)
     return LawFit(
         law=law,
         parameters={name: Parameter(value, ends.get(name)) for name, value in values.items()},
-        units=tuple(sorted(rates)),
+        units=tuple(units),
         error_percent=100 * _rms(_off(law, n, per_unit, coefficients)),
         left_out_percent=100 * left_out_error(law, n, per_unit),
     )
@@ -154,7 +156,8 @@ def solve(law: Law, n: Floats, per_unit: Floats) -> Floats:
     scaled = law.terms(n) / target[..., None]
     terms = scaled.shape[-1]
     best, error = np.zeros((*target.shape[:-1], terms)), np.full(target.shape[:-1], np.inf)
-    for chosen in _choices(terms):
+    sets = chain.from_iterable(combinations(range(terms), size) for size in range(1, terms + 1))
+    for chosen in (list(each) for each in sets if each[0] < 2):  # one of the first two terms says what one unit does
         found = np.zeros_like(best)
         q, r = np.linalg.qr(scaled[..., chosen])
         found[..., chosen] = np.linalg.solve(r, q.sum(axis=-2)[..., None])[..., 0]
@@ -174,12 +177,6 @@ def left_out_error(law: Law, n: Floats, per_unit: Floats) -> float:
     return _rms(np.array(errors))
 
 
-def _choices(terms: int) -> Iterator[list[int]]:
-    """Sets of terms to try, smaller ones first. A set needs one of the first two terms, which say what one unit does."""
-    for size in range(1, terms + 1):
-        yield from (list(chosen) for chosen in combinations(range(terms), size) if chosen[0] < 2)
-
-
 def _off(law: Law, n: Floats, per_unit: Floats, coefficients: Floats) -> Floats:
     target = per_unit if law.of_throughput else 1 / per_unit
     off: Floats = law.terms(n) @ coefficients / target - 1
@@ -188,13 +185,6 @@ def _off(law: Law, n: Floats, per_unit: Floats, coefficients: Floats) -> Floats:
 
 def _rms(errors: Floats) -> float:
     return float(np.sqrt(np.mean(errors**2)))
-
-
-def _per_unit(rates: Rates) -> tuple[Floats, Floats]:
-    """Numbers of units, and the median throughput per unit of each; the quotients are exact, so that perfect scaling gives
-    equal numbers."""
-    units = sorted(rates)
-    return np.array(units, dtype=np.float64), np.array([float(median(rates[n]) / n) for n in units])
 
 
 def _intervals(law: Law, n: Floats, rates: Rates) -> dict[str, tuple[float, float]]:
@@ -254,16 +244,14 @@ def law_notes(fitted: Sequence[Fitted], names: Mapping[str, str]) -> Iterator[st
 
 def _amdahl(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
-    return (
-        (f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share))
-        if _is_visible(share)
-        else None
-    )
+    if share.value < SMALLEST_SHARE:
+        return None
+    return f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share)
 
 
 def _gustafson(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
-    if not _is_visible(share):
+    if share.value < SMALLEST_SHARE:
         return None
     adds = Parameter(1 - share.value, share.interval and (1 - share.interval[1], 1 - share.interval[0]))
     return f"each further {over} adds about {_percent(adds.value)} of what one {over} trains", _ends(adds)
@@ -274,13 +262,9 @@ def _usl_words(over: str, fit: LawFit) -> Implied | None:
     if peak.value <= FAR * fit.units[-1]:
         known = "" if peak.interval is None else f"95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])}; "
         return f"throughput levels off at about {_count(peak.value)} {over}s and falls beyond", known
-    if not _is_visible(contention):
+    if contention.value < SMALLEST_SHARE:
         return None
     return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
-
-
-def _is_visible(share: Parameter) -> bool:
-    return share.value >= SMALLEST_SHARE
 
 
 def _ceiling(over: str, share: Parameter) -> str:
@@ -301,9 +285,7 @@ def _percent(share: float) -> str:
 
 
 def _count(units: float) -> str:
-    if math.isinf(units):
-        return "nowhere"
-    return f"{units:.{1 if units < 10 else 0}f}"
+    return "nowhere" if math.isinf(units) else f"{units:.{1 if units < 10 else 0}f}"
 
 
 SAYS = {"amdahl": _amdahl, "gustafson": _gustafson, "usl": _usl_words}
@@ -311,20 +293,10 @@ NAMES = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law", "usl": "USL"}
 
 
 LAW_COLUMNS = {
-    "series": "string",
-    "over": "string",
-    "law": "string",
-    "formula": "string",
-    "points": "Int64",
-    "smallest": "Int64",
-    "largest": "Int64",
-    "error_percent": "Float64",
-    "left_out_percent": "Float64",
-    "parameter": "string",
-    "value": "Float64",
-    "low": "Float64",
-    "high": "Float64",
-    "interval": "string",
+    **dict.fromkeys(("series", "over", "law", "formula"), "string"),
+    **dict.fromkeys(("points", "smallest", "largest"), "Int64"),
+    **{"error_percent": "Float64", "left_out_percent": "Float64", "parameter": "string"},
+    **{"value": "Float64", "low": "Float64", "high": "Float64", "interval": "string"},
 }
 """One row per parameter. `over`: `node`, or `GPU` of one node; an infinite value (a peak that is nowhere) is NA.
 
@@ -374,19 +346,10 @@ def _rows(fitted: Fitted) -> Iterator[dict[str, Any]]:
     for name, found in fit.parameters.items():
         low, high = found.interval or (None, None)
         yield {
-            "series": fitted.series,
-            "over": fitted.over,
-            "law": fit.law.name,
-            "formula": fit.law.formula,
-            "points": len(fit.units),
-            "smallest": fit.units[0],
-            "largest": fit.units[-1],
-            "error_percent": fit.error_percent,
-            "left_out_percent": fit.left_out_percent,
-            "parameter": name,
-            "value": _finite(found.value),
-            "low": _finite(low),
-            "high": _finite(high),
+            **{"series": fitted.series, "over": fitted.over, "law": fit.law.name, "formula": fit.law.formula},
+            **{"points": len(fit.units), "smallest": fit.units[0], "largest": fit.units[-1]},
+            **{"error_percent": fit.error_percent, "left_out_percent": fit.left_out_percent, "parameter": name},
+            **{"value": _finite(found.value), "low": _finite(low), "high": _finite(high)},
             "interval": "95 %" if found.interval else None,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from statistics import NormalDist, median
@@ -24,16 +23,11 @@ from hpcddp.core.text import natural
 PER_POINT = ("series", "nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch")
 ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")
 
-EXCHANGED = {"comm_overlap": "Float64", "step_bytes": "Float64", "algbw_bytes_per_s": "Float64", "busbw_bytes_per_s": "Float64"}
+EXCHANGED = dict.fromkeys(("comm_overlap", "step_bytes", "algbw_bytes_per_s", "busbw_bytes_per_s"), "Float64")
 
 BREAKDOWN_COLUMNS = {
-    "breakdown_label": "string",
-    "breakdown_n": "Int64",
-    "step_s": "Float64",
-    "step_hook_s": "Float64",
-    **{f"{part}_s": "Float64" for part in PARTS},
-    "unaccounted_s": "Float64",
-    **{f"{name}_s": "Float64" for name in (*EXCHANGE, "h2d_hidden")},
+    **{"breakdown_label": "string", "breakdown_n": "Int64", "step_s": "Float64", "step_hook_s": "Float64"},
+    **{f"{name}_s": "Float64" for name in (*PARTS, "unaccounted", *EXCHANGE, "h2d_hidden")},
     **EXCHANGED,
 }
 """Where the step goes, from runs with the communication hook where there are any: parts add up to step_hook_s then, otherwise
@@ -53,13 +47,8 @@ def _against_columns(base: str) -> dict[str, str]:
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
-    "hook": "boolean",
-    "n": "Int64",
-    "samples_per_s": "Float64",
-    "samples_per_s_low": "Float64",
-    "samples_per_s_high": "Float64",
-    "interval": "string",
-    "full_node_gpus": "Int64",
+    **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
+    **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
     **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
@@ -131,13 +120,8 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         **{name: runs[name].iloc[0] for name in (*PER_POINT, *ALSO)},
         "label": _labels(timed),
         "hook": not len(plain),
-        "n": len(timed),
-        "rates": rates,
-        "rate": statistics.median(rates),
-        "samples_per_s": float(statistics.median(rates)),
-        "samples_per_s_low": low,
-        "samples_per_s_high": high,
-        "interval": interval,
+        **{"n": len(timed), "rates": rates, "rate": median(rates), "samples_per_s": float(median(rates))},
+        **{"samples_per_s_low": low, "samples_per_s_high": high, "interval": interval},
         TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,
