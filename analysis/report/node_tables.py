@@ -19,8 +19,8 @@ from hpcddp.analysis.report.cells import (
     words_of,
 )
 from hpcddp.analysis.report.table import Cell, Column, Table
-from hpcddp.analysis.runs.bindings import NodeBindings
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed

@@ -30,7 +30,7 @@ from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
 from hpcddp.analysis.study.comm_bench import OPS
-from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
+from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import NAMES, TOKENS_PER_S, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, times

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.records.software import VERSIONED
+from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import as_planned
 from hpcddp.analysis.util.wording import percent, quantity, unit, units

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hpcddp.analysis.records.other_jobs import latest_on
+from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names

@@ -25,8 +25,9 @@ from hpcddp.core.schema import encode
 from hpcddp.share.bundle import STRANGE, PackedBundle, write_bundle
 from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
-from tests.analysis.study.test_scripts import measured, script
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training as sized
+from tests.analysis.study.test_trained import measured, script
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
 from tests.preflight_sets import clean, slowed

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, read_attempts
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run

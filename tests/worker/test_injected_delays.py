@@ -14,12 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.analysis.records.attempt_files import read_training_end
-from hpcddp.analysis.records.buckets import read_buckets
-from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.analysis.records.exchange_windows import ExchangeWindows
+from hpcddp.analysis.records.buckets import ExchangeWindows, read_buckets
+from hpcddp.analysis.records.json_files import read_training_end
 from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
-from hpcddp.analysis.runs.communication import Exchange, exchange
+from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.runs.communication import Exchange, exchange_times
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.worker.main import run
@@ -59,7 +58,7 @@ def measure(folder: Path, what: Point, launch: Callable[..., Any] = forked.value
     assert warnings == []
     tables = step_tables(attempt, ranks, COLUMNS, warnings)
     steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
-    return Measured(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
+    return Measured(steady, exchange_times(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 
 
 def hooked(ranks: int, steps: int = STEPS, **changes: Any) -> Point:

@@ -10,11 +10,10 @@ import pytest
 
 from hpcddp.analysis.comparison.compare import StudyComparison, compare_studies, compared_plain
 from hpcddp.analysis.comparison.text import compared_text
-from hpcddp.analysis.study.epochs import BY_ALL, GIVEN
+from hpcddp.analysis.study.accuracy import BY_ALL, GIVEN
 from hpcddp.core.run_root import Study
-from tests.analysis.study.test_accuracy import falling, sized, study
-from tests.analysis.study.test_time_to_accuracy import sized as trained
-from tests.analysis.study.test_time_to_accuracy import trainings
+from tests.analysis.study.test_accuracy import falling, sized, study, trainings
+from tests.analysis.study.test_accuracy import training as trained
 from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 SIX = [9_700 + run for run in range(6)]

@@ -13,7 +13,8 @@ from hpcddp.analysis.figures.figures import FIGURES
 from hpcddp.analysis.figures.style import STYLES
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training as sized
+from tests.analysis.study.test_accuracy import trainings
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 GIVEN = {1: (((40, 70, 90), 60.0),) * 3, 2: (((30, 60, 80, 90), 40.0),) * 2, 4: (((30, 50, 60, 70), 25.0),) * 2}

@@ -11,7 +11,8 @@ from hpcddp.analysis.proposal.page import unknown_lines
 from hpcddp.analysis.proposal.proposal import propose
 from hpcddp.analysis.proposal.sections import accuracy_blocks, what_changes_it
 from hpcddp.analysis.report.table import Table
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training as sized
+from tests.analysis.study.test_accuracy import trainings
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 
 

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
-from hpcddp.analysis.records.attempts import read_attempts
+from hpcddp.analysis.records.attempts import merged_loader, merged_nodes, read_attempts
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.steps import joined, mean_step_ns
-from hpcddp.analysis.runs.distribution import binned
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import binned
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
+from hpcddp.core.attempt_records import GpuTelemetry, LoaderTimes, NodeTelemetry
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_run, write_study
@@ -63,16 +64,23 @@ def killed(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **
     return attempt
 
 
+def ended(study: Study, step_ns: Any, *stretches: tuple[str, int, int], **changes: Any) -> Path:
+    """The attempt that ended the run, whose last stretch is its own."""
+    name, first, steps = stretches[-1]
+    end = {**history(*stretches), **changes.pop("end", {})}
+    recorded = Recorded(step_ns=step_ns, job=name.partition(".")[0], first_step=first, steps=steps - 1, end=end, **changes)
+    return write_run(study, POINT, recorded)
+
+
+TWO = (("7.0", 0, 6), ("8.0", 6, 6))
+
+
 def thrice(study: Study, **first: Any) -> list[Path]:
     """6 steps of 8 ms, 5 of 9 and 4 of 10, each attempt's first one warm-up and ten times as long."""
     return [
         interrupted(study, "7", 0, 6, 8 * MS, **first),
         interrupted(study, "8", 6, 5, 9 * MS),
-        write_run(
-            study,
-            POINT,
-            Recorded(step_ns=10 * MS, job="9", first_step=11, steps=3, end=history(("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4))),
-        ),
+        ended(study, 10 * MS, ("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4)),
     ]
 
 
@@ -88,11 +96,6 @@ def test_the_steps_of_all_attempts_count(study: Study) -> None:
     assert run.distribution is not None
     assert run.distribution.timed == binned(np.array([8.0] * 5 + [9.0] * 4 + [10.0] * 3) * MS)
     assert run.distribution.warmup == binned(np.array([80.0, 90.0, 100.0]) * MS)
-
-
-def test_a_note_says_so(study: Study) -> None:
-    """Beside the headline: restarts are no part of it."""
-    thrice(study)
     (note,) = [note for note in find(load_study(study)).notes if "restart" in note]
     assert note.startswith(f"1 of 1 run went on after a restart ({RUN} after 2): times are of all their attempts")
 
@@ -107,8 +110,7 @@ def test_each_of_200_steps_counts_exactly_once(study: Study, seed: int) -> None:
         killed(study, f"{job}0", first, rng.randint(1, 30), 77 * MS)  # no checkpoint: nothing of it counts
         stretches.append((f"{job}1.0", first, stop - first))
         if stop == 200:
-            recorded = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=history(*stretches))
-            last = write_run(study, POINT, recorded)
+            last = ended(study, step_ns, *stretches)
         elif rng.random() < 0.5:
             interrupted(study, f"{job}1", first, stop - first, step_ns)
         else:
@@ -131,9 +133,8 @@ def step_ns(rank: int, step: int) -> int:
 
 
 def test_rows_without_a_checksum_are_told(study: Study) -> None:
-    """An attempt that was killed: its rows up to the checkpoint count, the torn one and those after it do not."""
     killed(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=history(("7.0", 0, 6), ("8.0", 6, 6))))
+    ended(study, 8 * MS, *TWO)
     records = load_study(study)
     assert (records.runs[0].state, records.runs[0].steady_steps) == ("counts", 5 + 5)
     words = "count by their rows alone: it did not end, so nothing else checks them"
@@ -143,22 +144,14 @@ def test_rows_without_a_checksum_are_told(study: Study) -> None:
 def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study) -> None:
     """Where runs find their own: 3 steps after the restart, so 3 of the attempt that could not say."""
     killed(study, "7", 0, 8, 8 * MS)
-    recorded = Recorded(
-        step_ns=8 * MS,
-        job="8",
-        first_step=8,
-        steps=7,
-        protocol={"steady_from_step": 11},
-        end=history(("7.0", 0, 8), ("8.0", 8, 8)),
-    )
-    write_run(study, POINT, recorded)
+    ended(study, 8 * MS, ("7.0", 0, 8), ("8.0", 8, 8), protocol={"steady_from_step": 11})
     assert load_study(study).runs[0].steady_steps == 5 + 5
 
 
 def test_an_attempt_counts_up_to_the_checkpoint_that_was_taken_up(study: Study) -> None:
     """It was told to stop after 9 steps, but that checkpoint was damaged, and the one after 6 was taken."""
     interrupted(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=history(("7.0", 0, 6), ("8.0", 6, 6))))
+    ended(study, 8 * MS, *TWO)
     assert only(study).steady_steps == 5 + 5
 
 
@@ -189,7 +182,6 @@ def other_software(attempt: Path) -> None:
     ],
 )
 def test_what_is_lost_of_an_attempt_is_told(study: Study, damage: Any, why: str) -> None:
-    """The run counts with the others' steps."""
     damage(thrice(study)[1])
     records = load_study(study)
     run = records.runs[0]
@@ -214,7 +206,6 @@ HISTORIES: Sequence[tuple[Mapping[str, Any], str]] = [
 
 @pytest.mark.parametrize(("history", "why"), HISTORIES, ids=[why for _, why in HISTORIES])
 def test_a_history_that_cannot_be_rejects(study: Study, history: Mapping[str, Any], why: str) -> None:
-    """Rather than that a step counts twice, or that one is missing and nobody says so."""
     end = thrice(study)[-1] / "end.json"
     write_json(end, {**json.loads(end.read_text()), **history})
     run = load_study(study).runs[0]
@@ -223,24 +214,21 @@ def test_a_history_that_cannot_be_rejects(study: Study, history: Mapping[str, An
 
 
 def test_a_failed_gate_of_an_earlier_attempt_rejects(study: Study) -> None:
-    """What came after was built on it."""
     thrice(study, gates=FAILED)
     run = only(study)
     assert (run.state, run.reason) == ("rejected", "gate `equal steps`: attempt 7.0: rank 1 made 4 of 6 steps")
 
 
 def test_what_attempts_know_is_put_together(study: Study) -> None:
-    """GPUs and hosts of all, the most memory, the largest share of others, energy by steps, the first loss."""
-
     def telemetry(joules: float, foreign: float) -> dict[str, Any]:
         return {"energy_j_per_1000_samples": joules, "nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}
 
     first = {"telemetry": telemetry(100.0, 0.3), "loss_first": 4.0}
     moved = {"host": "n9", "peak_memory_bytes": {"allocated": 9}}
     interrupted(study, "7", 0, 31, 8 * MS, gpu="A100", end=first, of_rank=moved)
-    last = {**history(("7.0", 0, 31), ("8.0", 31, 11)), "telemetry": telemetry(200.0, 0.1), "loss_first": 3.0}
+    last = {"telemetry": telemetry(200.0, 0.1), "loss_first": 3.0}
     here = {"peak_memory_bytes": {"allocated": 7}}
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=31, steps=10, gpu="V100", end=last, of_rank=here))
+    ended(study, 8 * MS, ("7.0", 0, 31), ("8.0", 31, 11), end=last, of_rank=here)
     run = only(study)
     assert (run.gpu, run.loss_first, run.loss_last, run.used.peak_memory_bytes) == ("A100 + V100", 4.0, 0.5, 9)
     assert run.used.energy_j_per_1000_samples == (100 * 30 + 200 * 10) / 40
@@ -260,8 +248,7 @@ def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> 
     uninterrupted = write_study(study.folder.parent / "whole", [POINT])
     write_run(uninterrupted, POINT, Recorded(step_ns=8 * MS, steps=10, **shared))
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -5 * MS}, **shared)
-    end = history(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, clocks={1: 2000 * MS}, end=end, **shared))
+    ended(study, 8 * MS, *TWO, clocks={1: 2000 * MS}, **shared)
     one, two = only(uninterrupted).exchange, only(study).exchange
     assert one is not None
     assert two is not None
@@ -271,11 +258,8 @@ def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> 
 
 
 def test_the_typical_step_is_read_where_it_was_made(study: Study) -> None:
-    """Of two attempts with steps of 8 and of 10 ms, the second's, whose rows and clocks are its own."""
     interrupted(study, "7", 0, 3, 8 * MS, buckets=BUCKETS, shares=SHARES)
-    end = history(("7.0", 0, 3), ("8.0", 3, 6))
-    recorded = Recorded(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
-    write_run(study, POINT, recorded)
+    ended(study, 10 * MS, ("7.0", 0, 3), ("8.0", 3, 6), clocks={1: 3 * MS}, buckets=BUCKETS, shares=SHARES)
     timeline = only(study).timeline
     assert timeline is not None
     assert timeline.step == 4
@@ -284,11 +268,9 @@ def test_the_typical_step_is_read_where_it_was_made(study: Study) -> None:
 
 
 def test_exported_times_do_not_span_a_restart(study: Study) -> None:
-    """A step per number; each attempt's begin where it was launched."""
     hour = 3600 * 10**9
     interrupted(study, "7", 0, 6, 8 * MS, launch={"started_unix_ns": hour})
-    end = history(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end, launch={"started_unix_ns": 3 * hour}))
+    ended(study, 8 * MS, *TWO, launch={"started_unix_ns": 3 * hour})
     (run,) = exported(study).runs
     (step_s, *_) = run.series
     assert step_s.steps == tuple(range(12))
@@ -297,19 +279,58 @@ def test_exported_times_do_not_span_a_restart(study: Study) -> None:
     assert run.start_unix_s == 3600
 
 
-def test_an_interrupted_run_is_missing_until_it_is_done(study: Study) -> None:
-    """And told as what it is."""
-    interrupted(study, "7", 0, 6, 8 * MS)
-    run = only(study)
-    assert (run.state, run.reason) == ("missing", "attempt 7.0 was interrupted: told to stop")
-
-
 def test_what_cannot_be_in_an_earlier_attempt_costs_its_steps(study: Study) -> None:
-    """A clock that is off by two days: the run counts without those, and a note says which."""
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -172_800_000 * MS})
-    end = history(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end))
+    ended(study, 8 * MS, *TWO)
     records = load_study(study)
     (run,) = records.runs
     assert (run.state, run.lost_steps) == ("counts", 6)
     assert any("steps 0 to 5 (attempt 7.0) are missing: rank 1: its clock's offset_ns" in note for note in records.warnings)
+
+
+def test_attempts_are_merged() -> None:
+    """Times, readings and energy add up, peaks are the highest, means weigh by readings; a node of one attempt is as it was."""
+    gpus = [
+        GpuTelemetry(gpu=0, readings=n, power_w_mean=w, power_w_peak=w, energy_j=10.0 * n, throttle={"hw_slowdown": share})
+        for n, w, share in ((30, 200.0, 0.2), (10, 300.0, 0.6))
+    ]
+    nodes = [
+        NodeTelemetry(
+            host="a", readings=gpu.readings, window_s=5.0, cpu_foreign_share=share, net_rx_bytes_per_s=rate, gpus=(gpu,)
+        )
+        for gpu, share, rate in zip(gpus, (0.1, 0.3), (100.0, 200.0), strict=True)
+    ]
+    other = NodeTelemetry(host="b", readings=3)
+    merged, same = merged_nodes([*nodes, other])
+    (gpu,) = merged.gpus
+    assert same is other
+    assert (merged.readings, merged.window_s, merged.cpu_foreign_share, merged.net_rx_bytes_per_s) == (40, 10.0, 0.3, 125.0)
+    assert (gpu.readings, gpu.power_w_mean, gpu.power_w_peak, gpu.energy_j) == (40, 225.0, 300.0, 400.0)
+    assert gpu.throttle == pytest.approx({"hw_slowdown": 0.3})
+
+
+def times(samples: int, rate: float, processor_wait_s: float | None = 0.5) -> LoaderTimes:
+    return LoaderTimes(
+        workers=2,
+        samples_per_s=rate,
+        samples=samples,
+        batches=samples // 10,
+        read_s=4.0,
+        compute_s=3.0,
+        processor_wait_s=processor_wait_s,
+        hand_over_s=1.0,
+        receive_s=0.5,
+    )
+
+
+def test_times_of_loaders_add_up_and_rates_weigh_by_samples() -> None:
+    """300 samples at 100/s and 100 at 50/s take 3 + 2 s: 80/s. What one does not know is not known."""
+    found = merged_loader([times(300, 100.0), None, times(100, 50.0)])
+    assert found is not None
+    assert (found.samples_per_s, found.samples, found.batches, found.workers) == (80.0, 400, 40, 2)
+    assert (found.read_s, found.compute_s, found.processor_wait_s, found.hand_over_s, found.receive_s) == (8, 6, 1, 2, 1)
+    assert found.storage_wait_s == 1
+    found = merged_loader([times(300, 100.0), times(100, 50.0, None)])
+    assert found is not None
+    assert (found.processor_wait_s, found.storage_wait_s) == (None, None)
+    assert merged_loader([None]) is None

@@ -1,4 +1,4 @@
-"""A rate is what passes in the time that passes, whatever steps and ranks are like; parts add up to it."""
+"""All steps of a run, and of a point's runs together."""
 
 from __future__ import annotations
 
@@ -7,15 +7,93 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hpcddp.analysis.figures.distribution import ridges
+from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.report.api import analyze
+from hpcddp.analysis.runs.step_times import WIDTH, binned, distribution, pooled_bins, quantile_ns, shares_between
 from hpcddp.analysis.study.frames import shown_parts, step_total_s
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
+
+TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
+
+
+def run_steps(times_ns: list[float], steady: list[bool]) -> RunSteps:
+    times = np.array(times_ns)
+    window = np.array([times[steady].sum()])
+    return RunSteps(np.array(steady), times, times, {}, times[None, :], np.arange(len(times)), window, times, {})
+
+
+@given(TIMES)
+def test_a_quantile_is_a_step_that_was_measured(times_ns: list[int]) -> None:
+    bins, ordered = binned(np.array(times_ns, dtype=np.float64)), sorted(times_ns)
+    assert quantile_ns(bins, 0.5) == pytest.approx(ordered[(len(ordered) - 1) // 2], rel=0.51 * WIDTH)
+    assert quantile_ns(bins, 1.0) == pytest.approx(ordered[-1], rel=0.51 * WIDTH)
+
+
+@given(TIMES, TIMES)
+def test_runs_add_up(a: list[int], b: list[int]) -> None:
+    one, other = binned(np.array(a, dtype=np.float64)), binned(np.array(b, dtype=np.float64))
+    assert pooled_bins([one, other]) == pooled_bins([other, one]) == binned(np.array(a + b, dtype=np.float64))
+
+
+def test_the_warmup_is_apart_and_what_follows_a_pause_nowhere() -> None:
+    """Two steps before the first that counts; the one of 90 after a pause; one that was not measured."""
+    found = distribution([run_steps([70.0, 80.0, 10.0, 90.0, 10.0, np.nan], [False, False, True, False, True, True])])
+    assert found.warmup == binned(np.array([70.0, 80.0]))
+    assert found.timed == binned(np.array([10.0, 10.0]))
+
+
+def test_shares_between_edges() -> None:
+    """Of 10, 10, 20 and 40 ns: half between 5 and 15, a quarter between 15 and 30, the rest beyond."""
+    assert shares_between(binned(np.array([10.0, 10.0, 20.0, 40.0])), np.array([5.0, 15.0, 30.0])).tolist() == [0.5, 0.25]
+
+
+def test_columns_narrower_than_a_bin_have_their_part_of_it() -> None:
+    """Steps that differ by little, as on a quiet machine: a column without a bin's middle looked as if no step were so long."""
+    found = shares_between(binned(np.linspace(1e8, 1.02e8, 20_000)), np.linspace(1.001e8, 1.019e8, 61))
+    assert found.tolist() == pytest.approx([0.9 / 60] * 60, rel=0.1)
+
+
+def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
+    """Two runs, one at 100 ms and one at 110 ms, a step in ten at 150: three modes, told about the median of all."""
+    where = point(1, 1)
+    study = write_study(tmp_path / "s", [where], 2)
+    for run, base in ((1, 100), (2, 110)):
+        recorded = Recorded(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
+        write_run(study, where, recorded, run)
+    found = find(load_study(study))
+    edges, rows = ridges(found.detail.times)
+    (ridge,) = rows.values()
+    assert ridge.steps == 60
+    assert ridge.median_s == pytest.approx(0.110, rel=WIDTH)
+    assert ridge.mean == pytest.approx((0.45 * 100 + 0.45 * 110 + 0.1 * 150) / 110, rel=WIDTH)
+    assert [ridge.p99, ridge.longest] == pytest.approx([150 / 110, 150 / 110], rel=2 * WIDTH)
+    assert ridge.warmup == pytest.approx(1500 / 110, rel=0.1)
+    assert ridge.warmup_steps == 2
+    assert sorted(ridge.timed_shares[ridge.timed_shares > 0].tolist()) == pytest.approx([0.1, 0.45, 0.45])
+    assert edges[0] < 100 / 110 < 150 / 110 < edges[-1]
+
+
+def test_few_steps_have_no_distribution(tmp_path: Path) -> None:
+    few, enough = point(1, 1), point(1, 2)
+    study = write_study(tmp_path / "s", [few, enough])
+    write_run(study, few, Recorded(step_ns=MS, steps=LEAST_STEPS - 1))
+    write_run(study, enough, Recorded(step_ns=MS, steps=LEAST_STEPS))
+    found = find(load_study(study))
+    (row,) = found.detail.times["row"].unique()
+    assert found.shown.loc[row, "gpus"] == 2
+    assert bins_of(found.detail.times, row, "timed")[0][1] == LEAST_STEPS
+
 
 SAMPLES = {"data": {"samples": 640_000}}
 
@@ -91,6 +169,24 @@ def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
     assert "unacc" not in analyze(tmp_path)[0].text
 
 
+@pytest.mark.dear
+def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
+    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step.
+
+    Schema 2 of the report: means have names of their own; a rate is a rate.
+    """
+    found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, shares=all_parts))
+    assert {"input-bound", "stalls"} <= {each.name for each in found.verdicts}
+    waited_ns = sum(int(all_parts(step)["data_wait"] * bursting(0, step)) for step in range(1, 41)) / 40
+    plain = analyze(tmp_path)[0].plain
+    (row,) = plain["points"]
+    assert plain["schema"] == 2
+    assert row["data_wait_mean_s"] == pytest.approx(waited_ns / 1e9, rel=1e-6)
+    assert (row["step_mean_s"], row["step_median_s"]) == (pytest.approx(0.06), 0.01)
+    assert not {"step_s", "step_hook_s", "forward_s", "data_wait_s", "transfer_s"} & set(row)
+    assert pd.notna(row["samples_per_s"])
+
+
 def test_a_part_that_no_record_has_is_left_as_unaccounted(tmp_path: Path) -> None:
     """Forward and backward are 75 % of the step: 25 % are told, not hidden."""
     (row,) = found_of(tmp_path, Recorded(step_ns=100 * MS)).scaling.to_dict("records")
@@ -143,36 +239,10 @@ def test_single_steps_lie_between_boundaries_that_ranks_share(tmp_path: Path) ->
 
 
 def test_ranks_whose_windows_do_not_go_together_are_told(tmp_path: Path) -> None:
-    """One took 10 ms a step and one 12, for 20 steps: 40 ms apart, the rate is of their mean."""
-    found = found_of(tmp_path, Recorded(step_ns=lambda rank, step: (12 if rank else 10) * MS, steps=20))
+    """One took 10 ms a step and one 12, for 20 steps: 40 ms apart, the rate is of their mean. Not within a step."""
+    found = found_of(tmp_path / "apart", Recorded(step_ns=lambda rank, step: (12 if rank else 10) * MS, steps=20))
     (note,) = [note for note in found.notes if "its ranks from" in note]
     assert note.startswith(f"the timed steps of r1 of {point(1, 2).label} took its ranks from 0.200 to 0.240 s:")
     assert found.scaling["samples_per_s"].tolist() == pytest.approx([64 / 0.011])
-
-
-def test_ranks_that_end_within_a_step_of_each_other_are_not_told(tmp_path: Path) -> None:
-    """5 ms apart in steps of 10, and clocks whose pace differs by less than a ten thousandth."""
     recorded = Recorded(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
-    assert not [note for note in found_of(tmp_path, recorded).notes if "its ranks from" in note]
-
-
-@pytest.mark.dear
-def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:
-    """Schema 2: means have names of their own; a rate is a rate."""
-    found_of(tmp_path, Recorded(step_ns=bursting, steps=40))
-    plain = analyze(tmp_path)[0].plain
-    (row,) = plain["points"]
-    assert plain["schema"] == 2
-    assert (row["step_mean_s"], row["step_median_s"], row["forward_mean_s"]) == (pytest.approx(0.06), 0.01, pytest.approx(0.015))
-    assert not {"step_s", "step_hook_s", "forward_s", "data_wait_s", "transfer_s"} & set(row)
-    assert pd.notna(row["samples_per_s"])
-
-
-def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
-    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step."""
-    found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, shares=all_parts))
-    names = [each.name for each in found.verdicts]
-    assert {"input-bound", "stalls"} <= set(names)
-    (row,) = found.scaling.to_dict("records")
-    waited_ns = sum(int(all_parts(step)["data_wait"] * bursting(0, step)) for step in range(1, 41)) / 40
-    assert row["data_wait_s"] == pytest.approx(waited_ns / 1e9, rel=1e-6)
+    assert not [note for note in found_of(tmp_path / "within", recorded).notes if "its ranks from" in note]

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis.export import to_tensorboard
-from hpcddp.analysis.export.exported import ExportedRun, exported
+from hpcddp.analysis.export.exported import exported
 from hpcddp.analysis.util.output import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
+from tests.analysis.study.test_accuracy import falling, sized, training, trainings
+from tests.analysis.study.test_accuracy import study as accurate_study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_study
 
 POINTS = (point(1, 1), point(1, 2))
@@ -170,27 +172,14 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
 
 @pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
-def test_readings_go_with_the_means(written: Written) -> None:
-    """Of GPUs and nodes, as runs.csv has them; what was not read is left out."""
-    runs = READERS[written.target](written.out)
-    one, two = (runs[f"{each.label} r1"].summary for each in POINTS)
-    assert [two[name] for name in ("gpu_util_percent", "gpu_power_w_mean", "cpu_job_share")] == pytest.approx([90.5, 250.0, 0.25])
-    assert "gpu_util_percent" not in one
-    assert "gpu_temperature_c_peak" not in two
-
-
-@pytest.mark.dear
-@pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
-def test_a_reader_finds_points_steps_and_means(written: Written) -> None:
-    """Every run that is done, by point and number, whatever the target."""
+def test_a_reader_finds_points_steps_means_and_readings(written: Written) -> None:
+    """Every run that is done, by point and number, whatever the target; what was not read is left out."""
     runs = READERS[written.target](written.out)
     one, two = (each.label for each in POINTS)
     assert sorted(runs) == [f"{one} r1", f"{two} r1", f"{two} r2"]
     good, bad = runs[f"{two} r1"], runs[f"{two} r2"]
-    assert {key: good.params[key] for key in ("layout.nodes", "layout.gpus_per_node", "workload.model", "cluster")} == {
-        **{"layout.nodes": "1", "layout.gpus_per_node": "2"},
-        **{"workload.model": "resnet18", "cluster": "marconi100"},
-    }
+    names = ("layout.nodes", "layout.gpus_per_node", "workload.model", "cluster")
+    assert [good.params[name] for name in names] == ["1", "2", "resnet18", "marconi100"]
     assert [step for step, _ in good.step_s] == list(range(6))
     assert [value for _, value in good.step_s] == pytest.approx(STEP_S)
     assert [value for _, value in good.samples_per_s] == pytest.approx([64 / step_s for step_s in STEP_S])
@@ -198,9 +187,12 @@ def test_a_reader_finds_points_steps_and_means(written: Written) -> None:
     assert good.ended_unix_s == pytest.approx(1_700_000_000 + sum(STEP_S), abs=0.002)
     parts = ("step_s", "samples_per_s", "forward_s", "backward_s", "steady_steps", "loss_last")
     assert [good.summary[name] for name in parts] == pytest.approx([0.0135, 64 / 0.0135, 0.003375, 0.00675, 5, 0.5])
+    read = ("gpu_util_percent", "gpu_power_w_mean", "cpu_job_share")
+    assert [good.summary[name] for name in read] == pytest.approx([90.5, 250.0, 0.25])
+    assert "gpu_util_percent" not in runs[f"{one} r1"].summary
+    assert "gpu_temperature_c_peak" not in good.summary
     assert all(word in good.tags for word in ("marconi100", "env-1", "counts"))
-    assert "rejected" in bad.tags
-    assert BAD in bad.tags
+    assert all(word in bad.tags for word in ("rejected", BAD))
     assert BAD not in good.tags
 
 
@@ -214,7 +206,6 @@ def test_nothing_is_written_elsewhere_or_sent(written: Written) -> None:
 
 @pytest.mark.dear
 def test_rows_that_cannot_be_read_leave_the_rest(study: Study, tmp_path: Path) -> None:
-    """The run is rejected: it has its point, its tags and no curves."""
     broken = write_study(tmp_path / "mine", POINTS[:1])
     attempt = write_run(broken, POINTS[0], Recorded(step_ns=MS))
     (attempt / "ranks/00000.steps.csv").write_bytes(b"")
@@ -233,7 +224,29 @@ def test_names_of_any_bytes_are_names_of_nothing_else(tmp_path: Path) -> None:
     """A study called like another folder, or by bytes that are no text, is written inside."""
     study = write_study(tmp_path / "caf\udce9 *;'", POINTS[:1], name="../../evil")
     write_run(study, POINTS[0], Recorded(step_ns=MS))
-    runs: list[ExportedRun] = list(exported(study).runs)
-    assert len(runs) == 1
     to_tensorboard.write([exported(study)], tmp_path / "out")
     assert len(list((tmp_path / "out").rglob("events.*"))) == 1
+
+
+def test_the_loss_of_every_step_is_exported(tmp_path: Path) -> None:
+    """Its mean over ranks, warm-up too; and the accuracy beside its exact count."""
+    accurate_study(tmp_path / "s", {sized(2): [9_722]}, loss=falling)
+    (run,) = exported(Study(tmp_path / "s")).runs
+    (loss,) = [series for series in run.series if series.name == "loss"]
+    assert loss.steps == tuple(range(30))
+    assert loss.values == pytest.approx([10.1 - step / 10 for step in range(30)])
+    found = {name: run.summary[name] for name in ("accuracy", "eval_correct", "samples_trained", "loss_start", "loss_end")}
+    assert found == pytest.approx(
+        {"accuracy": 0.9722, "eval_correct": 9722, "samples_trained": 1920, "loss_start": 9.65, "loss_end": 7.65}
+    )
+
+
+def test_every_epoch_is_exported_at_its_last_step(tmp_path: Path) -> None:
+    """Two steps an epoch; the first was not evaluated. Times are those of the steps."""
+    trainings(tmp_path / "s", {training(1): [((None, 90, 95), 10.0)]})
+    (run,) = exported(Study(tmp_path / "s")).runs
+    series = {each.name: each for each in run.series}
+    assert (series["epoch/accuracy"].steps, series["epoch/accuracy"].values) == ((3, 5), (0.9, 0.95))
+    assert (series["epoch/lr"].steps, series["epoch/train_loss"].values) == ((1, 3, 5), (1.0, 1.0, 1.0))
+    steps = dict(zip(series["step_s"].steps, series["step_s"].unix_s, strict=True))
+    assert series["epoch/accuracy"].unix_s == (steps[3], steps[5])
