@@ -25,8 +25,7 @@ from hpcddp.core.schema import encode
 from hpcddp.share.bundle import STRANGE, PackedBundle, write_bundle
 from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
-from tests.analysis.study.test_accuracy import sized, trainings
-from tests.analysis.study.test_accuracy import training as sized
+from tests.analysis.study.test_accuracy import training, trainings
 from tests.analysis.study.test_trained import measured, script
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
@@ -96,7 +95,7 @@ def of_scripts(folder: Path) -> Study:
 
 
 def of_epochs(folder: Path) -> Study:
-    return trainings(folder, {sized(1): [((50, 90), 10.0)] * 2, sized(2): [((60, 91), 6.0)] * 2})
+    return trainings(folder, {training(1): [((50, 90), 10.0)] * 2, training(2): [((60, 91), 6.0)] * 2})
 
 
 @pytest.mark.dear

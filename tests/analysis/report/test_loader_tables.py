@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.report.api import analyze
-from tests.analysis.verdicts.test_loader_limit import study_of, times
+from tests.analysis.verdicts.test_input import study_of, times
 
 
 @pytest.mark.dear

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import audits
-from hpcddp.analysis.audit.cells import Number, number, print_like, seconds
+from hpcddp.analysis.audit.cells import Number, Size, number, print_like, seconds, size_of
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.table import read_tables
 from hpcddp.core.errors import UsageError
@@ -41,7 +41,6 @@ from hpcddp.core.written_lists import expand_node_list
     ],
 )
 def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
-    """Seconds, clock, words and units."""
     assert seconds(text, unit).value == pytest.approx(value)
 
 
@@ -77,12 +76,10 @@ def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
     ],
 )
 def test_what_follows_is_told_as_the_cell_is_printed(shown: str, unit: str | None, value: float, text: str) -> None:
-    """With its digits and units; a spread is none of them."""
     assert print_like(value, seconds(shown, unit)) == text
 
 
 def test_what_follows_of_a_claim_keeps_its_mark() -> None:
-    """Percent and times."""
     assert print_like(80, number("95,1 ± 0,3 %")) == "80.0 %"
     assert print_like(1.8, number("1.95x ± 0.02")) == "1.80 x"
 
@@ -136,42 +133,50 @@ def read_cell(folder: Path, header: str, cell: str, gpus: int = 1) -> Mapping[st
     ],
 )
 def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
-    """In the header, in brackets, or in the cell: per second, or seconds."""
     assert read_cell(tmp_path, header, cell)[meaning].value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
-    ("header", "cell", "value"),
+    ("header", "cell"),
     [
-        ("img/s/GPU", "100", 100),
-        ("throughput (tok/s/GPU)", "100", 100),
-        ("samples/s per GPU", "100", 100),
-        ("Tokens / sec / GPU", "1,200", 1200),
-        ("TPS/GPU", "5,762", 5762),
+        ("img/s/GPU", "100"),
+        ("throughput (tok/s/GPU)", "100"),
+        ("samples/s per GPU", "100"),
+        ("Tokens / sec / GPU", "1,200"),
+        ("TPS/GPU", "5,762"),
     ],
 )
-def test_rates_of_one_gpu(tmp_path: Path, header: str, cell: str, value: float) -> None:
-    """As papers write them: the throughput of all GPUs follows."""
-    assert read_cell(tmp_path, header, cell, gpus=4)["throughput"].value == pytest.approx(4 * value)
+def test_of_rates_of_one_gpu_those_of_all_follow(tmp_path: Path, header: str, cell: str) -> None:
+    assert read_cell(tmp_path, header, cell, gpus=4)["throughput"].value == pytest.approx(4 * number(cell).value)
 
 
 @pytest.mark.parametrize("header", ["img/s/node", "GFLOPs", "s/it per GPU"])
 def test_what_is_no_rate_of_the_gpus_is_not_read(tmp_path: Path, header: str) -> None:
-    """What a node does, what a model asks for."""
     (tmp_path / "t.csv").write_text(f"gpus,time,{header}\n1,10,100\n2,5,100\n", encoding="utf-8")
-    table = read_tables(tmp_path / "t.csv")[0]
-    assert "throughput" not in table.rows[0].numbers
+    assert "throughput" not in read_tables(tmp_path / "t.csv")[0].rows[0].numbers
 
 
-def test_steps_per_second_are_audited_as_what_they_are(tmp_path: Path) -> None:
-    """Of the same batch per GPU: 10 it/s on 4 GPUs are 4 times the work of 10 on one, and 3.2 should be 3.6 times."""
-    (tmp_path / "t.csv").write_text("gpus,it/s,speedup\n1,10.00,1.00\n2,9.50,1.90\n4,9.00,3.20\n8,8.80,7.04\n", encoding="utf-8")
-    (wrong,) = audits(tmp_path / "t.csv")[0].findings
-    assert (wrong.kind, wrong.follows) == ("speedup_wrong", "3.60")
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1 GPU (baseline)", Size(gpus=1)),
+        ("8x A100", Size(gpus=8, gpu_type="A100")),
+        ("A100 x 8", Size(gpus=8, gpu_type="A100")),
+        ("2 nodes x 4 GPUs", Size(nodes=2, per_node=4)),
+        ("2x4", Size(nodes=2, per_node=4)),
+        ("16 GPUs (2 nodes)", Size(nodes=2, gpus=16)),
+        ("4 GPUs + NVLink", Size(gpus=4, rest="NVLink")),
+        ("2x g4dn.xlarge", Size(nodes=2)),
+        ("one", Size(gpus=1)),
+        ("FSDP", None),
+    ],
+)
+def test_sizes_in_words(text: str, size: Size | None) -> None:
+    """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
+    assert size_of(text) == size
 
 
 def test_node_lists() -> None:
-    """Ranges keep their zeros; several prefixes; text after the brackets."""
     assert expand_node_list("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
     assert expand_node_list("a1,b[09-10]-ib") == ["a1", "b09-ib", "b10-ib"]
     for text in ("gn[03-07-09]", "gn[05-02]", "gn[1", "gn]", "gn[x]"):
@@ -191,10 +196,10 @@ def test_node_lists() -> None:
         ("nodes,time\n1,10,12\n", "table.csv:2: 3 cells under 2 headers"),
         ("nodes,time\n,10\n", "table.csv:2: neither nodes nor gpus is filled in"),
         ("nodes,time\n1.5,10\n", "`1.5` is not a whole number"),
+        ("gpus,time\n" + "1,100\n" * 1_001, "1,001 rows, and at most 1,000 are audited"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
-    """File, line, cell and what to write instead."""
     (tmp_path / "table.csv").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as error:
         audits(tmp_path / "table.csv")[0]

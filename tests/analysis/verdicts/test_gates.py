@@ -1,30 +1,28 @@
-"""Pictures that could not be decoded: a remark, and from one in a thousand on a verdict."""
+"""What gates say against runs, and pictures that could not be decoded."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.attempt_records import DamagedFiles, replaced_words
 from hpcddp.core.schema import encode
-from tests.analysis.synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import PASSED, point
+from tests.analysis.verdict_studies import measured
 
 NAME = "n01440764/n01440764_18.JPEG (it is no picture)"
 
 
 def found(folder: Path, **pictures: int) -> Findings:
     """Of two runs that each came upon so many of 10,000 pictures."""
-    study = write_study(folder / "s", [point(1, 1)], repeat=2)
     damaged = {split: DamagedFiles(pictures=many, read=10_000, first=(NAME,)) for split, many in pictures.items()}
-    end: dict[str, Any] = {"damaged": encode(damaged)}
-    write_runs(study, point(1, 1), [MS, MS], steps=20, end=end)
-    return find(load_study(study))
+    return find(load_study(measured(folder / "s", {point(1, 1): [1, 1]}, steps=20, end={"damaged": encode(damaged)})))
 
 
-def test_few_are_a_note(tmp_path: Path) -> None:
-    """With the first by name, and in how many other runs."""
+def test_few_damaged_pictures_are_a_note(tmp_path: Path) -> None:
     findings = found(tmp_path, train=9)
     (note,) = [each for each in findings.notes if "damaged" in each]
     assert note.startswith("9 of 10,000 train pictures that r2 of n01-g1-")
@@ -43,7 +41,14 @@ def test_one_in_a_thousand_is_a_verdict(tmp_path: Path) -> None:
 
 
 def test_status_says_how_many_were_replaced() -> None:
-    """By split; nothing of none."""
     damaged = {"train": DamagedFiles(pictures=3, read=900), "eval": DamagedFiles(pictures=1, read=50)}
     assert replaced_words(damaged) == "1 damaged eval picture, 3 damaged train pictures replaced"
     assert replaced_words({}) is None
+
+
+@pytest.mark.parametrize("backend", ["slurm", "local"])
+def test_a_hot_gpu_is_kept_off_where_slurm_places_jobs(tmp_path: Path, backend: str) -> None:
+    hot = [*PASSED, {"name": "GPU clocks held", "passed": False, "evidence": "GPU 1 of r000 fell"}]
+    study = measured(tmp_path / "s", {point(1, 1): [100]}, steps=20, gates=hot, launch={"backend": backend})
+    (verdict,) = [each for each in find(load_study(study)).verdicts if each.name == "clock throttling"]
+    assert ("slurm.exclude" in verdict.advice) == (backend == "slurm")
