@@ -132,7 +132,6 @@ def test_an_epoch_lasts_with_its_first_batch(tmp_path: Path, layout: tuple[int, 
 
 @pytest.mark.parametrize("name", CASES)
 def test_stalls_are_named_where_they_are(tmp_path: Path, name: str) -> None:
-    """And nowhere else: neither noise nor jitter nor a drift is a stall."""
     found, _ = study_of(tmp_path / "study", CASES[name], ((1, 1), (1, 4), (2, 4)), runs=2, seed=2)
     assert ("stalls" in names(found)) == (name in STALLING)
 
