@@ -71,7 +71,7 @@ def sweep_page() -> str:
 def clusters_page() -> str:
     """The whole page."""
     by_hand = CLUSTERS_FILE.read_text(encoding="utf-8").partition(MARK)[0].rstrip("\n")
-    lines = []
+    lines = list[str]()
     for path, cls in profile_sections():
         fields = [(field, kind) for field, kind in _fields(cls) if path or field.name not in NO_KEYS]
         values = {field.name: value_of(_profile_type(kind), _profile_default(field)) for field, kind in fields}

@@ -346,14 +346,12 @@ def test_one_epoch_is_no_plural(tmp_path: Path) -> None:
 
 def compared(tmp_path: Path, a: dict[int, float], b: dict[int, float], runs: int = 6) -> StudyComparison:
     """Steps of so many ms with so many loader workers, 0.2 % longer from run to run."""
-    sides = (
-        {
-            point(1, 4, loader_workers_per_rank=workers): [ms * (1 + 0.002 * run) for run in range(runs)]
-            for workers, ms in of.items()
-        }
-        for of in (a, b)
-    )
-    return against(tmp_path, *sides)
+
+    def steps(of: dict[int, float]) -> dict[Point, list[float]]:
+        slower = [1 + 0.002 * run for run in range(runs)]
+        return {point(1, 4, loader_workers_per_rank=workers): [ms * each for each in slower] for workers, ms in of.items()}
+
+    return against(tmp_path, steps(a), steps(b))
 
 
 @pytest.mark.dear

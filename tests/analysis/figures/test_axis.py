@@ -7,11 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.transforms import Bbox
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, log_ticks, percent_ticks, rate_axis, short_hosts, size_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, log_ticks, percent_ticks, rate_axis, short_hosts, size_axis, tracks
 from hpcddp.analysis.figures.breakdown import BAR_MM, TEXT_MM, lay_lines
-from hpcddp.analysis.figures.series_lines import tracks
 from hpcddp.analysis.figures.style import DEFAULT, new_figure
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import full_names, short_names
@@ -30,30 +28,26 @@ def test_rates_that_hardly_differ_have_numbers_too(middle: float) -> None:
     assert (low * high) ** 0.5 == pytest.approx(middle, rel=1e-5)
 
 
-@pytest.mark.parametrize("sizes", [range(1, 17), range(4, 52, 4), [2**k for k in range(11)], [1, 2, 3, 6, 12, 24, 48, 96]])
-def test_labels_of_sizes_do_not_reach_each_other(sizes: Sequence[int]) -> None:
-    points = pd.DataFrame({"gpus": sizes, "nodes": sizes, "device": "cuda"})
-    labels, boxes = drawn(points)
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-    assert labels[-1] == f"{sizes[-1]}\n{sizes[-1]}"
+SIZES: list[Sequence[int]] = [range(1, 17), range(4, 52, 4), [2**k for k in range(11)], [1, 2, 3, 6, 12, 24, 48, 96]]
+PRODUCT = [(nodes, gpus) for nodes in (1, 2, 4, 8, 16, 32) for gpus in (1, 2, 4)]
+"""It has sizes of `16-32` nodes."""
 
 
-def test_nor_do_the_nodes_below_them() -> None:
-    layouts = [(nodes, gpus) for nodes in (1, 2, 4, 8, 16, 32) for gpus in (1, 2, 4)]
+@pytest.mark.parametrize(
+    ("layouts", "last"),
+    [*(([(size, 1) for size in sizes], f"{sizes[-1]}\n{sizes[-1]}") for sizes in SIZES), (PRODUCT, "128\n32")],
+)
+def test_labels_of_sizes_do_not_reach_each_other(layouts: list[tuple[int, int]], last: str) -> None:
+    """Beside a line's name, however many sizes there are; the largest has its label."""
     points = pd.DataFrame([{"gpus": nodes * gpus, "nodes": nodes, "device": "cuda"} for nodes, gpus in layouts])
-    labels, boxes = drawn(points)
-    assert "32\n8-32" in labels
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-
-
-def drawn(points: pd.DataFrame) -> tuple[list[str], list[Bbox]]:
-    """Labels of the axis beside a line's name, and where they are."""
     with new_figure(DEFAULT, 60.0) as (figure, (ax,)):
         size_axis(ax, points)
         end_labels(ax, [EndLabel(0.5, "ideal from 1 node", "black")])
         figure.draw_without_rendering()
-        found = ax.get_xticklabels()
-        return [label.get_text() for label in found], [label.get_window_extent() for label in found]
+        labels = ax.get_xticklabels()
+        boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert labels[-1].get_text() == last
 
 
 def test_hosts_that_begin_alike_keep_names_of_their_own() -> None:

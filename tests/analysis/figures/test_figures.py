@@ -23,9 +23,8 @@ from matplotlib.text import Annotation, Text
 from hpcddp.analysis import How
 from hpcddp.analysis.figures.axis import nodes_at, size_ticks, spread_out
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.effect import MAX_PANELS, effect_drawings, effect_figure
-from hpcddp.analysis.figures.figures import Drawing, detail_drawings, point_drawings
-from hpcddp.analysis.figures.inline_svg import InlineSvg, inline_svg
+from hpcddp.analysis.figures.figures import Drawing, InlineSvg, detail_drawings, inline_svg, point_drawings
+from hpcddp.analysis.figures.scaling import MAX_PANELS, effect_drawings, effect_figure
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, MarkedFigure, fix_layout, save
 from hpcddp.analysis.report.api import analyze as analyze_studies
 from hpcddp.analysis.study.axes import TIMED_OTHERWISE, Axis
@@ -38,18 +37,7 @@ from hpcddp.core.point import flat_keys
 from hpcddp.core.run_root import Study
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.analysis.synthetic import (
-    FAILED,
-    MS,
-    Bucket,
-    Recorded,
-    point,
-    write_marconi100,
-    write_measured,
-    write_run,
-    write_runs,
-    write_study,
-)
+from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_marconi100, write_measured, write_run, write_study
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
@@ -99,7 +87,7 @@ def hooked(folder: Path, plain_ms: int = 97) -> Study:
     for each in points:
         travels = [lambda rank: Bucket(size_bytes=8, ready_ns=(72 + 18 * (rank == 1)) * MS, done_ns=94 * MS)]
         buckets = travels if each.measure.comm == "on" else ()
-        write_runs(study, each, [(100 if buckets else plain_ms) * MS], shares=ALL_PARTS, buckets=buckets)
+        write_run(study, each, Recorded(step_ns=(100 if buckets else plain_ms) * MS, shares=ALL_PARTS, buckets=buckets))
     return study
 
 
@@ -301,8 +289,8 @@ def test_the_legend_has_no_part_of_0_percent(tmp_path: Path) -> None:
         points = [point(1, gpus) for gpus in (1, 2)]
         study = write_study(tmp_path / str(share), points)
         for each in points:
-            copy = share if each.ranks == 1 else 0.002
-            write_runs(study, each, [100 * MS], shares={"forward": 0.5, "backward": 0.3, "h2d_exposed": copy})
+            shares = {"forward": 0.5, "backward": 0.3, "h2d_exposed": share if each.ranks == 1 else 0.002}
+            write_run(study, each, Recorded(step_ns=100 * MS, shares=shares))
         (legend,) = figures(study)[0]["breakdown"].legends
         assert ("copy" in [text.get_text() for text in legend.get_texts()]) is there
 

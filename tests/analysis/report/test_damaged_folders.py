@@ -149,7 +149,7 @@ def of_points() -> Damages:
         yield f"point.json is {name}", partial(overwrite, "point.json", text.encode())
     for name, changes in POINT_CHANGES.items():
         yield f"point.json: {name} is huge", partial(_huge, changes)
-    yield "odd name", lambda draw, folder: folder.rename(folder.with_name(EVIL.replace("/", "|")))
+    yield "odd name", move
 
 
 def of_studies() -> Damages:
@@ -208,6 +208,10 @@ def instead(name: str, make: Callable[[Path], object], draw: Random, folder: Pat
     path = folder / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
+
+
+def move(draw: Random, folder: Path) -> None:
+    folder.rename(folder.with_name(EVIL.replace("/", "|")))
 
 
 def leave(path: Path) -> None:

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.figures.rank_map import rank_map_figure
-from hpcddp.analysis.figures.scaling import scaling_figure
-from hpcddp.analysis.report.cells import key_columns
-from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.figures.distribution import rank_map_figure
 from hpcddp.analysis.report.page import prose
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.table import Cell, Column, Table, terminal_forms
-from hpcddp.analysis.report.tables import exchange, laws, scaling
+from hpcddp.analysis.report.step_tables import exchange_table
+from hpcddp.analysis.report.table import Cell, Column, Table, key_columns, terminal_forms
+from hpcddp.analysis.report.tables import laws, scaling
+from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.study.trained import trained
@@ -113,14 +112,6 @@ def test_true_and_false_are_words() -> None:
     )
     assert [column.numeric for column in columns] == [False, True, False]
     assert list(rows) == [["on", "off"], [2, 16], ["default", "on"]]
-
-
-@pytest.mark.dear
-def test_rates_that_hardly_differ_have_numbers_beside_the_axis(tmp_path: Path) -> None:
-    found = find(load_study(write_measured(tmp_path / "s", [point(8, 8), point(16, 4), point(32, 2)])))
-    (ax,) = scaling_figure(found.shown, full_names(found.shown_apart), found.runs.iloc[:0]).axes
-    low, high = ax.get_ylim()
-    assert sum(low <= tick <= high and tick % 1000 == 0 for tick in ax.get_yticks()) >= 2
 
 
 @pytest.mark.parametrize(("gpus", "heads"), [(1, ["vs 1 GPU"]), (4, ["vs 1 GPU", "vs 1 node of 4"])])
@@ -219,7 +210,7 @@ def test_tables_of_an_earlier_analysis_go(tmp_path: Path) -> None:
 def test_a_single_ranks_gradients_go_nowhere(tmp_path: Path) -> None:
     points = [point(1, ranks, comm="on") for ranks in (1, 2)]
     found = find(load_study(write_measured(tmp_path / "s", points, [8], shares=EXPOSED, buckets=[BUCKET])))
-    assert [row[0].text + "x" + row[1].text for row in exchange(found.shown, found.shown_apart).rows] == ["1x2"]
+    assert [row[0].text + "x" + row[1].text for row in exchange_table(found.shown, found.shown_apart).rows] == ["1x2"]
 
 
 def test_a_straggler_is_visible_on_the_page(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
 from hpcddp.analysis.report.tables import study_tables
-from hpcddp.analysis.report.terminal import to_plain
+from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.output import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -67,8 +67,6 @@ def test_the_page_has_it_where_it_is_known(tmp_path: Path) -> None:
     assert rows(write_measured(tmp_path / "earlier", [point(1, 2)]).folder) == []
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 WAITS = {"method": "hooks", "all_gather_forward_s": 0.02, "all_gather_backward_s": 0.015, "reduce_scatter_s": 0.005}
 MARKED = {"forward": 0.2, "backward": 0.35, "comm_exposed": 0.4}
 PLAIN = {"forward": 0.4, "backward": 0.55}
@@ -114,7 +112,7 @@ def test_memory_stands_beside_ddps(found: Findings, tmp_path: Path) -> None:
     memory = {value.text: value.peak_memory_bytes for value in axis.panels[-1].values}
     assert (memory["ddp"], memory["fsdp"]) == (5 * 10**9, 10**9)
     assert "memory of a rank: GB, at most" in [column.name for column in study_tables(found)[axis.stem].columns]
-    write_plain(tmp_path / "report.json", to_plain(found, ()))
+    write_plain(tmp_path / "report.json", findings_plain(found, ()))
     assert '"peak_memory_bytes": 5000000000' in (tmp_path / "report.json").read_text()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from hpcddp.analysis.figures.rank_map import stand_out
+from hpcddp.analysis.figures.distribution import stand_out
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.slow_ranks import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
 from hpcddp.analysis.study.load import load_study

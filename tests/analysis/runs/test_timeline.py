@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 
-from hpcddp.analysis.figures.timeline import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
+from hpcddp.analysis.figures.breakdown import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.runs import timeline
 from hpcddp.analysis.runs.timeline import BucketStep, Timeline, lines_of_step
 from hpcddp.analysis.study.load import load_study

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.report.export_tables import latex_text, markdown_text
+from hpcddp.analysis.report.write import latex_text, markdown_text
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.trained import fact_text, facts_line, trained
 from hpcddp.core.optimizer import Optimizer

@@ -84,12 +84,9 @@ def published_table(study: str, arguments: str) -> str:
         }
         for line, row in rows.items()
     ]
-    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else _where(list(rows))
+    first = f"[line {min(rows)}](../../analysis/figures/reference_points.csv#L{min(rows)})"
+    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else f"{len(rows)} rows from {first} on."
     return f"{shown_or_where}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
-
-
-def _where(lines: list[int]) -> str:
-    return f"{len(lines)} rows from [line {lines[0]}](../../analysis/figures/reference_points.csv#L{lines[0]}) on."
 
 
 def audit_list(study: str, name: str) -> str:
@@ -97,12 +94,11 @@ def audit_list(study: str, name: str) -> str:
     kinds: dict[str, list[Finding]] = {}
     for found in audits(AUDITS / f"{name}.csv")[0].findings:
         kinds.setdefault(found.kind, []).append(found)
-    lines = [f"- {_lines(of[0].lines, name)}: {of[0].sentence}{_more(len(of) - 1)}" for of in kinds.values()]
+    lines = [
+        f"- {_lines(of[0].lines, name)}: {of[0].sentence}{f' (and {len(of) - 1} more like it)' if of[1:] else ''}"
+        for of in kinds.values()
+    ]
     return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"
-
-
-def _more(like_it: int) -> str:
-    return f" (and {like_it} more like it)" if like_it else ""
 
 
 def _lines(lines: tuple[int, ...], name: str) -> str:
@@ -186,7 +182,7 @@ def draw(study: str) -> None:
     with new_figure(DEFAULT, PANEL_MM, 2, legend_mm(entries)) as (figure, (left, right)):
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
-        _measured(right, study)
+        _measured_axes(right, study)
         overlay_legend(figure, entries)
         entitle(left, DEFAULT, "Published", "throughput, samples/s")
         entitle(right, DEFAULT, "Here, small: nodes x ranks", "throughput, samples/s")
@@ -206,7 +202,7 @@ def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
     rate_axis(ax, min(rates) / 1.15, max(rates) * 1.15, quantity)
 
 
-def _measured(ax: Axes, study: str) -> None:
+def _measured_axes(ax: Axes, study: str) -> None:
     rows = small_result(study)["rows"]
     heights = range(len(rows))
     ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=PARTS["backward"])

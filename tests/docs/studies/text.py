@@ -60,7 +60,7 @@ def check_number(study: str, text: str, label: str) -> None:
     """UnsupportedNumberError where `label` does not give the number in `text`, at the digits that are printed."""
     audit = re.fullmatch(r"([\w-]+):(\d+)", label)
     if audit:
-        _check_cell(text, audit_row(audit[1], int(audit[2])))
+        _check_cell(text, csv_rows(AUDITS / f"{audit[1]}.csv")[int(audit[2])])
     elif re.fullmatch(r"p\d+", label) and _is_on_line(text, csv_rows(PUBLISHED)[int(label[1:])]):
         return
     else:
@@ -74,11 +74,6 @@ def link_of(study: str, label: str) -> str:
         return f"../../tests/analysis/audits/{audit[1]}.csv#L{audit[2]}"
     line = re.search(r"\bp(\d+)", label)
     return f"../../analysis/figures/reference_points.csv#L{line[1]}" if line else f"{study}.json"
-
-
-def audit_row(name: str, line: int) -> dict[str, str]:
-    """A line of a published table that is audited."""
-    return csv_rows(AUDITS / f"{name}.csv")[line]
 
 
 def evaluate(study: str, label: str) -> float:
