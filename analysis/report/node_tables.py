@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import (
+from hpcddp.analysis.report.table import (
+    Cell,
+    Column,
     Spec,
+    Table,
     giga,
     key_columns,
     number_cell,
@@ -18,7 +21,6 @@ from hpcddp.analysis.report.cells import (
     unit_of,
     words_of,
 )
-from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart

@@ -10,9 +10,8 @@ import pytest
 
 from tests import throttled
 from tests.commands.conftest import Run
-from tests.docs.studies.evidence import small_result
 from tests.docs.studies.small_study import result_of, run_command, run_small
-from tests.docs.studies.text import commands, small_commands, study_pages
+from tests.docs.studies.text import commands, small_commands, small_result, study_pages
 
 
 @pytest.mark.dear

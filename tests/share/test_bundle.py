@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.report.terminal import to_plain
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.report.terminal import to_plain
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.backends.base import JobState
 from hpcddp.core.hours import Hours

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from hpcddp.analysis.figures.rank_map import stand_out
+from hpcddp.analysis.figures.distribution import stand_out
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, over_ranks
 from hpcddp.analysis.runs.slow_ranks import (
     LEAST_STEPS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.report.export_tables import latex_text, markdown_text
+from hpcddp.analysis.report.write import latex_text, markdown_text
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.analysis.study.scaling import scaling_frame
