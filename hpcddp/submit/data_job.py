@@ -32,7 +32,7 @@ from hpcddp.submit.remarks import root_here, with_data_on_disk
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
 from hpcddp.sweep.expand import PlannedPoint, with_node_type
 
-ENTRY = "hpcddp.worker.data_job:run"
+ENTRY = "hpcddp.worker.data_job:run_data_job"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ PACE_OVER = 10
 """The pace is that of so many writes: 20 s."""
 
 
-def run(spec: dict[str, Any]) -> dict[str, Any]:
+def run_data_job(spec: dict[str, Any]) -> dict[str, Any]:
     """Does the spec's task and writes end.json, whose content it returns; HpcddpError where the task fails."""
     job, rank, study = begin(spec)
     assert job.data_task is not None, "only a job for a data task is given this entry"

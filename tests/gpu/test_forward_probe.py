@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.worker.checks import rounding_key
+from hpcddp.worker.attempt_records import rounding_key
 from hpcddp.worker.checksums import VALUES, probe
 from hpcddp.worker.gates import ROUNDING
 from hpcddp.worker.ranks import this_rank
@@ -35,7 +35,7 @@ def probed_twice(precision: str) -> dict[str, Any]:
     return {"first": first, "again": again, "unchanged": unchanged}
 
 
-@touches("hpcddp/worker/checks.py", "hpcddp/worker/checksums.py", stand_in="scores are a processor's")
+@touches("hpcddp/worker/attempt_records.py", "hpcddp/worker/checksums.py", stand_in="scores are a processor's")
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.soak)])
 def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, precision: str) -> None:
     """Within what may be rounding; GPUs of one type give equal bits."""

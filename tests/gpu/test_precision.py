@@ -41,7 +41,7 @@ TRIED = ("bf16", "fp16", "bare")
     "hpcddp/worker/training/parallel.py",
     "hpcddp/worker/training/train.py",
     "hpcddp/worker/checksums.py",
-    "hpcddp/worker/checks.py",
+    "hpcddp/worker/attempt_records.py",
     stand_in="the arithmetic is a processor's; the scaler does not scale; the model has no BatchNorm, which sync_batchnorm "
     "would change",
 )
@@ -108,7 +108,7 @@ def test_the_model_computes_in_what_was_asked_for(tmp_path: Path) -> None:
 @pytest.mark.soak
 @touches(
     "hpcddp/worker/training/ddp_warmup.py",
-    stand_in="nothing is compiled; tests/worker/test_compiling.py does it on a processor",
+    stand_in="nothing is compiled; tests/worker/test_trainer.py does it on a processor",
 )
 def test_compiled(tmp_path: Path, figures: Figures) -> None:
     """torch.compile is done before the first step: it has a time of its own, and no step is much longer than the others."""

@@ -10,7 +10,7 @@ import pytest
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.schema import decode_record
-from hpcddp.worker.preflight import job, readings
+from hpcddp.worker import preflight
 from tests.gpu import ranks
 from tests.gpu.device import gpu_count, is_real
 from tests.gpu.marks import touches
@@ -19,16 +19,16 @@ from tests.worker import given
 
 
 @touches(
-    "hpcddp/worker/preflight/readings.py",
+    "hpcddp/worker/preflight.py",
     stand_in="rates are the processor's; messages and buffers are small",
 )
 def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products, memory, copies and the all-reduce of all GPUs, in about five seconds; of one node nothing is said."""
     if not is_real():
-        monkeypatch.setattr(readings, "PART_S", 0.05)
-        monkeypatch.setattr(readings, "SIDES", (64, 128))
-        monkeypatch.setattr(readings, "COPIED_BYTES", {"cuda": 2**20})
-        monkeypatch.setattr(readings, "MESSAGE_BYTES", {"cuda": 2**16})
+        monkeypatch.setattr(preflight, "PART_S", 0.05)
+        monkeypatch.setattr(preflight, "SIDES", (64, 128))
+        monkeypatch.setattr(preflight, "COPIED_BYTES", {"cuda": 2**20})
+        monkeypatch.setattr(preflight, "MESSAGE_BYTES", {"cuda": 2**16})
     spec = spec_to_dict(given.job(tmp_path, ranks.gpu_point()))
     record = decode_record(PreflightRecord, ranks.values(tmp_path / "output", gpu_count(), measured, spec)[0])
     assert (record.device, len(record.ranks)) == ("cuda", gpu_count())
@@ -45,4 +45,4 @@ def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pyt
 
 
 def measured(spec: dict[str, Any]) -> dict[str, Any]:
-    return job.run(spec)
+    return preflight.run_preflight(spec)

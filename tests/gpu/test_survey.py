@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from hpcddp.core.schema import encode
-from hpcddp.worker.survey.node import survey_node
+from hpcddp.worker.survey import survey_node
 from tests.gpu import ranks
 from tests.gpu.device import gpu_count, is_real
 from tests.gpu.marks import touches
 
 
-@touches("hpcddp/worker/survey/node.py", stand_in="there is no driver, and so no matrix of links")
+@touches("hpcddp/worker/survey.py", stand_in="there is no driver, and so no matrix of links")
 def test_a_node_is_surveyed(tmp_path: Path) -> None:
     """Its GPUs, what torch was built for, versions, and what joins the GPUs."""
     (found,) = ranks.values(tmp_path, 1, surveyed)

@@ -135,7 +135,11 @@ def test_one_short_job_on_the_largest_layout(tmp_path: Path) -> None:
     write(study, record(100, 99))
     assert run_preflight(study, plan, backend) == record(100, 99)
     (submission,) = backend.queued.values()
-    assert (submission.name, submission.entry, submission.walltime_min) == ("preflight", "hpcddp.worker.preflight.job:run", 10)
+    assert (submission.name, submission.entry, submission.walltime_min) == (
+        "preflight",
+        "hpcddp.worker.preflight:run_preflight",
+        10,
+    )
     assert submission.render_text is not None
     script = submission.render_text(ScriptLaunch(command="true"))
     assert "#SBATCH --nodes=5\n" in script

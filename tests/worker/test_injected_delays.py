@@ -93,7 +93,6 @@ def slow_model(classes: int) -> nn.Module:
 
 
 def test_a_slow_rank_is_slow_itself_and_the_others_wait_for_it(tmp_path: Path) -> None:
-    """A sleep in rank 1's forward: its own forward and the other ranks' peer wait rise by it, within 10 %; transfer does not."""
     found = measure(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
     slow = found.part("forward")[1] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
@@ -126,7 +125,6 @@ def slow_data(root: str | None, split: str) -> SlowData:
 
 
 def test_slow_data_are_waited_for(tmp_path: Path) -> None:
-    """Data wait rises by what a batch takes longer, on every rank; nobody waits for a peer."""
     found = measure(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
     slow = found.part("data_wait")[0] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
@@ -155,9 +153,6 @@ def model_on_a_wire(classes: int) -> nn.Module:
 
 
 def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 25 instead of 100 Mbit/s the exchange lasts longer by bytes x 2(n-1)/n x the difference of 1 / rate, within 10 %, and
-    nobody waits longer for a peer. What passes at once at any rate is not counted.
-    """
     monkeypatch.setenv("NAMESPACES", " ".join(link.namespaces))
     what = hooked(2, steps=16, model="tests.worker.test_injected_delays:model_on_a_wire")
     found = measure(tmp_path, what, lambda folder, _, *call: link.values(folder, *call))

@@ -15,17 +15,17 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record
-from hpcddp.worker.preflight import job, readings
+from hpcddp.worker import preflight
 from tests.worker import forked, given
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks are forked from here: shorter parts, smaller messages."""
-    monkeypatch.setattr(readings, "PART_S", 0.05)
-    monkeypatch.setattr(readings, "SIDES", (64, 128))
-    monkeypatch.setattr(readings, "COPIED_BYTES", {"cpu": 2**20})
-    monkeypatch.setattr(readings, "MESSAGE_BYTES", {"cpu": 2**16})
+    monkeypatch.setattr(preflight, "PART_S", 0.05)
+    monkeypatch.setattr(preflight, "SIDES", (64, 128))
+    monkeypatch.setattr(preflight, "COPIED_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr(preflight, "MESSAGE_BYTES", {"cpu": 2**16})
 
 
 def run_on(study: Path, world: int, nodes: int, **variables: str) -> tuple[PreflightRecord, list[Any]]:
@@ -39,12 +39,11 @@ def run_on(study: Path, world: int, nodes: int, **variables: str) -> tuple[Prefl
 def in_rank(spec: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
     os.environ.update(variables)
     torch.set_num_threads(1)
-    return job.run(spec)
+    return preflight.run_preflight(spec)
 
 
 @pytest.mark.timed
 def test_every_node_is_measured_and_recorded(tmp_path: Path) -> None:
-    """Three nodes of two ranks: all readings of each but the copy to a GPU; rank 0 returns what it recorded."""
     record, returned = run_on(tmp_path, 6, 3)
     assert (record.job, record.restart, record.device, record.hosts) == ("7", 0, "cpu", ("node0", "node1", "node2"))
     for each in record.ranks:
@@ -56,7 +55,6 @@ def test_every_node_is_measured_and_recorded(tmp_path: Path) -> None:
 
 
 def test_a_single_rank_has_nobody_to_talk_to(tmp_path: Path) -> None:
-    """What it does by itself is measured."""
     record, _ = run_on(tmp_path, 1, 1)
     (only,) = record.ranks
     assert only.matrix_flops_per_s
@@ -65,8 +63,7 @@ def test_a_single_rank_has_nobody_to_talk_to(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 def test_a_slow_node_is_left_out_where_there_is_a_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its product takes longer; the script reads which hosts are left."""
-    monkeypatch.setattr(readings, "local_rate", _slow_on_node1)
+    monkeypatch.setattr(preflight, "local_rate", _slow_on_node1)
     hosts = tmp_path / "hosts"
     record, _ = run_on(tmp_path, 3, 3, HPCDDP_SPARE_NODES="1", HPCDDP_HOSTS=str(hosts))
     assert record.slow[0].host == "node1"
@@ -79,8 +76,7 @@ def _slow_on_node1(work: float, call: Any, device: Any, for_s: float) -> float:
 
 
 def test_what_cannot_be_measured_is_said_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank without room for two buffers."""
-    monkeypatch.setattr(readings, "COPIED_BYTES", {"cpu": 2**60})
+    monkeypatch.setattr(preflight, "COPIED_BYTES", {"cpu": 2**60})
     record, _ = run_on(tmp_path, 2, 2)
     assert [each.memory_bytes_per_s for each in record.ranks] == [None, None]
     assert record.ranks[1].problems[0].startswith("rank 1 on node1: memory_bytes_per_s: ")
@@ -89,8 +85,7 @@ def test_what_cannot_be_measured_is_said_and_stops_nothing(tmp_path: Path, monke
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 33])
 def test_each_node_meets_the_one_before_and_the_one_behind_it(nodes: int) -> None:
-    """In rounds in which no node has two at once."""
-    rounds = readings.neighbour_rounds(nodes)
+    rounds = preflight.neighbour_rounds(nodes)
     for each in rounds:
         assert len({node for pair in each for node in pair}) == 2 * len(each)
     pairs = [pair for each in rounds for pair in each]
@@ -100,14 +95,13 @@ def test_each_node_meets_the_one_before_and_the_one_behind_it(nodes: int) -> Non
 
 
 def test_a_single_node_has_no_neighbour() -> None:
-    assert readings.neighbour_rounds(1) == []
+    assert preflight.neighbour_rounds(1) == []
 
 
 def test_a_rate_is_that_of_the_median_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call, which is slow, and a hiccup do not count."""
     pauses_s = iter([0.2, 0.01, 0.1, *[0.01] * 100])
     monkeypatch.setattr("time.perf_counter", clock := _Clock())
-    rate = readings.local_rate(5.0, lambda: clock.pass_s(next(pauses_s)), torch.device("cpu"), 0.2)
+    rate = preflight.local_rate(5.0, lambda: clock.pass_s(next(pauses_s)), torch.device("cpu"), 0.2)
     assert rate == pytest.approx(500.0)
 
 

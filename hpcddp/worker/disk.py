@@ -1,4 +1,4 @@
-"""The node's own disk: how large it is, and how fast a file is read that is not in memory."""
+"""The node's own disk: where it is, how large, and how fast a file is read that is not in memory. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ OF_A_NETWORK = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "fuse", "wekafs", "pa
 """How types of file systems begin that other nodes have as well."""
 
 IN_MEMORY = ("tmpfs", "ramfs")
+
+
+def writable_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """SLURM_TMPDIR, TMPDIR or /tmp, the first that can be written to."""
+    places = [env[name] for name in ("SLURM_TMPDIR", "TMPDIR") if name in env]
+    return Path(next((place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)), "/tmp"))
 
 
 def read_disk(env: Mapping[str, str] = os.environ, mounts: Path = Path("/proc/mounts")) -> Disk:

@@ -1,6 +1,4 @@
-"""Which collective ranks hang in, by what torch's flight recorder has of each: entries as torch 2.15 writes them for
-gloo, and with the fields that they have for NCCL.
-"""
+"""Which collective ranks hang in, by what torch's flight recorder has of each."""
 
 from __future__ import annotations
 
@@ -86,7 +84,6 @@ def test_several_are_missing_and_some_do_not_answer() -> None:
 
 
 def test_ranks_do_different_things() -> None:
-    """Another operation, or another size."""
     other = dump(entry(36), entry(37, "broadcast", [5], ended=False))
     found = sentence({0: WAITS, 1: WAITS, 2: other, 3: WAITS})
     assert found == "ranks differ in collective 37: all_reduce of Float[6553600] on ranks 0-1, 3, broadcast of Float[5] on rank 2"
@@ -96,7 +93,6 @@ def test_ranks_do_different_things() -> None:
 
 
 def test_all_ranks_wait() -> None:
-    """The network is left; a rank in which it has ended does not count as one that waits."""
     found = sentence(dict.fromkeys(range(4), WAITS))
     assert found == "collective 37 (all_reduce of Float[6553600]) has been begun by all ranks, and does not end on ranks 0-3"
     ended = dump(entry(36), entry(37))
@@ -139,7 +135,6 @@ def test_nothing_is_said_where_nobody_waits() -> None:
 
 
 def test_a_dump_is_written_and_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What rank 0 gets fits a message, of however many collectives; the file has all."""
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
     (tmp_path / "ranks").mkdir()
     text = json.dumps(dump(*(entry(number, ended=number < 400) for number in range(1, 500)))).encode()
@@ -162,7 +157,6 @@ def test_a_dump_is_written_and_summed_up(tmp_path: Path, monkeypatch: pytest.Mon
     "text", [b"", b"{}", b'{"entries": []}', b"\x80\x04pickle", b'{"entries": [{"process_group": []}]}', b"[1]"]
 )
 def test_what_torch_does_not_say_ends_no_rank(tmp_path: Path, text: bytes) -> None:
-    """Another form than this one's, or none: the hang is named without."""
     (tmp_path / "ranks").mkdir()
     assert dump_collectives(tmp_path, 0, lambda: text) is None
     assert not collectives_file(tmp_path, 0).exists()
@@ -184,7 +178,6 @@ def test_an_answer_that_is_none_counts_as_no_answer() -> None:
 
 
 def test_the_recorder_is_on_by_the_name_that_torch_has() -> None:
-    """What the user has set stays, by whichever name."""
     for version, name in (("2.4.1+cu121", "TORCH_NCCL_TRACE_BUFFER_SIZE"), ("2.15.0", "TORCH_FR_BUFFER_SIZE")):
         env: dict[str, str] = {}
         keep_collectives(env, version)

@@ -1,23 +1,29 @@
-"""What preflight measures, about five seconds in all: ranks by themselves, then the ranks of a node, then neighbours.
+"""The job of preflight, before the first run: every rank measures, rank 0 judges, records, and says which nodes runs shall use.
 
-All nodes are measured at the same time, as training would use them: power, cooling and the network are under load. A rate is
-that of the median call; the clock includes one call with the wait for its end on the device. The first call is not timed: it
-allocates, and chooses algorithms.
+About five seconds of measuring: ranks by themselves, then the ranks of a node, then neighbours. All nodes measure at the same
+time, as training would use them: power, cooling and the network are under load. A rate is that of the median call; the clock
+includes one call with the wait for its end on the device. The first call is not timed: it allocates, and chooses algorithms.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from hpcddp.core.comm_record import bus_share
-from hpcddp.core.preflight import RankReadings
-from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.core.preflight import PreflightRecord, RankReadings, preflight_words, slow_readings, usable_hosts
+from hpcddp.worker.rendezvous import ProcessGroup, join
+from hpcddp.worker.small_job import MEET_WITHIN, begin, leave
+
+SPARE_VARIABLE, HOSTS_VARIABLE = "HPCDDP_SPARE_NODES", "HPCDDP_HOSTS"
+"""Of a job with spare nodes: how many, and the file that is to name the hosts which its runs shall use, a line each."""
 
 PART_S = 0.9
 """Of each part; there are five, of which neighbours take up to three rounds in a third of it."""
@@ -36,7 +42,41 @@ FEWEST_CALLS, MOST_CALLS = 3, 1000
 """Of a collective: all ranks of it make equally many."""
 
 
-def measure(group: ProcessGroup) -> RankReadings:
+def run_preflight(spec: dict[str, Any]) -> dict[str, Any]:
+    """Of each rank; rank 0 writes the record and returns its content."""
+    job, rank, study = begin(spec)
+    group = join(rank, job.point.device, MEET_WITHIN)
+    begun_s = time.monotonic()
+    readings = measure_rank(group)
+    ranks = group.gather_records("preflight", readings)
+    group.leave()
+    if not ranks:
+        return {}
+    slow = slow_readings(ranks)
+    hosts, left_out = usable_hosts(ranks, slow, int(os.environ.get(SPARE_VARIABLE) or 0))
+    record = PreflightRecord(
+        job=rank.job,
+        restart=rank.restart,
+        unix_ns=time.time_ns(),
+        took_s=round(time.monotonic() - begun_s, 3),
+        device=group.device.type,
+        ranks=tuple(ranks),
+        slow=slow,
+        excluded=tuple(left_out),
+    )
+    plain = leave(study.preflight_file(rank.job, rank.restart), record)
+    _write_hosts(hosts)
+    print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
+    return plain
+
+
+def _write_hosts(hosts: Sequence[str]) -> None:
+    """Where the job's script reads them."""
+    if file := os.environ.get(HOSTS_VARIABLE):
+        Path(file).write_text("".join(f"{host}\n" for host in hosts), encoding="utf-8")
+
+
+def measure_rank(group: ProcessGroup) -> RankReadings:
     """All ranks call it: what this rank finds."""
     problems: list[str] = []
     found: dict[str, float | None] = {}

@@ -11,10 +11,9 @@ import pytest
 from hpcddp.core.comm_record import fit_link
 from hpcddp.core.job_records import Adapter
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
-from hpcddp.worker import launch_record
-from hpcddp.worker.survey.disk import filesystem, read_disk
-from hpcddp.worker.survey.job import _link
-from hpcddp.worker.survey.node import parse_amd_topology, parse_lscpu, parse_topology, read_adapters, survey_node
+from hpcddp.worker import disk, launch_record
+from hpcddp.worker.disk import filesystem, read_disk
+from hpcddp.worker.survey import _link, parse_amd_topology, parse_lscpu, parse_topology, read_adapters, survey_node
 
 TOPOLOGY = """\
 \t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
@@ -37,7 +36,6 @@ NIC Legend:
 
 
 def test_topology_has_names_and_words() -> None:
-    """A row each, in the order of the columns; adapters by the names of the legend, affinities left out."""
     assert parse_topology(TOPOLOGY) == {
         "GPU0": ("X", "NV12", "PXB", "SYS"),
         "GPU1": ("NV12", "X", "SYS", "PXB"),
@@ -48,7 +46,6 @@ def test_topology_has_names_and_words() -> None:
 
 @pytest.mark.parametrize("text", ["", "No devices were found\n", TOPOLOGY.replace("GPU1\tNV12\t X", "GPU1\tERR\t X")])
 def test_what_is_no_matrix_is_none(text: str) -> None:
-    """Nothing rather than half of it."""
     assert parse_topology(text) == {}
 
 
@@ -84,7 +81,6 @@ GPU[0]\t\t: (Topology) Numa Affinity: 0
 
 
 def test_link_types_of_amds_gpus() -> None:
-    """The third of three matrices of the same shape; neither weights nor hops."""
     assert parse_amd_topology(AMD_TOPOLOGY) == {
         "GPU0": ("X", "XGMI", "PCIE", "PCIE"),
         "GPU1": ("XGMI", "X", "PCIE", "PCIE"),
@@ -95,7 +91,6 @@ def test_link_types_of_amds_gpus() -> None:
 
 @pytest.mark.parametrize("old", ["Link Type", "GPU3   PCIE", "XGMI         0\n"])
 def test_what_is_no_matrix_of_amds_is_none(old: str) -> None:
-    """Nothing rather than half of it."""
     assert parse_amd_topology(AMD_TOPOLOGY.replace(old, "?")) == {}
 
 
@@ -113,14 +108,13 @@ def test_each_vendors_own_program_runs(monkeypatch: pytest.MonkeyPatch, capabili
         programs.append(words[2:])
         raise FileNotFoundError
 
-    monkeypatch.setattr("hpcddp.worker.survey.node.subprocess.run", run)
+    monkeypatch.setattr("hpcddp.worker.survey.subprocess.run", run)
     found = survey_node("here")
     assert command in programs
     assert any(command[0] in problem for problem in found.problems)
 
 
 def test_lscpu_in_numbers() -> None:
-    """Whole numbers by name; words are left out."""
     found = parse_lscpu("Architecture: x86_64\nSocket(s):            2\nCore(s) per socket:  16\nThread(s) per core: 4\n")
     assert (found["Socket(s)"], found["Core(s) per socket"], found["Thread(s) per core"]) == (2, 16, 4)
     assert "Architecture" not in found
@@ -150,7 +144,6 @@ def interface(sys: Path, name: str, speed: str, state: str = "up", *, virtual: b
 
 
 def test_adapters_that_are_up(tmp_path: Path) -> None:
-    """With rate and kind; of RoCE the addresses that are set, with their types; what is down or virtual is left out."""
     rdma_port(tmp_path, "mlx5_0", "InfiniBand", "200 Gb/sec (4X HDR)")
     rdma_port(tmp_path, "mlx5_1", "InfiniBand", "10 Gb/sec (4X SDR)", state="1: DOWN")
     roce = rdma_port(tmp_path, "mlx5_2", "Ethernet", "100 Gb/sec (4X EDR)")
@@ -174,12 +167,11 @@ MOUNTS = "/dev/sda1 / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n10.0.0.1:/work /work
 
 @pytest.mark.parametrize(("path", "kind"), [("/tmp/job", "tmpfs"), ("/work", "nfs4"), ("/workbench", "ext4"), ("/", "ext4")])
 def test_file_system_of_a_path(path: str, kind: str) -> None:
-    """That of the longest mount point above it."""
     assert filesystem(Path(path), MOUNTS) == kind
 
 
-def test_disk_is_measured_where_it_is_one(tmp_path: Path) -> None:
-    """With its size and its rate; a file system of memory, or of the network, is none, and nothing is left behind."""
+def test_disk_is_measured_where_it_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FILE_BYTES", 2**23)
     mounts, folder = tmp_path / "mounts", tmp_path / "scratch"
     folder.mkdir()
     mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
