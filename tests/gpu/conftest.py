@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.results import Figures, append_result
+from tests.gpu.device import Figures, append_result
+from tests.gpu.ranks import Attempt, gpu_point, run_point
 
 
 @pytest.fixture
@@ -15,6 +16,15 @@ def figures(request: pytest.FixtureRequest) -> Figures:
     found = Figures()
     request.node.stash[FIGURES] = found
     return found
+
+
+@pytest.fixture(scope="session")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Attempt:
+    """On every GPU, with copies ahead, the hook and a profile: several tests read what it has recorded."""
+    measure = {"comm": "on", "profile_steps": 2}
+    attempt = run_point(tmp_path_factory.mktemp("run"), gpu_point(copy_ahead=True, loader_workers_per_rank=1, measure=measure))
+    attempt.check_done()
+    return attempt
 
 
 FIGURES = pytest.StashKey[Figures]()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.results import read_results
+from tests.gpu.device import read_results
 
 HERE = Path(__file__).parent
 

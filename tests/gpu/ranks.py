@@ -148,3 +148,11 @@ def _json(file: Path) -> dict[str, Any]:
 def _rows(file: Path) -> list[Row]:
     with file.open(encoding="utf-8", newline="") as lines:
         return [{name: int(value) if value else None for name, value in row.items()} for row in csv.DictReader(lines)]
+
+
+def same_bits_every_time() -> None:
+    """Called before CUDA begins: cuBLAS reads its workspace then (torch's notes on reproducibility)."""
+    import torch
+
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)

@@ -20,8 +20,7 @@ from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 from hpcddp.worker.training.feeds import first_batch
 from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
-from tests.gpu.marks import touches
-from tests.gpu.results import Figures
+from tests.gpu.device import Figures, touches
 from tests.worker import given
 
 CLOSURE_PERCENT = 1.0
@@ -36,10 +35,8 @@ DRIFT_PPM = 500.0
     "hpcddp/worker/training/train.py",
     stand_in="events are the host's clock, so that the closure is exact",
 )
-def test_parts_fill_the_step(tmp_path: Path, figures: Figures) -> None:
-    """On every rank no part is negative, and what all parts leave of a step is below 1 % of it."""
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point())
-    attempt.check_done()
+def test_parts_fill_the_step(recorded_run: ranks.Attempt, figures: Figures) -> None:
+    attempt = recorded_run
     assert attempt.launch["clock"] == "compute stream events"
     left_percent = []
     for rank in range(len(attempt.outcomes)):

@@ -29,8 +29,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from hpcddp.probe import measure
 from hpcddp.probe.lightning import ScalingCallback as ScalingOfLightning
 from hpcddp.probe.transformers import ScalingCallback as ScalingOfTransformers
-from tests.probe.loops import ddp, group
-from tests.probe.records import measured, only
+from tests.probe.loops import ddp, group, measured, only
 
 BATCH, LAST, BATCHES = 8, 3, 8
 """Samples of a batch and of an epoch's last one, and batches of an epoch, for each rank."""

@@ -1,8 +1,9 @@
-"""Which marks the hooks set, in loops where forward or backward is not where a plain loop has it."""
+"""Which marks the hooks set, and which steps of a script count, where a loop is not a plain one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpcddp.core.records import AFTER_PAUSE, STEP_COLUMNS, WARMUP
 from hpcddp.probe.step_hooks import StepHooks
+from hpcddp.probe.step_sequence import StepSequence
+from hpcddp.worker.timing.clock import EventClock
+from hpcddp.worker.timing.steptimer import StepTimer
+from tests.worker.test_steptimer import Stream, cell, rows
 
 PLAIN = ["h2d_exposed", "forward", "backward", "optimizer"]
 
@@ -118,7 +124,6 @@ def test_a_parameter_that_is_not_in_every_step() -> None:
 
 
 def test_a_second_network_behind_the_first() -> None:
-    """What another network computes between two optimizers' steps is of neither."""
     generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
 
     def step(optimizers: Optimizers) -> None:
@@ -131,7 +136,6 @@ def test_a_second_network_behind_the_first() -> None:
 
 
 def test_a_closure_has_forward_and_backward() -> None:
-    """It runs inside of the optimizer's step."""
     model = nn.Linear(4, 4)
 
     def step(optimizers: Optimizers) -> None:
@@ -144,3 +148,39 @@ def test_a_closure_has_forward_and_backward() -> None:
         optimizers[0].step(closure)  # type: ignore[arg-type]
 
     assert marks(model, step) == [PLAIN] * 4
+
+
+def script_run(steps: int, warmup: int) -> Any:
+    """A run of so many steps in one stretch, behind the first step that counts nowhere."""
+    return SimpleNamespace(
+        steps=0,
+        window=SimpleNamespace(timed_from=warmup, interrupted=False),
+        profiled=None,
+        log=SimpleNamespace(write_finished=lambda: None),
+        pause=lambda: None,
+        stretches=lambda: iter([range(steps)]),
+    )
+
+
+def test_the_first_step_counts_nowhere_and_the_warm_up_is_flagged() -> None:
+    timer = StepTimer(EventClock(Stream().event))
+    sequence = StepSequence(timer, lambda: script_run(3, warmup=2))
+    assert [sequence.close(8) for _ in range(4)] == [False, False, False, True]
+    flags, samples = (STEP_COLUMNS.index(name) for name in ("flags", "samples"))
+    assert [(row[flags], row[samples]) for row in rows(timer.drain())] == [(WARMUP | AFTER_PAUSE, 8), (WARMUP, 8), (0, 8)]
+
+
+def test_an_evaluation_among_accumulated_batches_is_of_no_step() -> None:
+    stream = Stream()
+    timer = StepTimer(EventClock(stream.event))
+    sequence = StepSequence(timer, lambda: script_run(2, warmup=0))
+    sequence.close(8)
+    stream.enqueue(1.0)
+    timer.mark("backward")
+    stream.enqueue(40.0)
+    sequence.pause()
+    stream.enqueue(2.0)
+    timer.mark("backward")
+    sequence.close(8)
+    (row,) = rows(timer.drain())
+    assert (cell(row, "backward_ns"), cell(row, "other_ns"), cell(row, "total_ns")) == (3_000_000, 0, 3_000_000)

@@ -1,4 +1,4 @@
-"""Batches that are copied on a stream of their own."""
+"""Batches that are copied on a stream of their own, and data sets that lie on the GPU."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pytest
 import torch
 
+from hpcddp.core.point import Data
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch, TrainLoader
+from hpcddp.data.crop_flip import CROPS, CroppedSource, crop_and_flip
+from hpcddp.data.resident import Places, ResidentData
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import CopyAheadFeed
+from tests.data.files import write_cifar
 from tests.gpu import ranks
-from tests.gpu.determinism import same_bits_every_time
-from tests.gpu.device import is_real
-from tests.gpu.marks import touches
-from tests.gpu.results import Figures
+from tests.gpu.device import Figures, is_real, touches
 from tests.worker import given
 
 STEPS = 8
@@ -31,16 +33,14 @@ def parameters_at_the_end(attempt: ranks.Attempt) -> str:
 
 @touches(
     "hpcddp/worker/training/feeds.py",
-    "hpcddp/worker/training/feeds.py",
     "hpcddp/data/batches/loading.py",
     stand_in="a copy is over when it has been asked for",
 )
 def test_trains_as_without(tmp_path: Path) -> None:
-    """From loader processes and pinned memory: the parameters at the end are bit for bit those of copies in the step."""
     ends = []
     for ahead in (False, True):
         point = ranks.gpu_point(copy_ahead=ahead, loader_workers_per_rank=2, cudnn_benchmark=False)
-        attempt = ranks.run_point(tmp_path / str(ahead), point, before=same_bits_every_time)
+        attempt = ranks.run_point(tmp_path / str(ahead), point, before=ranks.same_bits_every_time)
         attempt.check_done()
         ends.append(parameters_at_the_end(attempt))
         assert all((row["h2d_hidden_ns"] is not None) == ahead for row in attempt.timed_steps(0))
@@ -82,10 +82,53 @@ def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any
     stand_in="a copy is over when it has been asked for, so that nothing is hidden",
 )
 def test_copies_hide_behind_work(tmp_path: Path, figures: Figures) -> None:
-    """Batches of 48 MB arrive whole while the GPU is busy, and most of a copy is hidden."""
     sizes = (64_000, 8192) if is_real() else (64, 16)
     ((complete, rows),) = ranks.values(tmp_path, 1, copy_beside_work, *sizes)
     assert complete
     hidden_ns, exposed_ns = (median(row[name] for row in rows[1:]) for name in ("h2d_hidden_ns", "h2d_exposed_ns"))
     figures.add("h2d_hidden_ms", hidden_ns / 1e6, least=0.05)
     figures.add("h2d_exposed_share_percent", 100 * exposed_ns / max(1, hidden_ns + exposed_ns), most=10.0)
+
+
+def gathers_the_same(samples: int) -> tuple[bool, bool]:
+    """Whether crops, and a cropped epoch, have the bytes that they have on the CPU."""
+    group = join(this_rank("local"), "cuda")
+    images = given.cifar(CROPS).images
+    crops = torch.arange(CROPS, dtype=torch.uint8)
+    same_crops = torch.equal(crop_and_flip(images.to(group.device), crops).cpu(), crop_and_flip(images, crops))
+    source = CroppedSource(given.cifar(samples))
+
+    def loader(of: CroppedSource | Places) -> TrainLoader:
+        return TrainLoader(of, batch_size=samples // 4, rank=0, ranks=1, workers=0, seed=1, pin_memory=False)
+
+    data = ResidentData(source, group.device)
+    pairs = zip(loader(Places(source)).epoch(1), loader(source).epoch(1), strict=True)
+    same = [
+        torch.equal(ours.cpu(), theirs) for places, batch in pairs for ours, theirs in zip(data.batch(places), batch, strict=True)
+    ]
+    group.leave()
+    return same_crops, len(same) == 8 and all(same)
+
+
+@touches("hpcddp/data/resident.py", "hpcddp/data/crop_flip.py", stand_in="everything is on the CPU")
+def test_a_gpu_gathers_the_cpus_bytes(tmp_path: Path) -> None:
+    assert ranks.values(tmp_path, 1, gathers_the_same, 320) == [(True, True)]
+
+
+@pytest.mark.soak
+@touches(
+    "hpcddp/worker/training/feeds.py",
+    stand_in="everything is on the CPU",
+)
+def test_trains_as_with_a_loader(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "data")
+    ends = []
+    for resident in (False, True):
+        data = Data(name="cifar10", root=str(tmp_path / "data"), augment="crop_flip", resident=resident)
+        changes = {"model": "resnet18", "batch_per_gpu": 4, "warmup": 2, "steps": 6, "cudnn_benchmark": False}
+        point = ranks.gpu_point(1, **changes, data=data, loader_workers_per_rank=int(not resident))
+        attempt = ranks.run_point(tmp_path / str(resident), point, before=ranks.same_bits_every_time)
+        attempt.check_done()
+        ends.append((attempt.end["loss_first"], attempt.end["loss_last"]))
+        assert ("resident_bytes" in attempt.launch["data"]) == resident
+    assert ends[0] == ends[1]
