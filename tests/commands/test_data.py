@@ -14,7 +14,7 @@ from hpcddp.commands import data
 from hpcddp.core.official_files import CIFAR10, MNIST, OfficialFile, OfficialSet
 from hpcddp.core.point import Data
 from hpcddp.data import open_source
-from hpcddp.data.official import ARCHIVE, STEMS
+from hpcddp.data.small_sets import ARCHIVE, STEMS
 from hpcddp.data.writing import fetch
 from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.commands.conftest import Run

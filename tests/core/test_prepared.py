@@ -10,20 +10,20 @@ from hpcddp.core.catalog import DATASETS
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Data
 from hpcddp.core.prepared import FILES, prepare_task, unprepared
-from hpcddp.data import digits, official
-from hpcddp.data.bigmnist import manifest
+from hpcddp.data import small_sets
+from hpcddp.data.bigmnist import shards
 from hpcddp.data.pictures import image_folder, tar_shards
 
 
 def test_names_are_those_that_are_read() -> None:
     """Every set on disk has its files as its reader looks for them."""
     assert set(FILES) == {name for name in DATASETS if not name.startswith("synthetic-")}
-    assert FILES["bigmnist"] == (manifest.MANIFEST,)
-    assert FILES["digits"] == (digits.FILES["train"],)
+    assert FILES["bigmnist"] == (shards.MANIFEST,)
+    assert FILES["digits"] == (small_sets.DIGITS_FILES["train"],)
     assert FILES["imagenet"] == (tar_shards.TAR_MANIFEST, image_folder.FOLDERS["train"])
-    first = official.CIFAR10_FILES["train"][0]
-    assert FILES["cifar10"] == (official.ARCHIVE, first, f"{official.FOLDER}/{first}")
-    assert all(f"{official.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
+    first = small_sets.CIFAR10_FILES["train"][0]
+    assert FILES["cifar10"] == (small_sets.ARCHIVE, first, f"{small_sets.FOLDER}/{first}")
+    assert all(f"{small_sets.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

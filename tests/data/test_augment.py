@@ -41,28 +41,24 @@ def differing(result: Tensor, expected: Tensor) -> float:
 
 
 def test_rotation_is_torchvisions() -> None:
-    """Nearest pixel about the centre, zeros outside; angles in degrees, counter-clockwise."""
     angles = uniform(-20, 20, COUNT)
     expected = one_by_one(lambda image, angle: functional.rotate(image, float(angle)), angles)
     assert differing(augment.rotate(images(), angles), expected) < TIES
 
 
 def test_translation_is_torchvisions() -> None:
-    """Whole pixels, right and down, zeros outside."""
     shifts = uniform(-5.6, 5.6, COUNT, 2).round()
     expected = one_by_one(lambda image, shift: functional.affine(image, 0, [int(shift[0]), int(shift[1])], 1.0, [0, 0]), shifts)
     assert differing(augment.translate(images(), shifts), expected) == 0
 
 
 def test_scaling_is_torchvisions() -> None:
-    """Nearest pixel about the centre."""
     factors = uniform(0.8, 1.2, COUNT)
     expected = one_by_one(lambda image, factor: functional.affine(image, 0, [0, 0], float(factor), [0, 0]), factors)
     assert differing(augment.rescale(images(), factors), expected) < TIES
 
 
 def test_flipping_is_torchvisions() -> None:
-    """Every image, left to right."""
     assert differing(augment.flip(images()), functional.horizontal_flip(images())) == 0
 
 
@@ -76,7 +72,6 @@ def test_elastic_deformation_is_torchvisions() -> None:
 
 
 def test_the_blur_is_torchvisions() -> None:
-    """As ElasticTransform blurs its noise: kernel of 41 pixels, borders reflected."""
     noise = uniform(-1, 1, 3, 2, 28, 28)
     matrix = augment.blur_matrix(28, 5.0)
     expected = functional.gaussian_blur(noise, [41, 41], [5.0, 5.0])
@@ -84,7 +79,6 @@ def test_the_blur_is_torchvisions() -> None:
 
 
 def test_displacements_are_as_large_as_torchvisions() -> None:
-    """The same spread as ElasticTransform(alpha=30) draws, within 10 %."""
     ours = augment.smooth_noise(400, 28, partial(torch.rand, generator=generator()))
     torch.manual_seed(2)
     theirs = torch.cat([ElasticTransform(alpha=30.0).make_params([images(1)])["displacement"] for _ in range(400)])
@@ -94,7 +88,6 @@ def test_displacements_are_as_large_as_torchvisions() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_follows_from_its_generator(variant: str) -> None:
-    """Equal seeds give equal images; each image has draws of its own; plain and flipped draw nothing."""
     first, again, other = (augment.augment(variant, images(), generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert torch.equal(first, other) == (variant in ("plain", "flipped"))
@@ -124,7 +117,6 @@ def test_draws_reach_both_ends_of_the_studys_ranges() -> None:
 
 
 def test_what_keeps_the_axes_apart_is_the_same_as_by_a_grid() -> None:
-    """Bit for bit, as earlier versions made it: shifts and factors to both ends, and far outside."""
     shifts, factors = uniform(-30, 30, COUNT, 2).round(), uniform(0.3, 3.0, COUNT)
     one, zero = torch.ones(COUNT), torch.zeros(COUNT)
     right, down = (-2 * shifts / 28).unbind(1)
@@ -135,7 +127,6 @@ def test_what_keeps_the_axes_apart_is_the_same_as_by_a_grid() -> None:
 
 
 def test_numbers_depend_on_seed_sample_and_place_alone() -> None:
-    """Not on the other samples, nor on how a sample's numbers are shaped."""
     many = CounterDraws("1/0", torch.arange(100))((100, 6))
     single = CounterDraws("1/0", torch.tensor([42]))
     assert torch.equal(torch.cat([single((1, 2)), single((1, 2, 2)).view(1, 4)], dim=1), many[42:43])

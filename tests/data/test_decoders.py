@@ -46,7 +46,6 @@ def test_decoders_agree_to_two_grey_levels(name: str) -> None:
 
 
 def test_large_pictures_are_decoded_smaller_where_the_cut_has_room() -> None:
-    """Pixels stay within 2 of 255 on the average; a cut without room has those of the full size."""
     large = saved(opened().resize((2000, 1500), Image.Resampling.BICUBIC), quality=90)
     roomy = Cut((101, 53, 1903, 1411), (224, 224), mirrored=True)
     narrow = Cut((101, 53, 501, 453), (224, 224))
@@ -71,7 +70,6 @@ def test_large_pictures_are_decoded_smaller_where_the_cut_has_room() -> None:
     ids=["CMYK", "grey", "PNG", "GIF", "progressive", "4:4:4", "trailing bytes", "one pixel"],
 )
 def test_what_imagenet_has_beside_plain_jpegs_is_read(name: str, make: Callable[[Image.Image], bytes]) -> None:
-    """Each as Pillow reads it."""
     content = make(opened())
     for cut_of in (RandomCut(3), middle_cut):
         assert apart(content, cut_of, name).max() <= 2
@@ -117,7 +115,6 @@ def test_damaged_pictures_are_refused_with_a_reason(name: str, content: bytes, r
 
 
 def test_auto_is_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """simplejpeg, and Pillow without it; one that is named and missing is an error with the key."""
     assert make_decoder("auto").version.startswith("simplejpeg ")
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     assert make_decoder("auto").version.startswith("pillow ")
@@ -136,7 +133,6 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_upper_rows_are_those_of_the_picture(kind: str) -> None:
-    """Pixel by pixel, for rows at and between the edges of blocks; fewer rows are decoded."""
     content = saved(opened(), quality=90, **KINDS[kind])  # type: ignore[arg-type]
     full = simplejpeg.decode_jpeg(content, "RGB")
     for rows in (1, 8, 15, 16, 17, 31, 200, 321, 350):
@@ -148,7 +144,6 @@ def test_the_upper_rows_are_those_of_the_picture(kind: str) -> None:
 
 
 def test_where_no_row_is_saved_or_none_can_be() -> None:
-    """Almost all rows; progressive scans; a file without its end, or of another kind."""
     content = photograph(0)
     assert upper_rows(content, HEIGHT) is None
     assert upper_rows(content, HEIGHT - 4) is None
@@ -163,7 +158,6 @@ def test_where_no_row_is_saved_or_none_can_be() -> None:
 @settings(max_examples=60, deadline=None)
 @given(at=st.integers(0, 700), value=st.integers(0, 255), seed=st.integers(0, 9))
 def test_whatever_stands_in_the_header_there_is_a_picture_or_a_reason(at: int, value: int, seed: int) -> None:
-    """With any byte of it changed; what this decoder refuses, Pillow refuses, too."""
     content = bytearray(photograph(1))
     content[at] = value
     try:
@@ -174,7 +168,6 @@ def test_whatever_stands_in_the_header_there_is_a_picture_or_a_reason(at: int, v
 
 
 def test_a_truncated_picture_is_damaged_whatever_its_cut() -> None:
-    """Also where the rows that the cut needs are there."""
     content = photograph(2)[:-20_000]
     with pytest.raises(DamagedPictureError, match="truncated"):
         SimpleJpegDecoder().pixels(content, lambda *_: Cut((0, 0, WIDTH, 40), (224, 224)))

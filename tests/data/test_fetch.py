@@ -51,7 +51,6 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
-    """As they were served, with nothing beside them; what is there with its checksum is not asked for again."""
     root = tmp_path / "not" / "there"
     assert fetched(root, server.address) == list(CONTENTS)
     assert contents(root) == CONTENTS
@@ -72,7 +71,6 @@ TORN = {
 
 @pytest.mark.parametrize("torn", TORN)
 def test_what_comes_torn_is_fetched_again(server: FileServer, tmp_path: Path, torn: str) -> None:
-    """Twice torn, then as it should be."""
     server.answers["/digits.gz"] = [TORN[torn], TORN[torn], file_answer(CONTENTS["digits.gz"])]
     fetched(tmp_path, server.address)
     assert contents(tmp_path) == CONTENTS
@@ -88,7 +86,6 @@ def test_what_comes_torn_is_fetched_again(server: FileServer, tmp_path: Path, to
     ],
 )
 def test_what_only_comes_torn_is_never_used(server: FileServer, tmp_path: Path, torn: str, reason: str) -> None:
-    """The error says what came; nothing is there under the file's name or any other."""
     server.answers["/digits.gz"] = [TORN[torn]]
     with pytest.raises(HpcddpError, match=rf"digits.gz could not be fetched: {server.address}digits.gz: .*{reason}"):
         fetched(tmp_path, server.address)
@@ -96,7 +93,6 @@ def test_what_only_comes_torn_is_never_used(server: FileServer, tmp_path: Path, 
 
 
 def test_a_torn_file_under_its_name_is_replaced(server: FileServer, tmp_path: Path) -> None:
-    """As somebody's own download leaves it; the other file stays."""
     (tmp_path / "digits.gz").write_bytes(CUT)
     (tmp_path / "labels.gz").write_bytes(CONTENTS["labels.gz"])
     assert fetched(tmp_path, server.address) == ["digits.gz"]
@@ -104,35 +100,30 @@ def test_a_torn_file_under_its_name_is_replaced(server: FileServer, tmp_path: Pa
 
 
 def test_the_next_site_stands_in(server: FileServer, tmp_path: Path) -> None:
-    """For one that lacks the file, and for one that is not there; neither is asked twice."""
     fetched(tmp_path, f"{server.address}elsewhere/", f"http://127.0.0.1:{unused_port()}/", server.address)
     assert contents(tmp_path) == CONTENTS
     assert server.requests.count("/elsewhere/digits.gz") == 1
 
 
 def test_a_mirror_takes_the_sites_place(server: FileServer, tmp_path: Path) -> None:
-    """With or without the slash at its end."""
     fetched(tmp_path, "http://127.0.0.1:9/", mirror=server.address.rstrip("/"))
     assert contents(tmp_path) == CONTENTS
 
 
 @pytest.mark.parametrize("mirror", ["file:///etc/", "mirror.example.org", "http://", "http://[::1/"])
 def test_what_is_no_address_is_refused(tmp_path: Path, mirror: str) -> None:
-    """Before anything is written."""
     with pytest.raises(UsageError, match="is no address"):
         fetched(tmp_path / "root", mirror=mirror)
     assert not (tmp_path / "root").exists()
 
 
 def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
-    """What is missing, where it was looked for, and where else to run it."""
     site = f"http://127.0.0.1:{unused_port()}/"
     with pytest.raises(HpcddpError, match=r"refused.*login nodes do; or copy the file .MD5 [0-9a-f]{32}. into .*--mirror"):
         fetched(tmp_path, site)
 
 
 def unused_port() -> int:
-    """One at which nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
@@ -141,7 +132,6 @@ def unused_port() -> int:
 def test_a_full_disk_is_said_before_anything_is_asked_for(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what is needed and what is free."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=1_000_000))
     with pytest.raises(HpcddpError, match=r"fetching needs 2.3 MB more in .*, where 1 MB are free: 1.3 MB are missing"):
         fetched(tmp_path, server.address)
@@ -149,7 +139,6 @@ def test_a_full_disk_is_said_before_anything_is_asked_for(
 
 
 def test_a_disk_that_fills_leaves_nothing_torn(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's files took the room that there was at first."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
     with small_disk(tmp_path) as disk:
         with pytest.raises(
@@ -162,7 +151,6 @@ def test_a_disk_that_fills_leaves_nothing_torn(server: FileServer, tmp_path: Pat
 
 
 def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
-    """The second waits for the first, says for whom, and finds the files there."""
     remarks: list[str] = []
     with root_lock(tmp_path, remarks.append):
         second = Thread(
@@ -181,13 +169,12 @@ def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
 FETCHING = """
 import sys
 from pathlib import Path
-from tests.data.writing.test_fetch import fetched
+from tests.data.test_fetch import fetched
 fetched(Path(sys.argv[1]), sys.argv[2])
 """
 
 
 def test_a_killed_one_leaves_nothing_that_is_used(server: FileServer, tmp_path: Path) -> None:
-    """Killed with half of the file on disk: it has no name yet, and the next one removes it and fetches the whole file."""
     half_sent, go_on = Event(), Event()
 
     def slowly(handler: BaseHTTPRequestHandler) -> None:
@@ -214,6 +201,5 @@ def test_a_killed_one_leaves_nothing_that_is_used(server: FileServer, tmp_path: 
 
 
 def test_fetching_imports_no_torch(tmp_path: Path) -> None:
-    """It runs where the login node's Python has none."""
     code = "import sys; import hpcddp.data.writing.fetch, hpcddp.commands.data; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True)

@@ -1,7 +1,9 @@
-"""Files are complete or not there, of two writers one goes after the other, and a disk may run full: here a small tmpfs."""
+"""Files are complete or not there, of two writers one waits, a disk may run full; tasks in processes, and how far they are."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import queue
 import shutil
@@ -14,20 +16,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.processes import process_start
 from hpcddp.data.writing import folder
-from hpcddp.data.writing.folder import part_file, remove_parts, root_lock, written_aside
+from hpcddp.data.writing.folder import LOG_EVERY_S, ProgressLine, Rate, part_file, remove_parts, root_lock, written_aside
 from hpcddp.data.writing.pack import pack_imagenet
+from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.prepare import prepare_bigmnist
-from tests.data.digits import noise_digits
-from tests.data.files import write_imagenet
-from tests.data.writing.kills import started
+from tests.data.files import noise_digits, started, write_imagenet
 from tests.small_disk import small_disk
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
-    """Until then it is a hidden one that names machine and process; a block that fails leaves what was there."""
     file = tmp_path / "a.u8"
     with written_aside(file) as out:
         out.write(b"12")
@@ -39,7 +41,6 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_part_files_place_is_never_written_through(tmp_path: Path) -> None:
-    """Its target stays as it was."""
     (tmp_path / "target").write_bytes(b"old")
     part_file(tmp_path / "a.u8").symlink_to(tmp_path / "target")
     with written_aside(tmp_path / "a.u8") as out:
@@ -48,7 +49,6 @@ def test_a_link_in_the_part_files_place_is_never_written_through(tmp_path: Path)
 
 
 def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
-    """Hidden part files of any machine; nothing else."""
     for name in (".a.u8.node7.12.part", "b.json.part", ".c"):
         (tmp_path / name).touch()
     remove_parts(tmp_path)
@@ -62,7 +62,6 @@ def hold_for_ever(root: Path) -> None:
 
 
 def test_the_second_waits_and_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, with the process's number and machine; it goes on when the first is done, or was killed."""
     monkeypatch.setattr(folder, "POLL_EVERY_S", 0.01)
     holder = started(hold_for_ever, tmp_path)
     while not (tmp_path / "held").exists():
@@ -86,7 +85,6 @@ def take(root: Path, remarks: queue.SimpleQueue[str], entered: threading.Event) 
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """Is an OSError at once; nobody waits for it."""
     with pytest.raises(OSError, match="missing"), root_lock(tmp_path / "missing", print):
         pass
 
@@ -113,9 +111,7 @@ def pack(root: Path) -> None:
 
 @pytest.mark.parametrize("write", [prepare, pack])
 def test_a_disk_that_runs_full_ends_with_a_sentence(small: Path, write: Callable[[Path], None], tmp_path: Path) -> None:
-    """Too little is said before anything is written; where that does not show, as with a quota, finished files stay, nothing half
-    written does, and once there is room it goes on to what it would have been.
-    """
+    """Too little is said before anything is written; with a quota, which does not show, finished files stay, and it goes on."""
     ballast, root = small / "ballast", small / "data"
     ballast.write_bytes(bytes(shutil.disk_usage(small).free - 50_000))
     with pytest.raises(HpcddpError, match=r"needs \d+ kB more in .*, where .* are free: \d+ kB are missing"):
@@ -135,7 +131,6 @@ def test_a_disk_that_runs_full_ends_with_a_sentence(small: Path, write: Callable
 
 @pytest.mark.parametrize("write", [prepare, pack])
 def test_what_a_killed_process_has_left_is_room(small: Path, write: Callable[[Path], None]) -> None:
-    """Its half files go before anything is written."""
     root = small / "data"
     root.mkdir()
     (root / ".train-00000.u8.node7.99.part").write_bytes(bytes(shutil.disk_usage(small).free - 10_000))
@@ -145,3 +140,90 @@ def test_what_a_killed_process_has_left_is_room(small: Path, write: Callable[[Pa
 
 def content(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in root.glob("[!.]*")}
+
+
+def square(task: int, advance: Advance) -> tuple[int, int, int]:
+    advance(task)
+    return task * task, os.getpid(), torch.get_num_threads()
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_every_task_is_done_once(processes: int) -> None:
+    done: list[int] = []
+    threads = torch.get_num_threads()
+    found = list(run_tasks(square, range(10), processes, done.append))
+    assert sorted(result for result, _, _ in found) == [number**2 for number in range(10)]
+    assert len({process for _, process, _ in found}) <= processes
+    assert (os.getpid() in {process for _, process, _ in found}) == (processes == 1)
+    assert {used for _, _, used in found} == {1}
+    assert sum(done) == 45
+    assert torch.get_num_threads() == threads
+
+
+def full(task: int, advance: Advance) -> int:
+    if task == 3:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "train-00003.u8")
+    return task
+
+
+def dies(task: int, advance: Advance) -> int:
+    if task == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_the_first_that_fails_ends_all() -> None:
+    with pytest.raises(OSError, match=r"No space left on device: 'train-00003.u8'"):
+        list(run_tasks(full, range(10), 2, lambda _: None))
+    with pytest.raises(HpcddpError, match=r"one of the processes was ended by signal 9.*run again"):
+        list(run_tasks(dies, range(10), 2, lambda _: None))
+
+
+def test_processes_end_with_who_started_them(tmp_path: Path) -> None:
+    def waits(task: int, advance: Advance) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(60)
+
+    parent = os.fork()
+    if parent == 0:
+        list(run_tasks(waits, range(2), 2, lambda _: None))
+        os._exit(1)
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.01)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    deadline = time.monotonic() + 20
+    while any(process_start(int(child.name)) for child in tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_has_the_rate_and_the_time_left() -> None:
+    rate = Rate("samples")
+    assert rate.line(400, 1000, 5.0) == "400 of 1,000 samples (40 %)"
+    assert rate.line(600, 1000, 25.0) == "600 of 1,000 samples (60 %), 10/s, 40 s left"
+    assert rate.line(1000, 1000, 65.0) == "1,000 of 1,000 samples (100 %), 10/s"
+    fast = Rate("samples")
+    fast.line(0, 72_000_000, 0.0)
+    assert fast.line(4_321_000, 72_000_000, 10.0) == "4,321,000 of 72,000,000 samples (6 %), 430,000/s, 3 min left"
+    assert Rate("files").line(0, 0, 0.0) == "0 of 0 files (0 %)"
+
+
+def test_a_log_has_a_line_now_and_then() -> None:
+    for out, first in ((io.StringIO(), "0 of 8 samples (0 %)\n"), (Terminal(), "\r\x1b[K0 of 8 samples (0 %)")):
+        times_s = iter(number * LOG_EVERY_S / 4 for number in (0, *range(10)))
+        progress = ProgressLine("samples", out, lambda times_s=times_s: next(times_s))  # type: ignore[misc]
+        for done in range(9):
+            progress(done, 8)
+        lines = out.getvalue()
+        assert lines.startswith(first)
+        assert lines.endswith("\n")
+        assert lines.count("\n") == (1 if out.isatty() else 3)
+        assert "8 of 8 samples (100 %)" in lines.splitlines()[-1]
+        progress(8, 8)
+        assert out.getvalue() == lines

@@ -19,7 +19,6 @@ from hpcddp.data.pictures.cuts import RandomCut, middle_cut, random_box
 from hpcddp.data.pictures.decoders import cut_picture, make_decoder
 from hpcddp.data.pictures.image_folder import ImageFolder
 from hpcddp.data.pictures.imagenet import DamagedPictures, EvalImages, TrainImages, damaged_of_all, open_imagenet
-from hpcddp.data.sampling import EpochOrder
 from tests.data.files import SPLITS, write_imagenet, write_picture
 
 IMAGENET = Data(name="imagenet")
@@ -32,7 +31,6 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_jpegs_is_two_sources(tree: Path) -> None:
-    """uint8 3 x 224 x 224; labels by sorted class name; always ImageNet's 1,000 classes."""
     for split in SPLITS:
         source = open_source(IMAGENET, split, str(tree))
         images, labels = source.batch(torch.tensor([5, 0, 3]))
@@ -42,7 +40,6 @@ def test_a_folder_of_jpegs_is_two_sources(tree: Path) -> None:
 
 
 def test_paths_come_back_from_the_packed_listing(tree: Path) -> None:
-    """Also names of other lengths, in bytes that are not UTF-8, and none but pictures."""
     odd = tree / "train" / "n01440764" / "b\udcff long name.jpg"
     write_picture(odd, (240, 240))
     (tree / "train" / "n01440764" / "notes.txt").touch()
@@ -55,7 +52,6 @@ def test_paths_come_back_from_the_packed_listing(tree: Path) -> None:
 
 
 def test_evaluation_pictures_are_cut_as_torchvision_cuts_them(tree: Path) -> None:
-    """Resize(256) and CenterCrop(224), pixel by pixel, for pictures wide and tall."""
     for size in ((500, 375), (375, 500), (256, 256), (231, 900)):
         write_picture(tree / "x.jpg", size)
         with Image.open(tree / "x.jpg") as picture:
@@ -64,7 +60,6 @@ def test_evaluation_pictures_are_cut_as_torchvision_cuts_them(tree: Path) -> Non
 
 
 def test_training_pictures_are_cut_as_torchvision_cuts_them(tree: Path) -> None:
-    """The drawn box resized to 224 x 224, then mirrored or not, pixel by pixel; both cases occur."""
     write_picture(tree / "x.jpg", (500, 375))
     flips = 0
     with Image.open(tree / "x.jpg") as picture:
@@ -80,7 +75,6 @@ def test_training_pictures_are_cut_as_torchvision_cuts_them(tree: Path) -> None:
 
 @given(width=st.integers(1, 900), height=st.integers(1, 900), seed=st.integers(0, 10**6))
 def test_random_boxes_lie_in_the_picture(width: int, height: int, seed: int) -> None:
-    """Never empty, never outside, whatever the picture's shape."""
     left, upper, right, lower = random_box(width, height, random.Random(seed))
     assert 0 <= left < right <= width
     assert 0 <= upper < lower <= height
@@ -98,41 +92,14 @@ def test_random_boxes_cover_the_recipes_range() -> None:
     assert 1.3 < max(aspects) < 1.36
 
 
-def test_draws_depend_on_seed_epoch_and_picture_only(tree: Path) -> None:
-    """Two ranks with workers see the very images one rank sees; the next epoch's differ."""
-
-    def epoch(n: int, ranks: int, workers: int) -> dict[int, bytes]:
-        source = open_source(IMAGENET, "train", str(tree))
-        images_of = {}
-        for rank in range(ranks):
-            loader = TrainLoader(source, batch_size=2 // ranks, rank=rank, ranks=ranks, workers=workers, seed=4, pin_memory=False)
-            for step, (images, _) in enumerate(loader.epoch(n)):
-                for place, image in enumerate(images):
-                    images_of[step * 2 + rank + place] = bytes(image.flatten().tolist())
-        return images_of
-
-    assert epoch(0, 1, 0) == epoch(0, 2, 1)
-    assert not set(epoch(0, 1, 0).values()) & set(epoch(1, 1, 0).values())
-
-
 def test_each_picture_is_cut_at_random_for_itself(tmp_path: Path) -> None:
-    """The same file six times over gives six different images."""
     for index in range(6):
         write_picture(tmp_path / "train" / "n01440764" / f"{index}.JPEG", (300, 300))
     images, _ = open_source(IMAGENET, "train", str(tmp_path)).batch(torch.arange(6))
     assert len({bytes(image.flatten().tolist()) for image in images}) == 6
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK"])
-def test_grey_and_cmyk_pictures_become_rgb(tree: Path, mode: str) -> None:
-    """ImageNet has both."""
-    write_picture(tree / "train" / "n01440764" / "a.jpg", (260, 260), mode)
-    images, _ = open_source(IMAGENET, "train", str(tree)).batch(torch.tensor([0]))
-    assert images.shape == (1, 3, 224, 224)
-
-
 def test_a_tree_of_other_shape_is_said(tree: Path) -> None:
-    """Missing folders, pictures without class folders, unknown classes, no pictures."""
     with pytest.raises(HpcddpError, match=r"no folder train/ of ImageNet in .*train/CLASS"):
         open_source(IMAGENET, "train", str(tree / "train"))
     (tree / "val" / "n99").mkdir()
@@ -176,7 +143,6 @@ def expected(source: EvalImages, numbered: Path, number: int, draw: str) -> torc
 
 
 def test_the_next_picture_of_the_batch_stands_in(numbered: Path) -> None:
-    """With its own pixels and label, the first behind the last; the others stay where they are."""
     damage(numbered, "train", 3, 4, 20)
     source = train(numbered)
     images, labels = source.drawn_batch(torch.tensor([3, 15, 4, 8, 20]), "d")
@@ -187,7 +153,6 @@ def test_the_next_picture_of_the_batch_stands_in(numbered: Path) -> None:
 
 
 def test_where_nothing_of_the_batch_is_left_the_split_goes_on(numbered: Path) -> None:
-    """By the next pictures in the order of names, the first behind the last."""
     damage(numbered, "train", 5, 6, 23)
     source = train(numbered)
     images, _ = source.drawn_batch(torch.tensor([5, 23]), "d")
@@ -212,7 +177,6 @@ def test_evaluation_replaces_by_the_split_s_order(numbered: Path) -> None:
 
 
 def test_each_damaged_picture_is_counted_once_by_rank_and_processes(numbered: Path) -> None:
-    """Two ranks with two loader processes each, over three epochs; every batch is full."""
     damage(numbered, "train", 0, 7, 13)
     packed, labels = [], []
     for rank in range(2):
@@ -224,25 +188,9 @@ def test_each_damaged_picture_is_counted_once_by_rank_and_processes(numbered: Pa
     assert labels == [4] * 3 * 3 * 2
 
 
-def test_replacements_follow_the_epoch_s_order(numbered: Path) -> None:
-    """Of every batch of an epoch: the next one that is no damaged picture, of the same batch of the same rank."""
-    bad = {1, 2, 9, 16}
-    damage(numbered, "train", *bad)
-    source = train(numbered)
-    loader = TrainLoader(source, batch_size=6, rank=0, ranks=1, workers=1, seed=9, pin_memory=False)
-    order = EpochOrder(PICTURES, 9, 2).samples_at(torch.arange(PICTURES)).tolist()
-    for step, (images, _) in enumerate(loader.epoch(2)):
-        batch = order[6 * step : 6 * step + 6]
-        for place, image in enumerate(images):
-            following = batch[place:] + batch[:place]
-            number = next(index for index in following if index not in bad)
-            assert torch.equal(image, expected(source, numbered, number, "9/2"))
-
-
 def test_odd_files_among_pictures_cost_a_count_each(
     numbered: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A socket, a pipe, a device, a folder, links out of the tree and to nowhere, names of any bytes. Links within are read."""
     folder, outside = numbered / "train" / "n0", tmp_path_factory.mktemp("outside") / "secret.JPEG"
     write_picture(outside, (250, 240))
     with socket.socket(socket.AF_UNIX) as listening:
@@ -283,14 +231,12 @@ def test_a_class_folder_out_of_the_tree_is_refused(numbered: Path, tmp_path_fact
 
 
 def test_a_split_without_any_picture_to_decode_ends_with_a_sentence(numbered: Path) -> None:
-    """As when a file system is gone: nothing could stand in."""
     damage(numbered, "train", *range(PICTURES))
     with pytest.raises(HpcddpError, match=r"none of 24 pictures from 'n0/02.JPEG' on can be decoded \(it is no picture"):
         train(numbered).batch(torch.tensor([2, 3]))
 
 
 def test_packed_counts_travel_as_text() -> None:
-    """The union of what ranks found; little where little is damaged, and no more than a few hundred KB where much is."""
     first, second = DamagedPictures(1_281_167), DamagedPictures(1_281_167)
     for index in range(0, 1_281_167, 1281):
         (first if index % 2 else second).add(index)

@@ -1,17 +1,26 @@
+"""Data sets in memory: cropped and mirrored, and on the device where they are trained on."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.core.catalog import CIFAR10
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
-from hpcddp.data import TrainLoader, open_source
-from hpcddp.data.crop_flip import CROPS, OFFSETS, PADDING, CroppedSource, crop_and_flip
+from hpcddp.core.point_rules import CROPPED, IN_MEMORY
+from hpcddp.data import Batch, Source, TrainLoader, open_source
+from hpcddp.data.in_memory import CROPS, OFFSETS, PADDING, CroppedSource, Places, ResidentData, crop_and_flip, resident_bytes
+from hpcddp.data.opening import SyntheticSource
+from hpcddp.data.small_sets import sklearn_digits
 from hpcddp.data.source import Split, TensorSource
-from tests.data.files import write_cifar
+from hpcddp.data.writing.prepare import prepare_digits
+from tests.data.files import write_cifar, write_mnist
+from tests.worker import given
 
 
 def images(count: int) -> Tensor:
@@ -29,7 +38,6 @@ def crop_by_hand(image: Tensor, row: int, column: int, mirrored: bool) -> Tensor
 
 
 def test_every_crop_is_the_part_it_says() -> None:
-    """All 162 of them, byte for byte, each of another image."""
     given = images(CROPS)
     taken = crop_and_flip(given, torch.arange(CROPS, dtype=torch.uint8))
     expected = [
@@ -51,7 +59,6 @@ def test_every_crop_is_as_likely_as_another() -> None:
 
 
 def test_a_draw_depends_on_seed_epoch_and_sample() -> None:
-    """Not on what else is in the batch; from epoch to epoch and from seed to seed it changes."""
     cropping = source(400)
     entire, _ = cropping.drawn_batch(torch.arange(400), "1/0")
     some = torch.tensor([399, 7, 7, 0])
@@ -62,8 +69,6 @@ def test_a_draw_depends_on_seed_epoch_and_sample() -> None:
 
 
 def test_ranks_and_loader_processes_change_nothing() -> None:
-    """A global batch has the same crops whatever the number of ranks and of processes that read it."""
-
     def epoch(rank: int, ranks: int, workers: int) -> list[tuple[Tensor, Tensor]]:
         loader = TrainLoader(
             source(48), batch_size=24 // ranks, rank=rank, ranks=ranks, workers=workers, seed=5, pin_memory=False
@@ -79,10 +84,53 @@ def test_ranks_and_loader_processes_change_nothing() -> None:
 
 
 def test_only_training_is_augmented(tmp_path: Path) -> None:
-    """The key of a sweep crops the training split; evaluation has the images as they are."""
     write_cifar(tmp_path)
     plain, augmented = Data(name="cifar10"), Data(name="cifar10", augment="crop_flip")
     assert isinstance(open_source(augmented, "train", str(tmp_path)), CroppedSource)
     others: list[tuple[Data, Split]] = [(augmented, "eval"), (plain, "train"), (plain, "eval")]
     for data, split in others:
         assert type(open_source(data, split, str(tmp_path))) is TensorSource
+
+
+HERE = torch.device("cpu")
+
+
+def epoch(source: Source, workers: int, first_step: int = 0) -> list[Batch]:
+    loader = TrainLoader(source, batch_size=6, rank=1, ranks=2, workers=workers, seed=4, pin_memory=False)
+    return list(loader.epoch(2, first_step))
+
+
+@pytest.mark.parametrize("source", [given.cifar(50), CroppedSource(given.cifar(50))], ids=["plain", "cropped"])
+@pytest.mark.parametrize("first_step", [0, 3])
+def test_batches_are_those_of_loader_processes(source: Source, first_step: int) -> None:
+    data = ResidentData(source, HERE)
+    gathered = [data.batch(places) for places in epoch(Places(source), 0, first_step)]
+    loaded = epoch(source, 2, first_step)
+    assert len(gathered) == len(loaded) == 4 - first_step
+    for ours, theirs in zip(gathered, loaded, strict=True):
+        assert all(torch.equal(mine, yours) for mine, yours in zip(ours, theirs, strict=True))
+
+
+def test_memory_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 2**20, 80 * 2**30))
+    with pytest.raises(HpcddpError, match=r"takes 12 MiB of GPU 3, where 10 MiB are free: set workload.data.resident to false"):
+        ResidentData(given.cifar(4000), torch.device("cuda", 3))
+
+
+def test_what_it_takes_is_what_is_recorded() -> None:
+    """Bytes of images and labels: 154 MB for CIFAR-10."""
+    source = given.cifar(7)
+    assert resident_bytes(CIFAR10.shape, 7) == source.images.nbytes + source.labels.nbytes
+    assert resident_bytes(CIFAR10.shape, CIFAR10.train_samples) == 154_000_000
+
+
+def test_only_data_in_memory_can_be_resident(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_cifar(tmp_path)
+    prepare_digits(tmp_path, sklearn_digits())
+    for name in IN_MEMORY:
+        ResidentData(open_source(Data(name=name), "train", str(tmp_path)), HERE)
+    for name in CROPPED:
+        ResidentData(open_source(Data(name=name, augment="crop_flip"), "train", str(tmp_path)), HERE)
+    with pytest.raises(HpcddpError, match="SyntheticSource are not held in memory"):
+        ResidentData(SyntheticSource(CIFAR10, "train"), HERE)

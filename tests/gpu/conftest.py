@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from tests.gpu.device import Figures, append_result
-from tests.gpu.ranks import Attempt, gpu_point, run_point
+from tests.gpu.ranks import Attempt, done, gpu_point
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Figures:
-    """What the test measures."""
     found = Figures()
     request.node.stash[FIGURES] = found
     return found
@@ -22,9 +21,7 @@ def figures(request: pytest.FixtureRequest) -> Figures:
 def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Attempt:
     """On every GPU, with copies ahead, the hook and a profile: several tests read what it has recorded."""
     measure = {"comm": "on", "profile_steps": 2}
-    attempt = run_point(tmp_path_factory.mktemp("run"), gpu_point(copy_ahead=True, loader_workers_per_rank=1, measure=measure))
-    attempt.check_done()
-    return attempt
+    return done(tmp_path_factory.mktemp("run"), gpu_point(copy_ahead=True, loader_workers_per_rank=1, measure=measure))
 
 
 FIGURES = pytest.StashKey[Figures]()

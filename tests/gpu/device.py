@@ -38,12 +38,10 @@ def is_real() -> bool:
 
 
 def gpu_count() -> int:
-    """How many ranks a test has: one for each GPU."""
     return int(os.environ.get(COUNT_VARIABLE, STAND_IN_GPUS))
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a line of the results says of the machine."""
     return dict(json.loads(os.environ[FACTS_VARIABLE])) if FACTS_VARIABLE in os.environ else STAND_IN
 
 
@@ -67,7 +65,6 @@ class Figures:
     values: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> None:
-        """The unit is in the name."""
         limits = {word: limit for word, limit in (("least", least), ("most", most)) if math.isfinite(limit)}
         assert math.isfinite(value), f"{name} is {value}"
         self.values[name] = {"value": value, **limits}
@@ -95,12 +92,11 @@ def read_results(file: Path) -> list[dict[str, Any]]:
 
 
 def touches(*files: str, stand_in: str) -> pytest.MarkDecorator:
-    """Marks a test of how these files of hpcddp use CUDA; `stand_in`: what the test cannot find out without a GPU."""
-    return pytest.mark.gpu(files=files, stand_in=stand_in)
+    """Marks a test of how these files of hpcddp/ use CUDA; `stand_in`: what the test cannot find out without a GPU."""
+    return pytest.mark.gpu(files=[f"hpcddp/{file}" for file in files], stand_in=stand_in)
 
 
 def need_gpus(count: int) -> None:
-    """Skips the test where there are fewer."""
     if gpu_count() < count:
         pytest.skip(f"needs {count} GPUs, and there is {gpu_count()}")
 
@@ -130,10 +126,7 @@ def _use_gpus() -> bool:
     return bool(facts["gpus"])
 
 
-
-
 def facts() -> dict[str, Any]:
-    """`gpus` is empty where torch can use none; the host's name is left out, and what cannot be found is None."""
     import torch
 
     from hpcddp.core.schema import encode
@@ -147,10 +140,6 @@ def facts() -> dict[str, Any]:
         "versions": versions(),
         "commit": _first_line("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"),
     }
-
-
-
-
 
 
 def _first_line(*command: str) -> str | None:

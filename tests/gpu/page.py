@@ -34,7 +34,6 @@ NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
 
 
 def page(results: list[dict[str, Any]]) -> str:
-    """All of it, in Markdown."""
     return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER])])
 
 

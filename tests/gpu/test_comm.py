@@ -33,8 +33,8 @@ STEPS = 6
 
 
 @touches(
-    "hpcddp/worker/comm/hook.py",
-    "hpcddp/worker/rendezvous.py",
+    "worker/comm/hook.py",
+    "worker/rendezvous.py",
     stand_in="NCCL is gloo: that its callback runs in a stream of its own is not tried",
 )
 def test_every_bucket_of_every_step_is_recorded(recorded_run: ranks.Attempt, figures: Figures) -> None:
@@ -42,10 +42,9 @@ def test_every_bucket_of_every_step_is_recorded(recorded_run: ranks.Attempt, fig
 
 
 @pytest.mark.soak
-@touches("hpcddp/worker/comm/hook.py", stand_in="as above")
+@touches("worker/comm/hook.py", stand_in="as above")
 def test_every_bucket_of_a_static_graph_is_recorded(tmp_path: Path, figures: Figures) -> None:
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "on"}, ddp=Ddp(static_graph=True)))
-    attempt.check_done()
+    attempt = ranks.done(tmp_path, ranks.gpu_point(measure={"comm": "on"}, ddp=Ddp(static_graph=True)))
     figures.add("comm_exposed_percent", exposed_percent(attempt), most=100.0)
 
 
@@ -68,7 +67,6 @@ def exposed_percent(attempt: ranks.Attempt) -> float:
 
 
 def train(group: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tensor]:
-    """The parameters after some steps on samples of the rank's own."""
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
     trainer, samples = make_trainer(point.workload, source, group.device, group.rank.rank), point.workload.batch_per_gpu
     timer: StepTimer = StepTimer(clock_for("cuda"))
@@ -93,7 +91,7 @@ def train_both_ways(point: Point) -> bool:
     return all(torch.equal(*pair) for pair in zip(bare, hooked, strict=True))
 
 
-@touches("hpcddp/worker/comm/hook.py", stand_in="NCCL is gloo, which adds up in another order")
+@touches("worker/comm/hook.py", stand_in="NCCL is gloo, which adds up in another order")
 @pytest.mark.parametrize(
     "ddp",
     [
@@ -109,14 +107,11 @@ def test_the_hook_reduces_as_ddp_does(tmp_path: Path, ddp: Ddp) -> None:
 
 
 @touches(
-    "hpcddp/worker/comm/check.py",
-    "hpcddp/worker/comm/trace.py",
-    stand_in="the profiler sees no kernels, so that the views are not compared",
+    "worker/comm/check.py", "worker/comm/trace.py", stand_in="the profiler sees no kernels, so that the views are not compared"
 )
 def test_views_of_the_exchange_are_compared(tmp_path: Path, figures: Figures) -> None:
     """By the step clock, by steps without exchange and by the profiler's kernels; with one GPU nothing is exchanged."""
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "check"}))
-    attempt.check_done()
+    attempt = ranks.done(tmp_path, ranks.gpu_point(measure={"comm": "check"}))
     found = attempt.end["comm_check"]
     if len(attempt.outcomes) == 1:
         assert found is None
@@ -138,11 +133,7 @@ def said_by_nccl() -> dict[str, Any]:
     return {"said": encode(found), "left": left}
 
 
-@touches(
-    "hpcddp/worker/comm/transport.py",
-    "hpcddp/worker/comm/nccl_log.py",
-    stand_in="the lines of NCCL's log are written beforehand",
-)
+@touches("worker/comm/transport.py", "worker/comm/nccl_log.py", stand_in="the lines of NCCL's log are written beforehand")
 def test_nccl_says_its_version_and_network(tmp_path: Path) -> None:
     (found,) = ranks.values(tmp_path, 1, said_by_nccl)
     assert found["left"] == []
@@ -151,11 +142,7 @@ def test_nccl_says_its_version_and_network(tmp_path: Path) -> None:
     assert found["said"]["network"]
 
 
-@touches(
-    "hpcddp/worker/comm/transport.py",
-    "hpcddp/core/transport_record.py",
-    stand_in="the lines of NCCL's log are written beforehand",
-)
+@touches("worker/comm/transport.py", "core/transport_record.py", stand_in="the lines of NCCL's log are written beforehand")
 def test_a_run_says_how_its_gpus_are_joined(recorded_run: ranks.Attempt) -> None:
     need_gpus(2)
     record = json.loads((recorded_run.folder / "transport.json").read_text(encoding="utf-8"))
@@ -182,10 +169,7 @@ def recorded(calls: int, size: str) -> dict[str, Any]:
     return {"call_us": 1e6 * statistics.median(times), "begun": begun, "has_dump": dump is not None}
 
 
-@touches(
-    "hpcddp/worker/watchdog/flight_recorder.py",
-    stand_in="the recorder of NCCL is empty, and costs nothing: gloo has its own",
-)
+@touches("worker/watchdog/flight_recorder.py", stand_in="the recorder of NCCL is empty, and costs nothing: gloo has its own")
 def test_the_flight_recorder_has_what_was_begun(tmp_path: Path, figures: Figures) -> None:
     """Its last collective's number is how many there were. What it costs the host: without it, and with it, in turns."""
     calls, sizes = (CALLS, ("0", "500") * 3) if is_real() else (5, ("0", "500"))
@@ -197,11 +181,7 @@ def test_the_flight_recorder_has_what_was_begun(tmp_path: Path, figures: Figures
     figures.add("recorder_us_per_collective", costs_us)
 
 
-@touches(
-    "hpcddp/worker/comm/bench.py",
-    "hpcddp/worker/comm/collectives.py",
-    stand_in="NCCL is gloo, and sizes end at 4 MiB",
-)
+@touches("worker/comm/bench.py", "worker/comm/collectives.py", stand_in="NCCL is gloo, and sizes end at 4 MiB")
 def test_collectives_are_timed_and_correct(tmp_path: Path, figures: Figures) -> None:
     attempt = ranks.run_point(tmp_path, comm_point(ranks.gpu_point()))
     assert [outcome.code for outcome in attempt.outcomes] == [0] * len(attempt.outcomes), attempt.outcomes[0].output

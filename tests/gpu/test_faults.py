@@ -40,7 +40,7 @@ class WrongLabels(TensorDataset):
         super().__init__(images, labels.fill_(10))
 
 
-@touches("hpcddp/worker/finish.py", "hpcddp/worker/timing/steplog.py", stand_in="a processor raises at once, and goes on")
+@touches("worker/finish.py", "worker/timing/steplog.py", stand_in="a processor raises at once, and goes on")
 def test_an_error_of_the_gpu_is_a_sentence(tmp_path: Path) -> None:
     """A device-side assertion, after which every call of CUDA fails: end.json is written, and the process ends."""
     point = ranks.gpu_point(1, model="mnist-cnn", data=Data(name=f"{HERE}:WrongLabels"), batch_per_gpu=32)
@@ -53,7 +53,6 @@ def test_an_error_of_the_gpu_is_a_sentence(tmp_path: Path) -> None:
 
 
 def die_in_step_3() -> None:
-    """Of rank 1."""
     real, steps_done = Trainer.step, 0
 
     def step(self: Trainer, *arguments: Any) -> Any:
@@ -68,9 +67,9 @@ def die_in_step_3() -> None:
 
 @pytest.mark.timed
 @touches(
-    "hpcddp/worker/watchdog/thread.py",
-    "hpcddp/worker/watchdog/progress.py",
-    "hpcddp/worker/faults.py",
+    "worker/watchdog/thread.py",
+    "worker/watchdog/progress.py",
+    "worker/faults.py",
     stand_in="NCCL is gloo, whose collectives fail when a rank dies; NCCL's wait",
 )
 def test_a_rank_that_dies_ends_all(tmp_path: Path, figures: Figures) -> None:
@@ -103,7 +102,7 @@ ADVICE = re.compile(
 TRIES = 8
 
 
-@touches("hpcddp/worker/memory_fit.py", "hpcddp/worker/finish.py", stand_in="images of more than 1 MiB find the GPU full")
+@touches("worker/memory_fit.py", "worker/finish.py", stand_in="images of more than 1 MiB find the GPU full")
 def test_memory_that_runs_out(tmp_path: Path, figures: Figures) -> None:
     """end.json says how much there was and which batch may fit; who follows that comes to one that does."""
     batch, tries = ranks.steps(131_072, 4096), 0
@@ -133,7 +132,6 @@ def run_batch(study: Path, batch: int) -> ranks.Attempt:
 
 @contextlib.contextmanager
 def little_room() -> Iterator[None]:
-    """Another process has the rest of the GPU's memory."""
     if not is_real():
         yield
         return
@@ -172,16 +170,15 @@ def stop_after(steps: int | None) -> Callable[[], None]:
 
 
 def at_the_end(attempt: ranks.Attempt) -> list[str]:
-    """Checksums of parameters, and of buffers where the model has any."""
     attempt.check_done()
     compared = [gate for gate in attempt.end["gates"] if gate["name"] in ("parameters agree", "buffers agree")]
     return [gate["evidence"].split()[-1] for gate in compared]
 
 
 @touches(
-    "hpcddp/worker/training/resume.py",
-    "hpcddp/worker/training/ddp_warmup.py",
-    "hpcddp/worker/training/checkpoint.py",
+    "worker/training/resume.py",
+    "worker/training/ddp_warmup.py",
+    "worker/training/checkpoint.py",
     stand_in="tensors lie in the host's memory; a GPU's random numbers are none",
 )
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.soak)])

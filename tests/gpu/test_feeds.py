@@ -12,8 +12,7 @@ import torch
 from hpcddp.core.point import Data
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.data.crop_flip import CROPS, CroppedSource, crop_and_flip
-from hpcddp.data.resident import Places, ResidentData
+from hpcddp.data.in_memory import CROPS, CroppedSource, Places, ResidentData, crop_and_flip
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for
@@ -31,17 +30,12 @@ def parameters_at_the_end(attempt: ranks.Attempt) -> str:
     return str(attempt.gate("parameters agree")["evidence"].split()[-1])
 
 
-@touches(
-    "hpcddp/worker/training/feeds.py",
-    "hpcddp/data/batches/loading.py",
-    stand_in="a copy is over when it has been asked for",
-)
+@touches("worker/training/feeds.py", "data/loading.py", stand_in="a copy is over when it has been asked for")
 def test_trains_as_without(tmp_path: Path) -> None:
     ends = []
     for ahead in (False, True):
         point = ranks.gpu_point(copy_ahead=ahead, loader_workers_per_rank=2, cudnn_benchmark=False)
-        attempt = ranks.run_point(tmp_path / str(ahead), point, before=ranks.same_bits_every_time)
-        attempt.check_done()
+        attempt = ranks.done(tmp_path / str(ahead), point, before=ranks.same_bits_every_time)
         ends.append(parameters_at_the_end(attempt))
         assert all((row["h2d_hidden_ns"] is not None) == ahead for row in attempt.timed_steps(0))
     assert ends[0] == ends[1]
@@ -77,8 +71,8 @@ def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any
 
 
 @touches(
-    "hpcddp/worker/training/feeds.py",
-    "hpcddp/worker/training/inputs.py",
+    "worker/training/feeds.py",
+    "worker/training/inputs.py",
     stand_in="a copy is over when it has been asked for, so that nothing is hidden",
 )
 def test_copies_hide_behind_work(tmp_path: Path, figures: Figures) -> None:
@@ -110,16 +104,13 @@ def gathers_the_same(samples: int) -> tuple[bool, bool]:
     return same_crops, len(same) == 8 and all(same)
 
 
-@touches("hpcddp/data/resident.py", "hpcddp/data/crop_flip.py", stand_in="everything is on the CPU")
+@touches("data/in_memory.py", stand_in="everything is on the CPU")
 def test_a_gpu_gathers_the_cpus_bytes(tmp_path: Path) -> None:
     assert ranks.values(tmp_path, 1, gathers_the_same, 320) == [(True, True)]
 
 
 @pytest.mark.soak
-@touches(
-    "hpcddp/worker/training/feeds.py",
-    stand_in="everything is on the CPU",
-)
+@touches("worker/training/feeds.py", stand_in="everything is on the CPU")
 def test_trains_as_with_a_loader(tmp_path: Path) -> None:
     write_cifar(tmp_path / "data")
     ends = []
@@ -127,8 +118,7 @@ def test_trains_as_with_a_loader(tmp_path: Path) -> None:
         data = Data(name="cifar10", root=str(tmp_path / "data"), augment="crop_flip", resident=resident)
         changes = {"model": "resnet18", "batch_per_gpu": 4, "warmup": 2, "steps": 6, "cudnn_benchmark": False}
         point = ranks.gpu_point(1, **changes, data=data, loader_workers_per_rank=int(not resident))
-        attempt = ranks.run_point(tmp_path / str(resident), point, before=ranks.same_bits_every_time)
-        attempt.check_done()
+        attempt = ranks.done(tmp_path / str(resident), point, before=ranks.same_bits_every_time)
         ends.append((attempt.end["loss_first"], attempt.end["loss_last"]))
         assert ("resident_bytes" in attempt.launch["data"]) == resident
     assert ends[0] == ends[1]

@@ -28,9 +28,9 @@ from tests.worker import given
 
 
 @touches(
-    "hpcddp/worker/launch_record.py",
-    "hpcddp/worker/main.py",
-    "hpcddp/worker/training/profiling.py",
+    "worker/launch_record.py",
+    "worker/main.py",
+    "worker/training/profiling.py",
     stand_in="versions are made up; the profiler sees no kernels",
 )
 def test_where_it_ran(recorded_run: ranks.Attempt, figures: Figures) -> None:
@@ -46,7 +46,7 @@ def test_where_it_ran(recorded_run: ranks.Attempt, figures: Figures) -> None:
     figures.add("flops_per_sample", attempt.end["flops_per_sample"], least=1.0)
 
 
-@touches("hpcddp/worker/gpus.py", stand_in="it says of itself that it is a GPU of capability 9.0")
+@touches("worker/gpus.py", stand_in="it says of itself that it is a GPU of capability 9.0")
 def test_a_rank_without_a_gpu_of_its_own(tmp_path: Path) -> None:
     devices, sentences = zip(*ranks.values(tmp_path, gpu_count(), own_and_missing_gpu), strict=True)
     assert list(devices) == [f"cuda:{rank}" for rank in range(gpu_count())]
@@ -61,7 +61,7 @@ def own_and_missing_gpu() -> tuple[str, str]:
     return str(device), str(refused.value)
 
 
-@touches("hpcddp/worker/binding.py", stand_in="its GPUs have addresses at which the machine has no device")
+@touches("worker/binding.py", stand_in="its GPUs have addresses at which the machine has no device")
 def test_each_rank_names_its_own_gpu(recorded_run: ranks.Attempt) -> None:
     found = recorded_run.launch["bindings"]
     addresses = [binding["gpu"] for binding in found]
@@ -72,7 +72,7 @@ def test_each_rank_names_its_own_gpu(recorded_run: ranks.Attempt) -> None:
             assert (Path("/sys/bus/pci/devices") / binding["gpu"] / "local_cpulist").is_file()
 
 
-@touches("hpcddp/worker/survey/node.py", stand_in="there is no driver, and so no matrix of links")
+@touches("worker/survey/node.py", stand_in="there is no driver, and so no matrix of links")
 def test_a_node_is_surveyed(tmp_path: Path) -> None:
     (found,) = ranks.values(tmp_path, 1, lambda: encode(survey_node("here")))
     assert len(found["node"]["gpus"]) >= gpu_count()
@@ -82,12 +82,7 @@ def test_a_node_is_surveyed(tmp_path: Path) -> None:
         assert len([name for name in found["topology"] if name.startswith("GPU")]) >= gpu_count()
 
 
-
-
-@touches(
-    "hpcddp/worker/preflight/readings.py",
-    stand_in="rates are the processor's; messages and buffers are small",
-)
+@touches("worker/preflight/readings.py", stand_in="rates are the processor's; messages and buffers are small")
 def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_real():
         monkeypatch.setattr(readings, "PART_S", 0.05)
@@ -107,5 +102,3 @@ def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pyt
     figures.add("preflight_memory_gb_per_s", (first.memory_bytes_per_s or 0) / 1e9)
     figures.add("preflight_copy_gb_per_s", (first.copy_bytes_per_s or 0) / 1e9)
     figures.add("preflight_took_s", record.took_s)
-
-

@@ -34,7 +34,7 @@ FLOPS = 3 * 2 * (256 * 1024 + 1024 * 10) - 2 * 256 * 1024
 """Of a sample: backward is twice forward, but for the gradients of the batch, which nobody asks for."""
 
 
-@touches("hpcddp/probe/script_point.py", stand_in="the model lies in the host's memory, and parts are the host's time")
+@touches("probe/script_point.py", stand_in="the model lies in the host's memory, and parts are the host's time")
 def test_a_loop_of_ones_own(tmp_path: Path, figures: Figures) -> None:
     ranks.values(tmp_path, gpu_count(), own_loop, tmp_path / "runs")
     run = measured(tmp_path / "runs", figures, *("cuda" if is_real() else "cpu", "bf16"))
@@ -54,7 +54,6 @@ def measured(runs: Path, figures: Figures, device: str, precision: str) -> Run:
 
 
 def own_loop(runs: Path) -> None:
-    """As a user has it, under autocast."""
     os.environ["HPCDDP_RUNS"] = str(runs)
     group = join(this_rank("local"), "cuda")
     torch.manual_seed(0)
@@ -73,7 +72,7 @@ def own_loop(runs: Path) -> None:
 
 
 @pytest.mark.soak
-@touches("hpcddp/probe/lightning.py", stand_in="Lightning trains on a processor, in fp32, as in tests/probe")
+@touches("probe/lightning.py", stand_in="Lightning trains on a processor, in fp32, as in tests/probe")
 def test_lightnings_loop(tmp_path: Path, figures: Figures) -> None:
     pytest.importorskip("lightning", reason="needs lightning")
     ranks.values(tmp_path, 1, fit, tmp_path / "runs")
@@ -81,7 +80,6 @@ def test_lightnings_loop(tmp_path: Path, figures: Figures) -> None:
 
 
 def fit(runs: Path) -> None:
-    """As a user has it."""
     import lightning
 
     from hpcddp.probe.lightning import ScalingCallback
@@ -145,10 +143,10 @@ device: {device}
 
 
 @touches(
-    "hpcddp/worker/script_run.py",
-    "hpcddp/worker/comm/transport.py",
-    "hpcddp/probe/profiled_window.py",
-    "hpcddp/worker/comm/trace.py",
+    "worker/script_run.py",
+    "worker/comm/transport.py",
+    "probe/profiled_window.py",
+    "worker/comm/trace.py",
     stand_in="the sweep's device is the processor, where the script's model lies, and NCCL's log is written beforehand",
 )
 def test_a_script_in_a_sweep(tmp_path: Path) -> None:
@@ -206,7 +204,7 @@ def sweep() -> str:
     return SWEEP.format(model="mnist-cnn", data="synthetic-mnist", batch=64, sizes=[1], warmup=2, steps=20, repeat=1)
 
 
-@touches("hpcddp/worker/attempt.py", "hpcddp/worker/training/evaluate.py", stand_in="its ranks have the stand-in for CUDA")
+@touches("worker/attempt.py", "worker/training/evaluate.py", stand_in="its ranks have the stand-in for CUDA")
 def test_a_study_from_sweep_to_report(tmp_path: Path) -> None:
     need("submitit", "click", "jinja2", "yaml", "pandas", "matplotlib")
     (tmp_path / "study.yaml").write_text(sweep())
@@ -222,7 +220,6 @@ def test_a_study_from_sweep_to_report(tmp_path: Path) -> None:
 
 
 def hpcddp(folder: Path, *arguments: str) -> None:
-    """The command line in a process of its own, as of this checkout."""
     path = os.pathsep.join([*([] if is_real() else [str(SITE)]), str(ROOT)])
     settings = {"PYTHONPATH": path, "XDG_CONFIG_HOME": str(folder / "config"), "MPLBACKEND": "agg"}
     command = [sys.executable, "-c", "from hpcddp.cli import main; main()", *arguments]

@@ -52,7 +52,6 @@ class Watched(NamedTuple):
     readings: list[Reading]
 
     def window_ns(self) -> tuple[int, int]:
-        """Of the timed steps."""
         first, *_, last = self.attempt.timed_steps(0)
         return first["start_ns"] or 0, (last["start_ns"] or 0) + (last["total_ns"] or 0)
 
@@ -63,11 +62,8 @@ class Watched(NamedTuple):
 
 
 def run(study: Path, count: int | None, before: Callable[[], None] | None = None) -> ranks.Attempt:
-    """Read ten times a second."""
     measure = {"stop": "seconds", "seconds": float(ranks.steps(8, 1)), "telemetry_hz": 10.0}
-    attempt = ranks.run_point(study, ranks.gpu_point(count, precision="bf16", measure=measure), before=before)
-    attempt.check_done()
-    return attempt
+    return ranks.done(study, ranks.gpu_point(count, precision="bf16", measure=measure), before=before)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +90,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 
 
 @touches(
-    "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/reader.py",
-    "hpcddp/worker/telemetry/reader_process.py",
+    "worker/telemetry/gpu.py",
+    "worker/telemetry/reader.py",
+    "worker/telemetry/reader_process.py",
     stand_in="NVML and nvidia-smi are programs that agree with each other",
 )
 def test_readings_are_nvidia_smis(watched: Watched, figures: Figures) -> None:
@@ -119,11 +115,7 @@ def test_readings_are_nvidia_smis(watched: Watched, figures: Figures) -> None:
     assert ours["throttle"] is not None
 
 
-@touches(
-    "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/reader_process.py",
-    stand_in="the counter counts the power that is shown",
-)
+@touches("worker/telemetry/gpu.py", "worker/telemetry/reader_process.py", stand_in="the counter counts the power that is shown")
 def test_the_energy_counter_is_the_integral_of_power(watched: Watched, figures: Figures) -> None:
     """Between its first and last reading within the timed steps; a GPU without a counter has its energy from its power."""
     (ours,), rows = watched.attempt.end["telemetry"]["nodes"][0]["gpus"], watched.rows()
@@ -137,16 +129,11 @@ def test_the_energy_counter_is_the_integral_of_power(watched: Watched, figures: 
 
 
 def _joules(before: ranks.Row, after: ranks.Row) -> float:
-    """Under the line between two readings of power."""
     power_w = ((before["power_mw"] or 0) + (after["power_mw"] or 0)) / 2e3
     return power_w * ((after["unix_ns"] or 0) - (before["unix_ns"] or 0)) / 1e9
 
 
-@touches(
-    "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/reader_process.py",
-    stand_in="clocks and reasons are made up",
-)
+@touches("worker/telemetry/gpu.py", "worker/telemetry/reader_process.py", stand_in="clocks and reasons are made up")
 def test_the_gate_says_what_the_readings_say(watched: Watched, figures: Figures) -> None:
     """Passed unless a harmful reason, or a fall of the clock at the power cap, is in the readings of the timed steps."""
     rows = watched.rows()
@@ -164,7 +151,6 @@ def test_the_gate_says_what_the_readings_say(watched: Watched, figures: Figures)
 
 
 def share(reasons: list[int], words: tuple[str, ...]) -> float:
-    """Of the readings that have one of these."""
     return sum(any(reading & BITS[word] for word in words) for reading in reasons) / len(reasons)
 
 
@@ -179,10 +165,10 @@ def test_a_gpu_that_is_held_back_fails_the_gate(tmp_path: Path) -> None:
 
 
 @touches(
-    "hpcddp/worker/telemetry/amd_gpu.py",
-    "hpcddp/worker/telemetry/reader.py",
-    "hpcddp/worker/launch_record.py",
-    "hpcddp/worker/gpus.py",
+    "worker/telemetry/amd_gpu.py",
+    "worker/telemetry/reader.py",
+    "worker/launch_record.py",
+    "worker/gpus.py",
     stand_in="torch says that it is built for ROCm, and AMD SMI is a program; no test has run on AMD's GPUs yet",
 )
 def test_a_run_on_amds_gpus(tmp_path: Path, figures: Figures) -> None:

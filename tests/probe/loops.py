@@ -77,7 +77,6 @@ class Loop:
 
 
 def plain_step(batch: Any, model: nn.Module, optimizer: Optimizer, steps: Any) -> None:
-    """Forward, loss, backward, update."""
     images, labels = batch
     loss = steps.loss(nn.functional.cross_entropy(model(images), labels))
     optimizer.zero_grad()
@@ -97,7 +96,6 @@ def group() -> Iterator[int]:
 
 
 def ddp(model: nn.Module, **options: Any) -> nn.Module:
-    """The model with its gradients averaged."""
     return DistributedDataParallel(model, **options)
 
 
@@ -133,7 +131,6 @@ def with_runs(runs: Path, function: Callable[..., Any], *arguments: Any) -> None
 
 
 def only(found: StudyRecords) -> Run:
-    """Its one run."""
     (run,) = found.runs
     return run
 
@@ -144,7 +141,6 @@ def point_of(run: Run) -> Point:
 
 
 def parts_of(run: Run) -> set[str]:
-    """Parts of the step that took time."""
     return {name for name, mean in (run.part_ns or {}).items() if mean}
 
 
@@ -152,7 +148,7 @@ def rows_of(folder: Path) -> list[Columns]:
     """Of each rank, the steps of the one run that `measured` left there."""
     (attempt,) = study_at(folder / "runs").folder.glob("*/r1/*")
     end, warnings = read_training_end(attempt), list[str]()
-    found = step_tables(attempt, rank_results(end, len(end.ranks)), COLUMNS, warnings)
+    found = list(step_tables(attempt, rank_results(end, len(end.ranks)), COLUMNS, warnings))
     assert warnings == []
     return found
 

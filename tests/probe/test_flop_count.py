@@ -32,12 +32,10 @@ def mlp() -> nn.Sequential:
 
 
 def plain(model: nn.Module, batch: torch.Tensor) -> None:
-    """Forward and backward."""
     model(batch).sum().backward()
 
 
 def counted(model: nn.Module, step: Backward = plain, optimizer: Any = None, shape: tuple[int, ...] = (BATCH, IN)) -> int | None:
-    """Of a step that is watched, and one after it."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters())
     flops = step_flops(model, [optimizer])
     if flops is None:
@@ -130,7 +128,6 @@ def penalized(model: nn.Module, batch: torch.Tensor) -> None:
 
 
 def of_other_shapes() -> Backward:
-    """Batches that grow."""
     lengths = iter(range(1, 9))
     return lambda model, batch: plain(model, batch[: next(lengths)])
 
@@ -183,7 +180,6 @@ def test_what_is_compiled_before_the_first_step_is_compiled_whole(monkeypatch: p
 
 
 def in_two_ways() -> dict[str, int | None]:
-    """In each of two ranks: parameters in shards, and products in shards."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     fully_shard, _ = _fully_shard()
@@ -225,7 +221,6 @@ def in_loop(flops_per_step: float | None) -> None:
 
 
 def with_ddp() -> None:
-    """Two ranks."""
     with group():
         Loop(loops.ddp(network())).run()
 

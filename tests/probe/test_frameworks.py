@@ -68,7 +68,6 @@ class SlowToBegin(DataLoader[Any]):
 
 
 def fit(model: Model, validation: Any = None, batches: Any = None, **options: Any) -> None:
-    """On this process alone, until enough is measured."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     callback = ScalingCallback(warmup_steps=WARMUP, steps=STEPS, tokens_per_step=options.pop("tokens_per_step", None))
     quiet: Any = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
@@ -157,7 +156,6 @@ class Tokens(torch.utils.data.Dataset[Any]):
 
 
 def train_tokens(data: Tokens, evaluated: Tokens | None = None, **options: Any) -> None:
-    """A model of one small layer, until enough is measured."""
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=100, num_attention_heads=2, num_key_value_heads=2, **shape))  # type: ignore[arg-type]
     arguments = TrainingArguments(
@@ -287,7 +285,9 @@ MODELS = {**FRAMEWORKS, "transformers, own module": OWN_MODULE + TRANSFORMERS.re
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("framework", MODELS)
+@pytest.mark.parametrize(
+    "framework", ["lightning", "transformers, own module", pytest.param("transformers", marks=pytest.mark.soak)]
+)
 def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str) -> None:
     what, text = point(measure={"resume": True, "steps": 12}), SIGNAL + MODELS[framework]
     (first,) = outcomes(tmp_path, what, text)

@@ -19,7 +19,7 @@ from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.runs.run import Run
 from hpcddp.core.records import WARMUP
 from hpcddp.probe import measure
-from hpcddp.probe.first_step import BatchSize
+from hpcddp.probe.step_hooks import BatchSize
 from tests.probe.clocked import rate_by_clock
 from tests.probe.loops import (
     BATCH,
@@ -118,7 +118,6 @@ def test_samples_are_those_of_all_ranks(tmp_path: Path) -> None:
 
 
 def left_early(steps: Any, batches: Any) -> Any:
-    """Three batches of four."""
     return itertools.islice(steps(batches), 3)
 
 
@@ -191,7 +190,6 @@ def test_a_loop_that_fetches_by_itself_is_told(tmp_path: Path) -> None:
 
 
 def image(size: int = 5) -> torch.Tensor:
-    """Of three channels."""
     return torch.zeros(3, size, size)
 
 
@@ -235,7 +233,7 @@ class Slow(nn.Module):
             self.slow()
             return images
         out = images.clone()
-        out.register_hook(lambda gradient: self.slow())
+        out.register_hook(lambda gradient: self.slow())  # type: ignore[no-untyped-call]
         return out
 
 
@@ -256,8 +254,12 @@ def delayed(where: str) -> Loop:
         made.slow = slow
         return made
 
+    def collate(samples: Any) -> Any:
+        slow()
+        return default_collate(samples)
+
     loops = {
-        "data_wait": Loop(network(), batches=loader(collate_fn=lambda samples: (slow(), default_collate(samples))[1])),
+        "data_wait": Loop(network(), batches=loader(collate_fn=collate)),
         "forward": Loop(nn.Sequential(Slow(slow), network())),
         "backward": Loop(nn.Sequential(first, Slow(slow, in_backward=True), *others)),
         "optimizer": Loop(network(), make_optimizer=slow_sgd),

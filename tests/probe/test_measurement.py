@@ -55,13 +55,11 @@ ALL = {"data_wait", "forward", "backward", "optimizer"}
 
 
 def in_ddp() -> None:
-    """The plain loop, as one of several ranks."""
     with group():
         Loop(ddp(network())).run()
 
 
 def in_one_process() -> None:
-    """The plain loop in a single process that formed no group."""
     Loop(network()).run()
 
 
@@ -412,7 +410,6 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def called(folder: Path, *command: str) -> None:
-    """There; it must succeed."""
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

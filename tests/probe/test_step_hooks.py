@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 
 from hpcddp.core.records import AFTER_PAUSE, STEP_COLUMNS, WARMUP
+from hpcddp.probe.loop_recorder import StepSequence
 from hpcddp.probe.step_hooks import StepHooks
-from hpcddp.probe.step_sequence import StepSequence
 from hpcddp.worker.timing.clock import EventClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from tests.worker.test_steptimer import Stream, cell, rows
@@ -42,7 +42,6 @@ def batch() -> torch.Tensor:
 
 
 def update(optimizers: Optimizers, loss: torch.Tensor) -> None:
-    """Backward, and a step of each."""
     for each in optimizers:
         each.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -84,8 +83,6 @@ class Answer:
 
 
 class Forecaster(nn.Module):
-    """Answers with an object."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
@@ -103,8 +100,6 @@ def test_an_output_of_a_class_of_its_own() -> None:
 
 
 class Heads(nn.Module):
-    """One of two heads at a time."""
-
     def __init__(self) -> None:
         super().__init__()
         self.body, self.heads, self.calls = nn.Linear(4, 4), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]), 0

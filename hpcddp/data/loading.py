@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
-from hpcddp.data.batches.read_clock import ReadClock, TimedBatches
+from hpcddp.data.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 from hpcddp.data.source import Batch, DrawnSource, FactsSource, GatheredSource, Source, Wait, at_once, is_gathered, new_room
 
@@ -126,7 +126,7 @@ class _TrainBatches(Dataset[Batch]):
 
     def __init__(self, source: Source, plan: EpochPlan, seed: int, rank: int, ranks: int) -> None:
         self._source = source
-        self._plan = plan
+        self.plan = plan
         self._seed, self._rank, self._ranks = seed, rank, ranks
         self._ordered: tuple[int, EpochOrder] | None = None
         self._block: tuple[int, range, Sequence[Tensor]] = (0, range(0), ())
@@ -136,24 +136,19 @@ class _TrainBatches(Dataset[Batch]):
         return read_batch(self._source, self.indices(place), f"{self._seed}/{place[0]}")
 
     def indices(self, place: Place) -> Tensor:
-        """Of that step's samples, for this rank."""
         epoch, step = place
         if self._block[0] != epoch or step not in self._block[1]:
-            share = Share(self._plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
-            end = min(step + max(1, INDICES_AT_ONCE // share.batch_size), self.steps_of(epoch))
+            share = Share(self.plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
+            end = min(step + max(1, INDICES_AT_ONCE // share.batch_size), self.plan.steps_of(epoch))
             steps = range(step, end)
             self._block = epoch, steps, train_indices(self._order(epoch), share, steps).unbind()
         return self._block[2][step - self._block[1].start]
-
-    def steps_of(self, epoch: int) -> int:
-        """How many steps the epoch has."""
-        return self._plan.steps_of(epoch)
 
     def _order(self, epoch: int) -> EpochOrder:
         """Of the epoch at hand, made when its first batch is read."""
         if self._ordered is None or self._ordered[0] != epoch:
             self._ordered = None  # the last epoch's goes before the next one's comes
-            self._ordered = epoch, EpochOrder(self._plan.samples, self._seed, epoch)
+            self._ordered = epoch, EpochOrder(self.plan.samples, self._seed, epoch)
         return self._ordered[1]
 
 
@@ -236,7 +231,7 @@ class RankBatches:
         """The next places of this process: of several that load for a rank, each has every so manieth."""
         (epoch, step), info = place, get_worker_info()
         stride = info.num_workers if info else 1
-        end = min(step + 1 + stride * math.ceil(self._source.samples_ahead / samples), self._steps.steps_of(epoch))
+        end = min(step + 1 + stride * math.ceil(self._source.samples_ahead / samples), self._steps.plan.steps_of(epoch))
         return [(epoch, later) for later in range(step + stride, end, stride)]
 
 

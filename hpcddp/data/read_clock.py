@@ -42,7 +42,6 @@ class ReadTimes(NamedTuple):
     """Processor time of the rank for taking batches; without processes none."""
 
     def since(self, earlier: ReadTimes) -> ReadTimes:
-        """What was added."""
         return ReadTimes(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
@@ -72,11 +71,9 @@ class ReadClock:
         self.knows_bytes = self._io.fields() != []
 
     def read_begins(self) -> _Begun:
-        """A process begins to read a batch."""
         return _Begun(time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns(), *self._passed())
 
     def read_ended(self, begun: _Begun, samples: int) -> None:
-        """It has read these samples."""
         info = get_worker_info()
         row = SHARED * (info.id if info else 0)
         before, process_ns = self._ended_process_ns, time.process_time_ns()
@@ -95,7 +92,6 @@ class ReadClock:
         return int(waited[1]) if len(waited) > 1 else 0, int(io[1]) + int(io[9]) if len(io) > 9 else 0
 
     def received(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches, as the rank takes them."""
         while True:
             begin_ns = time.thread_time_ns()
             try:
