@@ -96,7 +96,7 @@ def noise_digits(train: int, evaluation: int) -> Digits:
     return Digits("sklearn", "digits: made up", images[:train], labels[:train], images[train:], labels[train:])
 
 
-KILLS = 20
+KILLS = 12
 
 
 def killed_at_random(work: Callable[[Path], object], folder: Path) -> list[Path]:

@@ -100,7 +100,7 @@ def test_runs_come_to_stand_anywhere() -> None:
     assert float((expected - steps).abs().max()) < 1.95 / len(apart) ** 0.5  # by chance one in a thousand (Kolmogorov-Smirnov)
 
 
-@pytest.mark.dear
+@pytest.mark.soak
 @pytest.mark.usefixtures("runs_as_of_72_million")
 def test_a_linear_model_learns_as_much_from_runs_as_from_single_samples() -> None:
     """Mean accuracy of eight seeds, within twice what chance makes of two true permutations; runs of half a class are found."""
@@ -182,11 +182,10 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Source]:
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("ranks", [1, 7])
-def test_72_million_samples_come_once_on_any_number_of_ranks(ranks: int) -> None:
+def test_72_million_samples_come_once_on_seven_ranks() -> None:
     """A bit for each sample: all that the ranks' steps read is different, and as much as fits whole global batches."""
-    order, batch = EpochOrder(BIGMNIST, 1, 0), 2_000_000 // ranks
-    steps, read = BIGMNIST // (batch * ranks), torch.zeros(BIGMNIST, dtype=torch.bool)
+    ranks, batch, read = 7, 2_000_000 // 7, torch.zeros(BIGMNIST, dtype=torch.bool)
+    order, steps = EpochOrder(BIGMNIST, 1, 0), BIGMNIST // (batch * ranks)
     for step in range(steps):
         for rank in range(ranks):
             read[train_indices(order, Share(batch, rank, ranks), range(step, step + 1))[0]] = True

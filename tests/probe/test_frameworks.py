@@ -187,11 +187,16 @@ def test_fetching_is_waiting_for_data(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 def test_evaluation_is_of_no_step(tmp_path: Path) -> None:
-    """The step behind it counts, without it; an evaluation takes eight sleeps. Accelerate has autocast inside the forward."""
-    options = {"eval_strategy": "steps", "eval_steps": 5, "bf16": True}
-    run = only(measured(tmp_path, 1, lambda: train_tokens(Tokens(), Tokens(FETCH_S), **options)))
-    assert (run.state, run.steady_steps, point_of(run).workload.precision) == ("counts", STEPS, "bf16")
+    """The step behind it counts, without it; an evaluation takes eight sleeps."""
+    run = only(measured(tmp_path, 1, lambda: train_tokens(Tokens(), Tokens(FETCH_S), eval_strategy="steps", eval_steps=5)))
+    assert (run.state, run.steady_steps) == ("counts", STEPS)
     assert max(timed_parts_s(tmp_path, longest=True).values()) < 4 * FETCH_S
+
+
+@pytest.mark.dear
+def test_accelerates_autocast_is_recorded(tmp_path: Path) -> None:
+    """It is inside the model's forward."""
+    assert point_of(only(measured(tmp_path, 1, lambda: train_tokens(Tokens(), bf16=True)))).workload.precision == "bf16"
 
 
 SIGNAL = """\
