@@ -22,6 +22,8 @@ from hpcddp.data.writing.prepare import prepare_digits
 from tests.data.files import write_cifar, write_mnist
 from tests.worker import given
 
+HERE = torch.device("cpu")
+
 
 def images(count: int) -> Tensor:
     return torch.randint(256, (count, *CIFAR10.shape), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
@@ -37,18 +39,23 @@ def crop_by_hand(image: Tensor, row: int, column: int, mirrored: bool) -> Tensor
     return cut.flip(-1) if mirrored else cut
 
 
-def test_every_crop_is_the_part_it_says() -> None:
-    given = images(CROPS)
-    taken = crop_and_flip(given, torch.arange(CROPS, dtype=torch.uint8))
+def check_crops(device: torch.device) -> None:
+    """All 162 of them, byte for byte, each of another image."""
+    of = images(CROPS)
+    taken = crop_and_flip(of.to(device), torch.arange(CROPS, dtype=torch.uint8)).cpu()
     expected = [
-        crop_by_hand(given[2 * (row * OFFSETS + column) + mirrored], row, column, mirrored)
+        crop_by_hand(of[2 * (row * OFFSETS + column) + mirrored], row, column, mirrored)
         for row in range(OFFSETS)
         for column in range(OFFSETS)
         for mirrored in (False, True)
     ]
     assert torch.equal(taken, torch.stack(expected))
-    middle = 2 * (PADDING * OFFSETS + PADDING)
-    assert torch.equal(crop_and_flip(given, torch.full((CROPS,), middle)), given)
+
+
+def test_every_crop_is_the_part_it_says() -> None:
+    check_crops(HERE)
+    of, middle = images(CROPS), 2 * (PADDING * OFFSETS + PADDING)
+    assert torch.equal(crop_and_flip(of, torch.full((CROPS,), middle)), of)
 
 
 def test_every_crop_is_as_likely_as_another() -> None:
@@ -92,23 +99,25 @@ def test_only_training_is_augmented(tmp_path: Path) -> None:
         assert type(open_source(data, split, str(tmp_path))) is TensorSource
 
 
-HERE = torch.device("cpu")
-
-
 def epoch(source: Source, workers: int, first_step: int = 0) -> list[Batch]:
     loader = TrainLoader(source, batch_size=6, rank=1, ranks=2, workers=workers, seed=4, pin_memory=False)
     return list(loader.epoch(2, first_step))
 
 
+def check_batches(source: Source, device: torch.device, workers: int, first_step: int = 0) -> None:
+    """Gathered there they are those of a loader: the same samples in the same order with the same crops."""
+    data = ResidentData(source, device)
+    gathered = [data.batch(places) for places in epoch(Places(source), 0, first_step)]
+    loaded = epoch(source, workers, first_step)
+    assert len(gathered) == len(loaded) == len(source) // 12 - first_step
+    for ours, theirs in zip(gathered, loaded, strict=True):
+        assert all(torch.equal(mine.cpu(), yours) for mine, yours in zip(ours, theirs, strict=True))
+
+
 @pytest.mark.parametrize("source", [given.cifar(50), CroppedSource(given.cifar(50))], ids=["plain", "cropped"])
 @pytest.mark.parametrize("first_step", [0, 3])
 def test_batches_are_those_of_loader_processes(source: Source, first_step: int) -> None:
-    data = ResidentData(source, HERE)
-    gathered = [data.batch(places) for places in epoch(Places(source), 0, first_step)]
-    loaded = epoch(source, 2, first_step)
-    assert len(gathered) == len(loaded) == 4 - first_step
-    for ours, theirs in zip(gathered, loaded, strict=True):
-        assert all(torch.equal(mine, yours) for mine, yours in zip(ours, theirs, strict=True))
+    check_batches(source, HERE, 2, first_step)
 
 
 def test_memory_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.runs.run import Run
-from hpcddp.core.records import WARMUP
+from hpcddp.core.records import AFTER_PAUSE, STEP_COLUMNS, WARMUP
 from hpcddp.probe import measure
-from hpcddp.probe.step_hooks import BatchSize
+from hpcddp.probe.loop_recorder import StepSequence
+from hpcddp.worker.timing.clock import EventClock
+from hpcddp.worker.timing.steptimer import StepTimer
 from tests.probe.clocked import rate_by_clock
 from tests.probe.loops import (
     BATCH,
@@ -37,6 +40,44 @@ from tests.probe.loops import (
     with_runs,
 )
 from tests.worker import forked
+from tests.worker.test_steptimer import Stream, cell, rows
+
+
+def script_run(steps: int, warmup: int) -> Any:
+    """A run of so many steps in one stretch, behind the first step that counts nowhere."""
+    return SimpleNamespace(
+        steps=0,
+        window=SimpleNamespace(timed_from=warmup, interrupted=False),
+        profiled=None,
+        log=SimpleNamespace(write_finished=lambda: None),
+        pause=lambda: None,
+        stretches=lambda: iter([range(steps)]),
+    )
+
+
+def test_the_first_step_counts_nowhere_and_the_warm_up_is_flagged() -> None:
+    timer = StepTimer(EventClock(Stream().event))
+    sequence = StepSequence(timer, lambda: script_run(3, warmup=2))
+    assert [sequence.close(8) for _ in range(4)] == [False, False, False, True]
+    flags, samples = (STEP_COLUMNS.index(name) for name in ("flags", "samples"))
+    assert [(row[flags], row[samples]) for row in rows(timer.drain())] == [(WARMUP | AFTER_PAUSE, 8), (WARMUP, 8), (0, 8)]
+
+
+def test_an_evaluation_among_accumulated_batches_is_of_no_step() -> None:
+    stream = Stream()
+    timer = StepTimer(EventClock(stream.event))
+    sequence = StepSequence(timer, lambda: script_run(2, warmup=0))
+    sequence.close(8)
+    stream.enqueue(1.0)
+    timer.mark("backward")
+    stream.enqueue(40.0)
+    sequence.pause()
+    stream.enqueue(2.0)
+    timer.mark("backward")
+    sequence.close(8)
+    (row,) = rows(timer.drain())
+    assert (cell(row, "backward_ns"), cell(row, "other_ns"), cell(row, "total_ns")) == (3_000_000, 0, 3_000_000)
+
 
 SHORT = 3
 """Samples of the last batch of an epoch, behind three full ones."""
@@ -187,33 +228,6 @@ def test_a_loop_that_fetches_by_itself_is_told(tmp_path: Path) -> None:
 
     (outcome,) = forked.ranks(tmp_path / "output", 1, with_runs, tmp_path / "runs", fetching)
     assert 'data_wait lacks it. Give steps() the loader, or say it by hand: steps.mark("data_wait")' in outcome.output
-
-
-def image(size: int = 5) -> torch.Tensor:
-    return torch.zeros(3, size, size)
-
-
-@pytest.mark.parametrize(
-    ("batches", "sizes"),
-    [
-        ([torch.zeros(4, 9), torch.zeros(2, 9)], [4, 2]),
-        ([(torch.zeros(4, 9), torch.zeros(4)), (torch.zeros(1, 9), torch.zeros(1))], [4, 1]),
-        ([{"ids": torch.zeros(4, 9), "n": torch.tensor(3)}, {"ids": torch.zeros(3, 2), "n": torch.tensor(3)}], [4, 3]),
-        ([([image(5), image(6), image(7), image(8)], ({}, {}, {}, {})), ([image()], ({},))], [4, 1]),  # pictures of any size
-        ([torch.zeros(35, 4), torch.zeros(20, 4)], [4, 4]),  # time before batch
-        ([(torch.zeros(35, 4), torch.zeros(140)), (torch.zeros(35, 2), torch.zeros(70))], [4, 2]),
-        ([7, 8], [None, None]),
-        ([{"text": "abc"}], [None]),
-    ],
-)
-def test_samples_of_a_batch(batches: list[Any], sizes: list[int | None]) -> None:
-    size = BatchSize(4)
-    assert [size.of(batch, None) for batch in batches] == sizes
-
-
-def test_the_loader_tells_the_place() -> None:
-    loads = DataLoader(TensorDataset(torch.zeros(8, 8)), batch_size=4)
-    assert [BatchSize(8).of(batch, loads) for batch in loads] == [4, 4]
 
 
 DELAY_S = 0.1

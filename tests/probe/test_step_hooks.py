@@ -1,22 +1,17 @@
-"""Which marks the hooks set, and which steps of a script count, where a loop is not a plain one."""
+"""Which marks the hooks set, in loops where forward or backward is not where a plain loop has it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from hpcddp.core.records import AFTER_PAUSE, STEP_COLUMNS, WARMUP
-from hpcddp.probe.loop_recorder import StepSequence
-from hpcddp.probe.step_hooks import StepHooks
-from hpcddp.worker.timing.clock import EventClock
-from hpcddp.worker.timing.steptimer import StepTimer
-from tests.worker.test_steptimer import Stream, cell, rows
+from hpcddp.probe.step_hooks import BatchSize, StepHooks
 
 PLAIN = ["h2d_exposed", "forward", "backward", "optimizer"]
 
@@ -145,37 +140,28 @@ def test_a_closure_has_forward_and_backward() -> None:
     assert marks(model, step) == [PLAIN] * 4
 
 
-def script_run(steps: int, warmup: int) -> Any:
-    """A run of so many steps in one stretch, behind the first step that counts nowhere."""
-    return SimpleNamespace(
-        steps=0,
-        window=SimpleNamespace(timed_from=warmup, interrupted=False),
-        profiled=None,
-        log=SimpleNamespace(write_finished=lambda: None),
-        pause=lambda: None,
-        stretches=lambda: iter([range(steps)]),
-    )
+def image(size: int = 5) -> torch.Tensor:
+    return torch.zeros(3, size, size)
 
 
-def test_the_first_step_counts_nowhere_and_the_warm_up_is_flagged() -> None:
-    timer = StepTimer(EventClock(Stream().event))
-    sequence = StepSequence(timer, lambda: script_run(3, warmup=2))
-    assert [sequence.close(8) for _ in range(4)] == [False, False, False, True]
-    flags, samples = (STEP_COLUMNS.index(name) for name in ("flags", "samples"))
-    assert [(row[flags], row[samples]) for row in rows(timer.drain())] == [(WARMUP | AFTER_PAUSE, 8), (WARMUP, 8), (0, 8)]
+@pytest.mark.parametrize(
+    ("batches", "sizes"),
+    [
+        ([torch.zeros(4, 9), torch.zeros(2, 9)], [4, 2]),
+        ([(torch.zeros(4, 9), torch.zeros(4)), (torch.zeros(1, 9), torch.zeros(1))], [4, 1]),
+        ([{"ids": torch.zeros(4, 9), "n": torch.tensor(3)}, {"ids": torch.zeros(3, 2), "n": torch.tensor(3)}], [4, 3]),
+        ([([image(5), image(6), image(7), image(8)], ({}, {}, {}, {})), ([image()], ({},))], [4, 1]),  # pictures of any size
+        ([torch.zeros(35, 4), torch.zeros(20, 4)], [4, 4]),  # time before batch
+        ([(torch.zeros(35, 4), torch.zeros(140)), (torch.zeros(35, 2), torch.zeros(70))], [4, 2]),
+        ([7, 8], [None, None]),
+        ([{"text": "abc"}], [None]),
+    ],
+)
+def test_samples_of_a_batch(batches: list[Any], sizes: list[int | None]) -> None:
+    size = BatchSize(4)
+    assert [size.of(batch, None) for batch in batches] == sizes
 
 
-def test_an_evaluation_among_accumulated_batches_is_of_no_step() -> None:
-    stream = Stream()
-    timer = StepTimer(EventClock(stream.event))
-    sequence = StepSequence(timer, lambda: script_run(2, warmup=0))
-    sequence.close(8)
-    stream.enqueue(1.0)
-    timer.mark("backward")
-    stream.enqueue(40.0)
-    sequence.pause()
-    stream.enqueue(2.0)
-    timer.mark("backward")
-    sequence.close(8)
-    (row,) = rows(timer.drain())
-    assert (cell(row, "backward_ns"), cell(row, "other_ns"), cell(row, "total_ns")) == (3_000_000, 0, 3_000_000)
+def test_the_loader_tells_the_place() -> None:
+    loads = DataLoader(TensorDataset(torch.zeros(8, 8)), batch_size=4)
+    assert [BatchSize(8).of(batch, loads) for batch in loads] == [4, 4]
