@@ -319,13 +319,13 @@ FAULTS = (
         "of a time-out the rank that was late is not named",
     ),
     Fault(
-        "hpcddp/probe/step_sequence.py",
+        "hpcddp/probe/loop_recorder.py",
         "warmup = WARMUP if self.run.steps < self.run.window.timed_from else 0",
         "warmup = 0",
         "the warm-up of a script counts in its rate",
     ),
     Fault(
-        "hpcddp/probe/step_sequence.py",
+        "hpcddp/probe/loop_recorder.py",
         "self.halt()\n        self._timer.resume()",
         'self._timer.mark("other")',
         "among accumulated batches an evaluation is part of the step",

@@ -122,8 +122,8 @@ def _do_here(action: str, data: str, options: Mapping[str, Any], counts: str = "
         raise UsageError(
             "preparing data needs torch, which this Python lacks: use the compute environment's, or `pip install torch`"
         )
+    from hpcddp.data.writing.folder import ProgressLine
     from hpcddp.data.writing.pool import default_processes
-    from hpcddp.data.writing.progress import ProgressLine
     from hpcddp.data.writing.tasks import Surroundings, do_task
 
     progress = ProgressLine(counts, sys.stderr) if counts else lambda done, total: None
@@ -199,7 +199,7 @@ def _fetch_mnist(root: Path, mirror: str | None) -> None:
 def _fetch_files(official: OfficialSet, root: Path, mirror: str | None) -> None:
     from hpcddp.core.text import size
     from hpcddp.data.writing.fetch import fetch_official, read_instead
-    from hpcddp.data.writing.progress import ProgressLine
+    from hpcddp.data.writing.folder import ProgressLine
 
     fetched = fetch_official(official, root, mirror=mirror, progress=ProgressLine("bytes", sys.stderr), remark=_remark)
     for file in official.files:

@@ -11,7 +11,7 @@ from hpcddp.data import TrainLoader
 
 @dataclass(frozen=True, kw_only=True)
 class RankReads:
-    """What one rank's loader did while its timed steps were made; see data/batches/read_clock.py."""
+    """What one rank's loader did while its timed steps were made; see data/read_clock.py."""
 
     workers: int
     samples: int

@@ -18,7 +18,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.data import open_source
-from hpcddp.data.official import ARCHIVE, STEMS
+from hpcddp.data.small_sets import ARCHIVE, STEMS
 from tests.backends.fake_slurm import NEWEST_NAME, Say, calls, stand_ins
 from tests.commands.conftest import Run, refused
 from tests.data.files import write_mnist

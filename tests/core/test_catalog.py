@@ -13,8 +13,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.gpu_peaks import PEAKS, PRECISIONS, gpu_peak, peak_flops_per_s
 from hpcddp.core.point import Data, Workload
 from hpcddp.core.prepared import FILES, prepare_task, unprepared
-from hpcddp.data import digits, official
-from hpcddp.data.bigmnist import manifest
+from hpcddp.data import small_sets
+from hpcddp.data.bigmnist import shards
 from hpcddp.data.pictures import image_folder, tar_shards
 
 
@@ -171,12 +171,12 @@ def test_the_command_is_one_a_shell_understands() -> None:
 
 def test_names_are_those_that_are_read() -> None:
     assert set(FILES) == {name for name in DATASETS if not name.startswith("synthetic-")}
-    assert FILES["bigmnist"] == (manifest.MANIFEST,)
-    assert FILES["digits"] == (digits.FILES["train"],)
+    assert FILES["bigmnist"] == (shards.MANIFEST,)
+    assert FILES["digits"] == (small_sets.DIGITS_FILES["train"],)
     assert FILES["imagenet"] == (tar_shards.TAR_MANIFEST, image_folder.FOLDERS["train"])
-    first = official.CIFAR10_FILES["train"][0]
-    assert FILES["cifar10"] == (official.ARCHIVE, first, f"{official.FOLDER}/{first}")
-    assert all(f"{official.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
+    first = small_sets.CIFAR10_FILES["train"][0]
+    assert FILES["cifar10"] == (small_sets.ARCHIVE, first, f"{small_sets.FOLDER}/{first}")
+    assert all(f"{small_sets.STEMS['train']}-images-idx3-ubyte" in name for name in FILES["mnist"])
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
