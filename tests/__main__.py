@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from tests.twin.signals import Ended, ending_signals_raise
+from tests.twin.daemons import Ended, ending_signals_raise
 
 MOST_CPU_S = 2
 """Of a test that is not marked to take more: four times what an unmarked one takes on the machine where it is written. Held by

@@ -17,11 +17,9 @@ from hpcddp.core.errors import HpcddpError
 from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
 from tests.closure import closure
-from tests.twin.controllers import Controllers
-from tests.twin.manager import Twins
-from tests.twin.requirements import missing
-from tests.twin.shipped_profiles import OF_OTHER_RULES
-from tests.twin.twin import Twin
+from tests.twin.controllers import OF_OTHER_RULES, Controllers
+from tests.twin.daemons import missing
+from tests.twin.twin import Twin, Twins
 
 if TYPE_CHECKING:
     from tests.net.link import Link

@@ -32,8 +32,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.submission_log import latest_events
-from tests.twin.processes import wait_until
-from tests.twin.requirements import missing
+from tests.twin.daemons import missing, wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL
 

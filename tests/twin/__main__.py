@@ -13,11 +13,9 @@ import click
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
-from tests.twin.accounting import site_accounts
-from tests.twin.partitions import partitions
-from tests.twin.requirements import missing
+from tests.twin.daemons import Ended, missing
+from tests.twin.rules import partitions, site_accounts
 from tests.twin.shape import DEFAULT_NODES, Site, qos_name
-from tests.twin.signals import Ended
 from tests.twin.twin import Twin
 
 

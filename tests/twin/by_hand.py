@@ -15,11 +15,9 @@ from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
 from tests.twin import daemons
-from tests.twin.folder import FOLDERS, NULL_DEVICE
-from tests.twin.lock import only_twin
-from tests.twin.processes import MARK, Daemon, kill_marked, stop
+from tests.twin.config import FOLDERS, NULL_DEVICE
+from tests.twin.daemons import MARK, Daemon, ending_signals_raise, kill_marked, only_twin, stop
 from tests.twin.shape import free_ports
-from tests.twin.signals import ending_signals_raise
 
 GPUS = 8
 """Device files for gres.conf: {folder}/dev/gpu0 and so on."""

@@ -3,8 +3,7 @@
 with Controllers(folder) as controllers:
     controllers.get(load_profile("rcc")).test_only(script)
 
-Their nodes are those of a cloud that nobody starts, so a controller is up in seconds, and one MariaDB serves all of them.
-"""
+Their nodes are those of a cloud that nobody starts, so a controller is up in seconds, and one MariaDB serves all of them."""
 
 from __future__ import annotations
 
@@ -18,15 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import profile_names
 from hpcddp.core.errors import HpcddpError
-from tests.twin import accounting, daemons
-from tests.twin.folder import write_folder
-from tests.twin.lock import CONTROLLERS_LOCK, only_twin
-from tests.twin.processes import MARK, Daemon, kill_marked, stop
+from tests.twin import daemons, rules
+from tests.twin.config import write_folder
+from tests.twin.daemons import CONTROLLERS_LOCK, MARK, Daemon, ending_signals_raise, kill_marked, only_twin, signals_held, stop
 from tests.twin.shape import CONTROLLER_PORTS, Shape, Site, free_ports, make_shape
-from tests.twin.signals import ending_signals_raise, signals_held
 
 UNKNOWN_NODES = 64
 """Nodes of a type whose number the profile does not know."""
@@ -53,12 +55,12 @@ class Controller:
         folder, env = self.shape.folder, {**os.environ, **self.env}
         write_folder(self.shape)
         started = [daemons.start_munged(folder, env), daemons.start_slurmdbd(folder, env, database)]
-        for command in accounting.early_commands(self.profile):
+        for command in rules.early_commands(self.profile):
             self._sacctmgr(command)
         started.append(daemons.start_slurmctld(folder, env))
         user = pwd.getpwuid(os.getuid()).pw_name
-        accounts = accounting.account_commands(self.profile, self.shape.site.accounts, user)
-        for command in (*accounting.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
+        accounts = rules.account_commands(self.profile, self.shape.site.accounts, user)
+        for command in (*rules.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
             self._sacctmgr(command)
         return started
 
@@ -135,5 +137,21 @@ class Controllers:
 def _shape(profile: ClusterProfile, folder: Path) -> Shape:
     """With all nodes of the cluster."""
     known = [kind.count for kind in profile.node_types.values() if kind.count is not None]
-    site = Site(accounts=accounting.site_accounts(profile), cloud=True)
+    site = Site(accounts=rules.site_accounts(profile), cloud=True)
     return make_shape(profile, folder, max([*known, UNKNOWN_NODES]), site)
+
+
+def slurm_profiles() -> list[str]:
+    """By name."""
+    return [name for name in profile_names() if load_profile(name).backend == "slurm"]
+
+
+OF_OTHER_RULES = ("frontier", "jean-zay", "lumi-g", "rcc", "vista")
+"""Between them they have every kind of rule: several types of nodes and partitions, QOS by the number of nodes, limits of a user,
+forms of accounts, memory that must or must not be asked for, and each way to ask for GPUs. The others are for `make soak`.
+"""
+
+
+def of_controller(cluster: str, value: str | None = None) -> Any:
+    """A parameter of a test on this cluster's controller: its name, unless it is another value."""
+    return pytest.param(value or cluster, marks=[] if cluster in OF_OTHER_RULES else pytest.mark.soak)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.twin import daemons
-from tests.twin.processes import MARK, stop
+from tests.twin.daemons import MARK, stop
 
 
 @pytest.mark.slurm

@@ -18,9 +18,8 @@ from hpcddp.core.node_list import expand_node_list
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import detect_cluster
 from tests.twin.config import has_gres
-from tests.twin.controllers import Controller, Controllers
+from tests.twin.controllers import Controller, Controllers, of_controller, slurm_profiles
 from tests.twin.shape import memory_mb
-from tests.twin.shipped_profiles import of_controller, slurm_profiles
 
 
 @pytest.fixture(scope="module", params=[of_controller(name) for name in slurm_profiles()])

@@ -17,7 +17,7 @@ from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
 from tests.twin.by_hand import COMMON, HandMade, slurm_by_hand
-from tests.twin.manager import Twins
+from tests.twin.twin import Twins
 
 MIXED = (
     COMMON

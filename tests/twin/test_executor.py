@@ -15,7 +15,7 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
-from tests.twin.processes import wait_until
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from tests.twin.controllers import Controllers
-from tests.twin.documented_limits import documented_limits, unreachable_limits
-from tests.twin.given_requests import refusal_by_hpcddp, refusal_by_slurm
-from tests.twin.shipped_profiles import of_controller, slurm_profiles
+from tests.twin.controllers import Controllers, of_controller, slurm_profiles
+from tests.twin.given_requests import documented_limits, refusal_by_hpcddp, refusal_by_slurm, unreachable_limits
 
 UNKNOWN_TO_SLURM = {
     "rcc node type v100-sxm2: count": "neither GPU type nor feature is known: Slurm gives any node, hpcddp refuses",

@@ -16,13 +16,11 @@ from typing import Literal
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from tests.twin.completions import completions_file
-from tests.twin.manager import Twins
-from tests.twin.processes import wait_until
-from tests.twin.resumed import PATIENCE_S, at_the_end, counted_steps, in_one_piece, read, submitted
+from tests.twin.config import completions_file
+from tests.twin.daemons import wait_until
 from tests.twin.shape import Site
-from tests.twin.twin import Twin
-from tests.twin.userland import User
+from tests.twin.twin import Twin, Twins
+from tests.twin.userland import PATIENCE_S, User, at_the_end, counted_steps, in_one_piece, read, submitted
 
 pytestmark = pytest.mark.soak
 

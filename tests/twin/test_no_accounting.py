@@ -14,9 +14,8 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from tests.fresh_install import CHECKOUT
-from tests.twin.manager import Twins
 from tests.twin.shape import Site
-from tests.twin.twin import Twin
+from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User
 
 pytestmark = pytest.mark.soak

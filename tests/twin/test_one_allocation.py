@@ -23,11 +23,9 @@ from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.backends.waiting import wait_for
-from tests.twin.own_slurm import CutShort, own_slurm
-from tests.twin.processes import wait_until
-from tests.twin.resumed import MODEL, at_the_end, counted_steps, read, wait_for_steps
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
-from tests.twin.userland import SMALL, User
+from tests.twin.userland import MODEL, SMALL, CutShort, User, at_the_end, counted_steps, own_slurm, read, wait_for_steps
 
 SWEEP = (
     SMALL

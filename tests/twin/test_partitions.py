@@ -7,8 +7,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import AccountForm, Partition, Qos, SlurmRules
 from tests.twin.controllers import Controller, Controllers
-from tests.twin.job_submit import job_submit_lua
-from tests.twin.partitions import partitions
+from tests.twin.rules import job_submit_lua, partitions
 
 A100 = NodeType(
     count=40, physical_cores=32, smt=2, memory_mb=500000, gpus=4, gres_type="a100", constraint="a100",

@@ -8,9 +8,8 @@ from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_status import preflights_of
-from tests.twin.resumed import read
 from tests.twin.twin import Twin
-from tests.twin.userland import SMALL, User
+from tests.twin.userland import SMALL, User, read
 
 SWEEP = (
     SMALL

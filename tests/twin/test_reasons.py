@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.fresh_install import CHECKOUT
-from tests.twin.processes import wait_until
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 

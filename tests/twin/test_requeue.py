@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.twin.processes import wait_until
-from tests.twin.resumed import PATIENCE_S, at_the_end, counted_steps, in_one_piece, read, submitted, wait_for_steps
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
-from tests.twin.userland import User
+from tests.twin.userland import PATIENCE_S, User, at_the_end, counted_steps, in_one_piece, read, submitted, wait_for_steps
 
 HELD = """
         held = restart is not None and restart < {times}

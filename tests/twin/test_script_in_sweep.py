@@ -8,10 +8,9 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
-from tests.twin.processes import wait_until
-from tests.twin.resumed import PATIENCE_S, counted_steps, read, wait_for_steps
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
-from tests.twin.userland import User
+from tests.twin.userland import PATIENCE_S, User, counted_steps, read, wait_for_steps
 
 pytestmark = pytest.mark.soak
 

@@ -10,11 +10,9 @@ from hpcddp.cluster.environment import Environment
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
 from hpcddp.core.errors import UsageError
-from tests.twin.accounting import account_commands, qos_commands
-from tests.twin.config import gres_conf, slurm_conf
+from tests.twin.config import check_folder, gres_conf, modulefiles, slurm_conf
 from tests.twin.controllers import Controllers
-from tests.twin.folder import check_folder
-from tests.twin.modules import modulefiles
+from tests.twin.rules import account_commands, qos_commands
 from tests.twin.shape import CONTROLLER_PORTS, TWIN_PORTS, Node, Shape, expand, make_shape, node_kinds
 
 THIN = NodeType(count=980, physical_cores=32, sockets=2, smt=4, memory_mb=246000, gpus=4)

@@ -15,9 +15,8 @@ from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import SlurmOptions, read_sweep
-from tests.twin.accounting import account_for
-from tests.twin.controllers import Controller, Controllers
-from tests.twin.shipped_profiles import of_controller, slurm_profiles
+from tests.twin.controllers import Controller, Controllers, of_controller, slurm_profiles
+from tests.twin.rules import account_for
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 

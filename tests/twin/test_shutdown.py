@@ -16,10 +16,8 @@ import pytest
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from tests.backends.waiting import PATIENCE_S
-from tests.twin.lock import only_twin
-from tests.twin.manager import Twins
-from tests.twin.processes import ANSWER_S, marked, wait_until
-from tests.twin.twin import Twin
+from tests.twin.daemons import ANSWER_S, marked, only_twin, wait_until
+from tests.twin.twin import Twin, Twins
 
 SLEEP = "#!/bin/bash\n#SBATCH --account=proj --partition=gpu --gres=gpu:1 --mem=1000 --output=/dev/null\nsrun sleep 1000\n"
 STEP_RUNS = "until squeue -h -s | grep -q sleep; do sleep 0.1; done"

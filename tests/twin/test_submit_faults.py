@@ -27,9 +27,8 @@ from hpcddp.core.array_tasks import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from tests.backends.waiting import wait_for
-from tests.twin.manager import Twins
 from tests.twin.shape import Site, expand
-from tests.twin.twin import Twin
+from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User
 
 pytestmark = pytest.mark.soak

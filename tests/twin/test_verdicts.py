@@ -13,10 +13,8 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hpcddp.backends import slurm_commands
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
-from tests.twin.controllers import Controller, Controllers
-from tests.twin.drawn_requests import requests
-from tests.twin.given_requests import Request, refusal_by_hpcddp, refusal_by_slurm
-from tests.twin.shipped_profiles import of_controller, slurm_profiles
+from tests.twin.controllers import Controller, Controllers, of_controller, slurm_profiles
+from tests.twin.given_requests import Request, refusal_by_hpcddp, refusal_by_slurm, requests
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 with Twin(load_profile("rcc"), folder) as twin:
     twin.run(["sbatch", "--account=proj", "--partition=gpu", "job.sh"])
-    twin.wait_jobs(60)
-"""
+    twin.wait_jobs(60)"""
 
 from __future__ import annotations
 
@@ -12,22 +11,21 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import each_task
-from tests.twin import accounting, daemons
-from tests.twin.completions import completions
-from tests.twin.folder import check_folder, write_folder
-from tests.twin.lock import only_twin
-from tests.twin.modules import write_modules
-from tests.twin.processes import MARK, Daemon, kill_marked, marked, stop, wait_until
+from tests.twin import daemons, rules
+from tests.twin.config import check_folder, completions, write_folder, write_modules
+from tests.twin.controllers import Controllers
+from tests.twin.daemons import MARK, Daemon, ending_signals_raise, kill_marked, marked, only_twin, signals_held, stop, wait_until
+from tests.twin.rules import site_accounts
 from tests.twin.shape import DEFAULT_NODES, Site, make_shape
-from tests.twin.signals import ending_signals_raise, signals_held
 
 IDLE_S = 120.0
 DOWN_S = 20.0
@@ -176,7 +174,7 @@ class Twin:
         if self.shape.site.accounting:
             self._daemons.append(daemons.start_database(self.folder, env))
             self._daemons.append(daemons.start_slurmdbd(self.folder, env, self.folder))
-            for command in accounting.early_commands(self.profile):
+            for command in rules.early_commands(self.profile):
                 self._sacctmgr(command)
         self._daemons.append(daemons.start_slurmctld(self.folder, env))
         self._stack.callback(self._cancel_jobs)
@@ -187,9 +185,9 @@ class Twin:
 
     def _write_accounts(self) -> None:
         user = pwd.getpwuid(os.getuid()).pw_name
-        for command in accounting.qos_commands(self.profile):
+        for command in rules.qos_commands(self.profile):
             self._sacctmgr(command)
-        for command in accounting.account_commands(self.profile, self.shape.site.accounts, user):
+        for command in rules.account_commands(self.profile, self.shape.site.accounts, user):
             self._sacctmgr(command)
 
     def _sacctmgr(self, command: list[str]) -> None:
@@ -232,3 +230,36 @@ def _namespace(pid: int) -> str:
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/mnt")
     return ""
+
+
+class Twins:
+    """Keeps the last twin up, as the next test probably asks for the same one.
+
+    new_folder: makes an empty folder from a name.
+    """
+
+    def __init__(self, new_folder: Callable[[str], Path]) -> None:
+        self._new_folder = new_folder
+        self._twin: Twin | None = None
+        self._controllers: Controllers | None = None
+
+    def get(self, cluster: str) -> Twin:
+        """The twin of that profile, booted now unless it is up; another one goes down before."""
+        if self._twin is None or self._twin.profile.name != cluster:
+            self.close()
+            profile = load_profile(cluster)
+            self._twin = Twin(profile, self._new_folder(cluster), site=Site(accounts=site_accounts(profile))).__enter__()
+        return self._twin
+
+    def controllers(self) -> Controllers:
+        """Controllers of any profiles, without nodes; a twin that is up goes down before."""
+        if self._controllers is None:
+            self.close()
+            self._controllers = Controllers(self._new_folder("controllers")).__enter__()
+        return self._controllers
+
+    def close(self) -> None:
+        """Takes down what is up, if anything."""
+        up, self._twin, self._controllers = self._twin or self._controllers, None, None
+        if up is not None:
+            up.close()
