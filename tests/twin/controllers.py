@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
-import re
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -24,7 +22,6 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import profile_names
-from hpcddp.core.errors import HpcddpError
 from tests.twin import daemons, rules
 from tests.twin.config import write_folder
 from tests.twin.daemons import CONTROLLERS_LOCK, MARK, Daemon, ending_signals_raise, kill_marked, only_twin, signals_held, stop
@@ -33,22 +30,13 @@ from tests.twin.shape import CONTROLLER_PORTS, Shape, Site, free_ports, make_sha
 UNKNOWN_NODES = 64
 """Nodes of a type whose number the profile does not know."""
 
-SITE_OPTIONS = re.compile(r"^#SBATCH --(uenv|view)=.*\n", re.MULTILINE)
-"""Options of plug-ins (SPANK) that sites have of their own: CSCS's uenv."""
 
-
-class Controller:
+class Controller(daemons.Slurm):
     """The controller of one profile, with its slurmdbd."""
 
     def __init__(self, shape: Shape, mark: Path) -> None:
-        self.profile = shape.profile
-        self.shape = shape
-        self._mark = mark
-
-    @property
-    def env(self) -> dict[str, str]:
-        """What to add to the environment, so that Slurm's commands reach this controller."""
-        return {"SLURM_CONF": str(self.shape.folder / "slurm.conf"), MARK: str(self._mark)}
+        super().__init__(shape.folder, mark)
+        self.profile, self.shape = shape.profile, shape
 
     def boot(self, database: Path) -> list[Daemon]:
         """Starts it on the MariaDB in that folder; its daemons. Queries of slurmdbd wait more than they compute."""
@@ -56,29 +44,13 @@ class Controller:
         write_folder(self.shape)
         started = [daemons.start_munged(folder, env), daemons.start_slurmdbd(folder, env, database)]
         for command in rules.early_commands(self.profile):
-            self._sacctmgr(command)
+            self.sacctmgr(command)
         started.append(daemons.start_slurmctld(folder, env))
         user = pwd.getpwuid(os.getuid()).pw_name
         accounts = rules.account_commands(self.profile, self.shape.site.accounts, user)
         for command in (*rules.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
-            self._sacctmgr(command)
+            self.sacctmgr(command)
         return started
-
-    def run(self, command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs `command` with this Slurm, `text` as its input."""
-        return subprocess.run(
-            list(command), env={**os.environ, **self.env}, input=text, capture_output=True, text=True, check=False
-        )
-
-    def test_only(self, script: str) -> tuple[bool, str]:
-        """Whether `sbatch --test-only` takes the script, and what it says. SITE_OPTIONS are left out."""
-        done = self.run(["sbatch", "--test-only"], SITE_OPTIONS.sub("", script))
-        return done.returncode == 0, done.stderr.strip()
-
-    def _sacctmgr(self, command: Sequence[str]) -> None:
-        done = self.run(["sacctmgr", "--immediate", "--quiet", *command])
-        if done.returncode:
-            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 class Controllers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -299,3 +300,39 @@ def _succeeds(command: list[str], env: Mapping[str, str]) -> bool:
 def _write_private(file: Path, content: bytes) -> None:
     file.touch(mode=0o600)
     file.write_bytes(content)
+
+
+SITE_OPTIONS = re.compile(r"^#SBATCH --(uenv|view)=.*\n", re.MULTILINE)
+"""Options of plug-ins (SPANK) that sites have of their own: CSCS's uenv."""
+
+
+class Slurm:
+    """The one whose slurm.conf is in `folder`; what it starts is marked with the folder `mark`, its own if none is given."""
+
+    def __init__(self, folder: Path, mark: Path | None = None) -> None:
+        self.folder, self.mark = folder, mark or folder
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What to add to the environment, so that Slurm's commands reach it, and the jobs they start belong to it."""
+        return {"SLURM_CONF": str(self.folder / "slurm.conf"), MARK: str(self.mark)}
+
+    def run(
+        self, command: Sequence[str], *, text: str | None = None, cwd: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `command` with this Slurm, `text` as its input; HpcddpError with its output when it fails and `check`."""
+        done = subprocess.run(
+            list(command), env={**os.environ, **self.env}, input=text, cwd=cwd, capture_output=True, text=True, check=False
+        )
+        if check and done.returncode:
+            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def test_only(self, script: str) -> tuple[bool, str]:
+        """Whether `sbatch --test-only` takes the script, and what it says. SITE_OPTIONS are left out."""
+        done = self.run(["sbatch", "--test-only"], text=SITE_OPTIONS.sub("", script), check=False)
+        return done.returncode == 0, done.stderr.strip()
+
+    def sacctmgr(self, command: Sequence[str]) -> None:
+        """Changes its accounting."""
+        self.run(["sacctmgr", "--immediate", "--quiet", *command])

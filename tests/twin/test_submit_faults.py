@@ -24,10 +24,11 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.array_tasks import TASKS
+from hpcddp.core.node_list import expand_node_list
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from tests.backends.waiting import wait_for
-from tests.twin.shape import Site, expand
+from tests.twin.shape import Site
 from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User
 
@@ -146,7 +147,9 @@ class Sweep:
         """By jobs that could have started if nodes were up; an array that waits is one row."""
         command = ["sacct", "-n", "-P", "-X", "-D", "--starttime=now-1day", "-o", "JobID,WorkDir"]
         rows = [line.split("|", maxsplit=1) for line in self.user.twin.run(command).stdout.splitlines()]
-        return Counter(run_of(job, Path(folder)) for jobs, folder in rows if self.is_mine(folder) for job in expand(jobs))
+        return Counter(
+            run_of(job, Path(folder)) for jobs, folder in rows if self.is_mine(folder) for job in expand_node_list(jobs)
+        )
 
 
 def run_of(job: str, folder: Path) -> str:

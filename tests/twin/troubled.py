@@ -32,11 +32,11 @@ class Troubled(nn.Module):
 
     def __init__(self, happens: Callable[[int], object]) -> None:
         super().__init__()
-        self._layer, self._happens, self._steps = nn.Linear(784, 10), happens, itertools.count()
+        self.layer, self._happens, self._steps = nn.Linear(784, 10), happens, itertools.count()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         self._happens(next(self._steps))
-        out: torch.Tensor = self._layer(images.flatten(1))
+        out: torch.Tensor = self.layer(images.flatten(1))
         return out
 
 
@@ -98,10 +98,6 @@ def readonly(classes: int) -> nn.Module:
     return Troubled(lambda step: _make_read_only(step) if step == 10 else None)
 
 
-def killed(classes: int) -> nn.Module:
-    return Troubled(lambda _: os.kill(os.getpid(), signal.SIGKILL))
-
-
 def late(classes: int) -> nn.Module:
     return Troubled(_come_late)
 
@@ -110,9 +106,23 @@ def stopped(classes: int) -> nn.Module:
     return Troubled(_stand_still)
 
 
-def cancelled(classes: int) -> nn.Module:
-    return Troubled(lambda _: time.sleep(STEP_S))
+def _begins(kind: str, step: int) -> bool:
+    """In its 31st step rank 1 leaves word of the moment."""
+    if step != 30 or os.environ["SLURM_PROCID"] != "1":
+        return False
+    Path(f"began.{kind}").write_text(repr(time.time()))
+    return True
 
 
-def endless(classes: int) -> nn.Module:
-    return Troubled(lambda _: time.sleep(STEP_S))
+def died(classes: int) -> nn.Module:
+    """In the middle of an all-reduce."""
+    model = Troubled(lambda step: model.layer.weight.register_hook(_kill) if _begins("died", step) else None)  # type: ignore[no-untyped-call]
+    return model
+
+
+def _kill(_: torch.Tensor) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hung(classes: int) -> nn.Module:
+    return Troubled(lambda step: time.sleep(1000) if _begins("hung", step) else None)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import pwd
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +22,7 @@ from hpcddp.core.job_ids import each_task
 from tests.twin import daemons, rules
 from tests.twin.config import check_folder, completions, write_folder, write_modules
 from tests.twin.controllers import Controllers
-from tests.twin.daemons import MARK, Daemon, ending_signals_raise, kill_marked, marked, only_twin, signals_held, stop, wait_until
+from tests.twin.daemons import Daemon, ending_signals_raise, kill_marked, marked, only_twin, signals_held, stop, wait_until
 from tests.twin.rules import site_accounts
 from tests.twin.shape import DEFAULT_NODES, Site, make_shape
 
@@ -40,7 +39,7 @@ SACCT_ALL = ("--starttime=2000-01-01", "--endtime=now+1days", "--state=BF,CA,CD,
 """Without states Slurm 22.05 asks when a job became eligible: unknown for seconds, and for ever if cancelled while held."""
 
 
-class Twin:
+class Twin(daemons.Slurm):
     """Up between `with` and its end, also when that is an exception, Ctrl-C, SIGTERM or SIGHUP.
 
     profile: the cluster it is shaped like; its backend must be slurm.
@@ -60,7 +59,7 @@ class Twin:
         python: str = sys.executable,
     ) -> None:
         self.profile = profile
-        self.folder = folder.absolute()
+        super().__init__(folder.absolute())
         self.python = python
         self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES, site)
         self._stack = ExitStack()
@@ -69,11 +68,7 @@ class Twin:
     @property
     def env(self) -> dict[str, str]:
         """What to add to the environment: Slurm's commands, and the jobs they start, then belong to this twin."""
-        return {
-            "SLURM_CONF": str(self.folder / "slurm.conf"),
-            "MODULEPATH": str(self.folder / "modulefiles"),
-            MARK: str(self.folder),
-        }
+        return {**super().env, "MODULEPATH": str(self.folder / "modulefiles")}
 
     def __enter__(self) -> Twin:
         check_folder(self.shape)
@@ -95,22 +90,6 @@ class Twin:
         """Cancels the jobs and takes everything down; does nothing the second time."""
         with signals_held():
             self._stack.close()
-
-    def run(
-        self, command: Sequence[str], *, text: str | None = None, cwd: Path | None = None, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs `command` with this twin's Slurm, `text` as its input; HpcddpError with its output when it fails and `check`."""
-        done = subprocess.run(
-            list(command), env={**os.environ, **self.env}, input=text, cwd=cwd, capture_output=True, text=True, check=False
-        )
-        if check and done.returncode:
-            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
-
-    def test_only(self, script: str) -> tuple[bool, str]:
-        """Whether `sbatch --test-only` takes the script, and what it says."""
-        done = self.run(["sbatch", "--test-only"], text=script, check=False)
-        return done.returncode == 0, done.stderr.strip()
 
     def wait_jobs(self, timeout_s: float) -> None:
         """Returns once no job waits or runs and sacct knows the end of each; HpcddpError with the queue when time is over.
@@ -175,7 +154,7 @@ class Twin:
             self._daemons.append(daemons.start_database(self.folder, env))
             self._daemons.append(daemons.start_slurmdbd(self.folder, env, self.folder))
             for command in rules.early_commands(self.profile):
-                self._sacctmgr(command)
+                self.sacctmgr(command)
         self._daemons.append(daemons.start_slurmctld(self.folder, env))
         self._stack.callback(self._cancel_jobs)
         self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
@@ -186,12 +165,9 @@ class Twin:
     def _write_accounts(self) -> None:
         user = pwd.getpwuid(os.getuid()).pw_name
         for command in rules.qos_commands(self.profile):
-            self._sacctmgr(command)
+            self.sacctmgr(command)
         for command in rules.account_commands(self.profile, self.shape.site.accounts, user):
-            self._sacctmgr(command)
-
-    def _sacctmgr(self, command: list[str]) -> None:
-        self.run(["sacctmgr", "--immediate", "--quiet", *command])
+            self.sacctmgr(command)
 
     def _all_idle(self) -> bool:
         return set(self.run(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout.split()) == {"idle"}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,12 @@ from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.study.progress import last_rows
 from hpcddp.worker.main import run
+from tests.fresh_install import CHECKOUT
 from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.worker import forked
+
+PATIENCE_S = 300.0
 
 SMALL = """
 schema: 1
@@ -90,10 +93,39 @@ class User:
             if job["State"] != "COMPLETED"
         }
 
+    def wait_until_completed(self) -> None:
+        """sacct may hear of a requeued job's last end seconds later."""
+        self.twin.wait_jobs(PATIENCE_S)
+        wait_until(lambda: not self.failures(), [], "the last end of each job in sacct", 60, lambda: str(self.failures()))
+
     def _logs(self, job: str) -> str:
         folders = self.home.rglob(f".jobs/{job.replace('_', '/')}")
         files = [file for folder in folders for file in sorted(folder.glob("*.err"))]
         return "\n".join(f"{file.name}: {file.read_text()[-2000:]}" for file in files)
+
+
+SITE = """
+import importlib.util, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {file!r}) if name in {modules!r} else None
+
+sys.meta_path.insert(0, Finder)
+sys.path.append({checkout!r})
+"""
+"""sitecustomize.py on PYTHONPATH: a process that imports what imports torch gets stand_in.py."""
+
+
+def without_torch(user: User) -> User:
+    """The same, whose ranks write the records of a run and train nothing."""
+    folder = user.home / ".site"
+    folder.mkdir()
+    modules = ("hpcddp.worker.attempt", "hpcddp.worker.script_run")
+    site = SITE.format(file=str(Path(__file__).with_name("stand_in.py")), modules=modules, checkout=str(CHECKOUT))
+    (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
+    return replace(user, variables={**user.variables, "PYTHONPATH": str(folder)})
 
 
 @contextmanager
@@ -117,15 +149,13 @@ class CutShort(SlurmBackend):
         raise KeyboardInterrupt
 
 
-PATIENCE_S = 300.0
-
 RUN = """
 schema: 1
 cluster: rcc
 device: cpu
 workload: {{model: "held:model", data: {{name: synthetic-mnist}}, batch_per_gpu: 4, loader_workers_per_rank: 1,
            ddp: {{bucket_cap_mb: 0.02}}}}
-layout: {{nodes: 2, gpus_per_node: 2, physical_cores_per_rank: 1}}
+layout: {{nodes: 2, gpus_per_node: 1, physical_cores_per_rank: 1}}
 measure: {{warmup_steps: 5, steps: {steps}, resume: true, telemetry_hz: 2{measure}}}
 slurm: {{walltime_min: 10}}
 """
@@ -182,9 +212,9 @@ def at_the_end(attempt: Path) -> str:
 
 
 def in_one_piece(user: User, run_dir: Path) -> str:
-    """What the same point comes to in four processes that nobody interrupts."""
+    """What the same point comes to in as many processes that nobody interrupts."""
     spec = JobSpec(point=_point(run_dir), study=str(user.home / "whole"), backend="local")
-    forked.values(user.home / "output", 4, run, spec_to_dict(spec), nodes=2)
+    forked.values(user.home / "output", spec.point.ranks, run, spec_to_dict(spec), nodes=2)
     return at_the_end(spec.attempt_dir("7", 0))
 
 

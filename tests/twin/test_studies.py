@@ -1,0 +1,303 @@
+"""Studies from sweep to figures on a real Slurm, by the commands of the README, on CPUs and cut short by --set."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import inspect
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis import analyze
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.script import job_request as requests
+from hpcddp.script.render import launch_by_hand, render
+from hpcddp.script.resources import job_request
+from hpcddp.sweep.expand import resolve
+from hpcddp.sweep.file import make_sweep
+from tests.data.files import write_imagenet
+from tests.twin.twin import Twin
+from tests.twin.userland import User, read
+from tests.worker import test_epochs
+from tests.worker.test_epochs import BATCH, EVALUATED, RATE, SEED, STEPS, by_hand, epochs
+
+JOBS = Path(__file__).parent.parent.parent / "jobs"
+
+CUT = [
+    *("--set", "device=cpu", "--set", "repeat=1", "--set", "workload.data.copies=2", "--set", "workload.batch_per_gpu=32"),
+    *("--set", "measure.steps=12", "--set", "measure.warmup_steps=3", "--set", "workload.loader_workers_per_rank=0"),
+    *("--set", "layout.physical_cores_per_rank=1", "--set", "slurm.walltime_min=10", "--set", "measure.evaluate=true"),
+    *("--group", "nodes", "--group", "nodes-1-gpu", "--where", "layout.nodes <= 2 and ranks <= 4"),
+]
+
+SHAPES = {(1, 1), (1, 4), (2, 1)}
+
+
+@pytest.fixture(scope="module")
+def user(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Has prepared a small bigMNIST and copied the sweep, in a folder whose name no shell may take apart."""
+    home = tmp_path_factory.mktemp("user") / 'it\'s $(touch here) "mine"'
+    home.mkdir()
+    user = User(rcc_twin, home)
+    shutil.copy(JOBS / "rcc-bigmnist.yaml", user.home)
+    user.hpcddp("data", "prepare", "bigmnist", "--root", "bigmnist", "--copies", 2, "--digits", "sklearn")
+    return user
+
+
+@pytest.fixture(scope="module")
+def arguments(user: User) -> list[str]:
+    """The sweep, cut short, on this data."""
+    data = ("--set", f"workload.data.root={user.home}/bigmnist")
+    return ["rcc-bigmnist.yaml", *CUT, *data]
+
+
+@pytest.fixture(scope="module")
+def finished(user: User, arguments: list[str]) -> User:
+    """The study, submitted after a smoke test and run to its end."""
+    said = user.hpcddp("submit", *arguments, "--smoke", "-y")
+    assert "data visible on 2 of 2 nodes" in said.stdout
+    assert "submitted    3 jobs" in said.stdout
+    user.twin.wait_jobs(300)
+    return user
+
+
+def test_from_sweep_to_figures(finished: User, arguments: list[str]) -> None:
+    """Every job COMPLETED, under names that say point and run, on the node type asked for; nothing is left to submit; one table
+    of every shape, with figures; every run passed its gates.
+    """
+    assert finished.failures() == {}
+    jobs = {job["JobName"]: job["NodeList"] for job in finished.jobs()}
+    assert len(jobs) == 4
+    assert all(name == "smoke" or name.endswith(".r1") for name in jobs)
+    assert all(nodes.startswith(("gn0", "gn[0")) and "gn07" not in nodes for nodes in jobs.values())
+    (study,) = finished.json("status", ".")["studies"]
+    assert {run["phase"] for run in study["runs"]} == {"done"}
+    assert "nothing to submit" in finished.hpcddp("submit", *arguments, "-y").stdout
+    assert "gates     3 of 3 runs pass" in finished.hpcddp("analyze", ".").stdout
+    report = finished.home / "rcc-bigmnist" / "report"
+    rows = list(csv.DictReader((report / "scaling.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(int(row["nodes"]), int(row["gpus_per_node"])) for row in rows} == SHAPES
+    for figure in ("scaling", "efficiency", "breakdown"):
+        assert (report / "figures" / f"{figure}.svg").stat().st_size > 1000
+        assert (report / "figures" / f"{figure}.png").stat().st_size > 1000
+
+
+def test_the_plan_foretold_files_and_bytes(finished: User, arguments: list[str]) -> None:
+    """What the study left is at most what `plan` said, and at least three quarters of it."""
+    study = finished.home / "rcc-bigmnist"
+    smoke = next(job["JobID"] for job in finished.jobs() if job["JobName"] == "smoke")
+    outside = {".analysis", ".code", "report", "study.json", "submissions.jsonl", "lock", smoke, f"{smoke}.smoke"}
+    files = (path for path in study.rglob("*") if not path.is_dir() or path.is_symlink())
+    left = [path for path in files if not outside.intersection(path.relative_to(study).parts) and "smoke." not in str(path)]
+    planned = finished.json("plan", *arguments)["totals"]
+    assert 0.75 * planned["files"] <= len(left) <= planned["files"], sorted(str(path.relative_to(study)) for path in left)
+    unwatched = finished.json("plan", *arguments, "--set", "measure.telemetry_hz=0")["totals"]
+    readings = sum(path.stat().st_size for path in left if path.name.endswith(".node.csv"))
+    records = sum(path.lstat().st_size for path in left) - readings
+    assert 0.75 * unwatched["bytes"] <= records <= unwatched["bytes"]
+    assert 0 < readings <= planned["bytes"] - unwatched["bytes"]  # planned as if runs took all of their wall time
+
+
+def test_a_moved_run_root_analyzes_to_the_same_bytes(finished: User, tmp_path: Path) -> None:
+    """The study copied elsewhere gives the same report, file by file."""
+    moved = tmp_path / "elsewhere" / "rcc-bigmnist"
+    shutil.copytree(finished.home / "rcc-bigmnist", moved, symlinks=True, ignore=shutil.ignore_patterns("report"))
+    reports = []
+    for folder in (finished.home / "rcc-bigmnist", moved):
+        finished.hpcddp("analyze", folder)
+        files = (file for file in sorted((folder / "report").rglob("*")) if file.is_file())
+        reports.append({file.relative_to(folder): file.read_bytes() for file in files})
+    assert reports[0] == reports[1]
+
+
+TWO = [
+    *("--set", "device=cpu", "--set", "measure.steps=5", "--set", "measure.warmup_steps=2", "--set", "account=proj"),
+    *("--set", "repeat=1", "--set", "workload.data.name=synthetic-mnist", "--set", "workload.loader_workers_per_rank=0"),
+    *("--set", "workload.batch_per_gpu=8", "--set", "layout.physical_cores_per_rank=1", "--set", "layout.gpus_per_node=2"),
+    *("--group", "nodes", "--where", "layout.nodes == 2"),
+]
+
+
+def of_torchrun(attempt: Path) -> None:
+    """The records of direct launching, the ranks in the order of their nodes."""
+    launch, end = (read(attempt / name) for name in ("launch.json", "end.json"))
+    first, second = launch["hosts"]
+    assert (launch["launcher"], launch["ranks_per_node"], first < second) == ("torchrun", 2, True)
+    assert [rank["host"] for rank in end["ranks"]] == [first, first, second, second]
+    assert (end["state"], [gate["name"] for gate in end["gates"] if not gate["passed"]]) == ("done", [])
+
+
+def test_torchrun(user: User) -> None:
+    """Two nodes of two ranks, with a log of each rank."""
+    user.hpcddp("submit", "rcc-bigmnist.yaml", *TWO, "--set", "layout.launcher=torchrun", "--runs", "torchrun", "-y")
+    user.twin.wait_jobs(200)
+    assert "1 run: 1 done" in user.hpcddp("status", "torchrun").stdout
+    (attempt,) = (user.home / "torchrun").glob("*/*/r1/*.0")
+    of_torchrun(attempt)
+    logs = (user.home / "torchrun" / "rcc-bigmnist" / ".jobs" / attempt.name.partition(".")[0]).glob("*_log.out")
+    assert sorted(log.name.split("_")[1] for log in logs) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("launcher", ["direct", "torchrun"])
+def test_a_script_submitted_by_hand(user: User, launcher: str) -> None:
+    """`sbatch` of what `render` printed leaves the same records, under adhoc/ of the run root."""
+    folder = user.home / f"by hand {launcher}"
+    folder.mkdir()
+    script = user.hpcddp("render", "rcc-bigmnist.yaml", *TWO, "--set", f"layout.launcher={launcher}").stdout
+    job = user.twin.run(["sbatch", "--parsable"], text=script, cwd=folder).stdout.strip()
+    user.twin.wait_jobs(200)
+    (attempt,) = (folder / "jobs" / "adhoc").glob(f"*/r1/{job}.0")
+    if launcher == "torchrun":
+        of_torchrun(attempt)
+    assert {row["JobID"]: row["State"] for row in user.twin.sacct()}[job] == "COMPLETED"
+    assert "gates     1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc").stdout
+
+
+def test_slurm_refuses(user: User) -> None:
+    """What only Slurm knows to refuse ends with exit code 5 and its own words; the run can be submitted later."""
+    sweep = ["rcc-bigmnist.yaml", *CUT, "--where", "layout.nodes == 2 and layout.gpus_per_node == 1", "--runs", "refused"]
+    refused = user.hpcddp("submit", *sweep, "-J", "--reservation=nosuch", "-y", exit_code=5)
+    assert "reservation" in refused.stderr.lower()
+    assert "refused" in user.hpcddp("status", "refused", exit_code=3).stdout
+
+
+CUT_MARCONI100 = [
+    *("--group", "nodes", "--set", "device=cpu", "--set", "repeat=1", "--set", "workload.batch_per_gpu=1"),
+    *("--set", "workload.loader_workers_per_rank=0", "--set", "layout.physical_cores_per_rank=1"),
+    *("--set", "measure.warmup_steps=1", "--set", "measure.steps=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def pictures(marconi100_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Has ImageNet's folders with a few pictures, and the sweep; $CINECA_SCRATCH is set, as on the machine."""
+    user = User(marconi100_twin, tmp_path_factory.mktemp("user"), {"CINECA_SCRATCH": str(tmp_path_factory.mktemp("scratch"))})
+    write_imagenet(Path(user.variables["CINECA_SCRATCH"]) / "imagenet", per_class=24)
+    shutil.copy(JOBS / "marconi100-resnet50.yaml", user.home)
+    return user
+
+
+def submit(user: User, *settings: str, jobs: int) -> None:
+    said = user.hpcddp("submit", "marconi100-resnet50.yaml", *CUT_MARCONI100, *settings, "-y")
+    assert f"submitted    {jobs} jobs" in said.stdout
+    user.twin.wait_jobs(540)
+    assert user.failures() == {}
+
+
+def shapes(user: User, runs: str) -> set[tuple[int, int]]:
+    """(nodes, ranks per node) of every row of the scaling table; every run has passed its gates."""
+    assert "runs pass" in user.hpcddp("analyze", runs).stdout
+    rows = csv.DictReader((user.home / runs / "marconi100-resnet50/report/scaling.csv").read_text(encoding="utf-8").splitlines())
+    return {(int(row["nodes"]), int(row["gpus_per_node"])) for row in rows}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4, 8, 16)])
+def test_a_rank_on_each_node(pictures: User, sizes: tuple[int, ...]) -> None:
+    """ResNet-50: every job COMPLETED, all in one table."""
+    runs = f"wide{max(sizes)}"
+    submit(
+        pictures,
+        *("--set", "layout.gpus_per_node=1", "--where", f"layout.nodes <= {max(sizes)}"),
+        "--runs",
+        runs,
+        jobs=len(sizes),
+    )
+    assert shapes(pictures, runs) == {(nodes, 1) for nodes in sizes}
+
+
+@pytest.mark.soak
+def test_four_ranks_a_node(pictures: User) -> None:
+    """ResNet-18 with four ranks on each of one and two nodes."""
+    submit(pictures, "--set", "workload.model=resnet18", "--where", "layout.nodes <= 2", "--runs", "deep", jobs=2)
+    assert shapes(pictures, "deep") == {(nodes, 4) for nodes in (1, 2)}
+
+
+NODE = Path(__file__).with_name("forked_node.py")
+
+SIXTY_FOUR = {
+    "schema": 1,
+    "cluster": "marconi100",
+    "device": "cpu",
+    "workload": {"model": "mnist-cnn", "data": {"name": "synthetic-mnist"}, "batch_per_gpu": 8, "loader_workers_per_rank": 0},
+    "layout": {"nodes": 16, "gpus_per_node": 4, "physical_cores_per_rank": 1},
+    "measure": {"warmup_steps": 2, "steps": 10},
+}
+
+
+@pytest.mark.soak
+def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
+    """64 ranks of the MNIST CNN train together, pass every gate, and analyze as one point of 16 nodes."""
+    profile = load_profile("marconi100")
+    sweep = make_sweep(SIXTY_FOUR, ["slurm.walltime_min=20"], Path("soak")).sweep
+    point = resolve(sweep, profile)
+    request = job_request(profile, point, sweep.slurm, requests.User(account="proj"))
+    launch = launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), str(tmp_path))
+    forked = dataclasses.replace(launch, command=f"python3 -u {shlex.quote(str(NODE))} 4")
+    script = render(profile, point, dataclasses.replace(request, ranks_per_node=1, cpus_per_rank=16), forked)
+    sbatch = ["sbatch", "--parsable", f"--output={tmp_path}/log"]
+    job = marconi100_twin.run(sbatch, text=script, cwd=tmp_path).stdout.strip()
+    marconi100_twin.wait_jobs(600)
+    assert {row["JobID"]: row["State"] for row in marconi100_twin.sacct()}[job] == "COMPLETED", (tmp_path / "log").read_text()
+    (result,) = analyze(tmp_path)
+    assert "64" in result.text
+    assert not result.missing
+
+
+EPOCHS = 3
+
+TRAINING = f"""
+schema: 1
+cluster: rcc
+device: cpu
+work: train
+baselines: false
+workload: {{model: "stripes:plain", data: {{name: "stripes:Stripes"}}, batch_per_gpu: {BATCH // 4}, precision: fp64, seed: {SEED},
+           loader_workers_per_rank: 0, optimizer: {{lr: {RATE}}}}}
+layout: {{nodes: 2, gpus_per_node: 2, physical_cores_per_rank: 1}}
+points: {{launchers: {{layout.launcher: [direct, torchrun]}}}}
+measure: {{warmup_steps: 3, epochs: {EPOCHS}, evaluate_every: 1}}
+slurm: {{walltime_min: 10}}
+"""
+
+IMPORTS = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+SAMPLES, EVALUATED = {}, {}
+"""
+
+
+@pytest.fixture(scope="module")
+def attempts(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The attempt of each launcher, with the data and the model of the plain loop."""
+    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
+    of_loop = [inspect.getsource(each) for each in (test_epochs.striped, test_epochs.Stripes, test_epochs.plain)]
+    module = "\n\n".join([IMPORTS.format(test_epochs.SAMPLES, EVALUATED), *of_loop])
+    (user.home / "stripes.py").write_text(module, encoding="utf-8")
+    (user.home / "study.yaml").write_text(TRAINING, encoding="utf-8")
+    user.hpcddp("submit", "study.yaml", "-y")
+    user.twin.wait_jobs(300)
+    assert "2 runs: 2 done" in user.hpcddp("status", "study").stdout
+    found = (user.home / "study").glob("*/r1/*.0")
+    return {read(each / "launch.json")["launcher"]: each for each in found}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("launcher", ["direct", "torchrun"])
+def test_the_curve_is_that_of_a_plain_loop(attempts: dict[str, Path], launcher: str) -> None:
+    """Counts to the sample, losses to their last digits, at the end of every epoch; all gates passed."""
+    found = epochs(attempts[launcher])
+    assert [row["step"] for row in found] == [STEPS * epoch for epoch in range(1, EPOCHS + 1)]
+    for row, (train_loss, correct, eval_loss) in zip(found, by_hand(), strict=False):
+        assert (row["correct"], row["total"]) == (correct, EVALUATED)
+        assert row["train_loss_e9"] == pytest.approx(train_loss * 1e9, abs=2)
+        assert row["eval_loss_e9"] == pytest.approx(eval_loss * 1e9, abs=2)
+    end = read(attempts[launcher] / "end.json")
+    assert (end["state"], [gate["name"] for gate in end["gates"] if not gate["passed"]]) == ("done", [])
