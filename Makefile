@@ -103,7 +103,7 @@ QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster co
 newest: $(VENV)-newest/bin/python
 	@echo "== installing the newest releases into $(VENV)-newest"
 	$< -m pip install --upgrade --upgrade-strategy eager --editable '.[train,demo,test]'
-	@code=0; $< -m pytest $(QUICK) || code=$$?; $< -m tests.locked; exit $$code
+	@code=0; $< -m pytest $(QUICK) || code=$$?; $< -m tests.test_locked; exit $$code
 
 # What a constraint of this machine lets pip install at most caps the lock, too. setuptools, which builds hpcddp, is locked as well.
 CAP = $(shell $(BIN)/python -m pip config list | sed -n "s/^[^=]*\.constraint='\(.*\)'/--constraint \1/p")

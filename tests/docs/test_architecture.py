@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.docs.sweep_reference import sections
-from tests.test_words import BANNED, sources
+from tests.test_source import BANNED, sources
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from hpcddp.cli import main
 from hpcddp.cluster.json_schema import field_docs
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
 from tests.docs.sweep_reference import sections
-from tests.test_words import sources
+from tests.test_source import sources
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,15 +1,19 @@
-"""The check of closure sees what it is there for."""
+"""The hooks and the checks of a test session find what they are there for."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hpcddp.core.records import write_json
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
-from tests.closure import that_do_not_add_up
+from tests.conftest import pytest_collection_modifyitems, pytest_runtest_setup, pytest_runtest_teardown, that_do_not_add_up
 
 
 def attempt(folder: Path, shares: Mapping[str, float], *, by_worker: bool, state: str = "done") -> Path:
@@ -49,3 +53,34 @@ def test_only_what_claims_to_be_done_and_whole_is_asked(tmp_path: Path) -> None:
     for file in (torn / "ranks").iterdir():
         file.write_text(file.read_text()[:-5])
     assert not list(that_do_not_add_up(torn))
+
+
+BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+
+
+def after_a_child(marks: dict[str, bool], most_s: float | None, *, is_last: bool = False) -> None:
+    """The hooks around a test whose child takes 0.2 s."""
+    item: Any = SimpleNamespace(stash={}, get_closest_marker=marks.get, config=SimpleNamespace(getoption=lambda _: most_s))
+    list(pytest_runtest_setup(item))
+    subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
+    list(pytest_runtest_teardown(item, None if is_last else item))
+
+
+def test_it_is_that_of_children_too() -> None:
+    """Above the limit a test fails, unless it is marked, the session has no limit, or ends with it."""
+    with pytest.raises(pytest.fail.Exception, match=r"it took 0\.\d s of processor time, more than 0: make it cheaper"):
+        after_a_child({}, 0.15)
+    after_a_child({"dear": True}, 0.15)
+    after_a_child({}, None)
+    after_a_child({}, 0.15, is_last=True)
+    after_a_child({}, 60.0)
+
+
+def test_modules_are_ordered_by_the_twin_they_need() -> None:
+    """No twin, rcc, rcc then marconi100, marconi100; a module keeps its tests together and in order."""
+    rcc, marconi100 = ["rcc_twin"], ["marconi100_twin", "tmp_path"]
+    fixtures_of = [("m", marconi100), ("both", rcc), ("both", marconi100), ("r", []), ("r", rcc), ("none", ["tmp_path"])]
+    items: list[Any] = [SimpleNamespace(path=Path(name), fixturenames=fixtures) for name, fixtures in fixtures_of]
+    expected = [items[i] for i in (5, 3, 4, 1, 2, 0)]
+    pytest_collection_modifyitems(items)
+    assert items == expected
