@@ -43,7 +43,7 @@ soak: $(VENV)/installed-test packages
 mutants: $(VENV)/installed-test
 	$(BIN)/python -m tests.mutants
 
-BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe probe_epochs comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist
+BENCHES := analyze_50m cli_latency submit_rate step_overhead probe comm large_batch loader_jpeg loader_tensors generate_bigmnist
 
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \

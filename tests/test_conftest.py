@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -55,11 +56,11 @@ def test_only_what_claims_to_be_done_and_whole_is_asked(tmp_path: Path) -> None:
     assert not list(that_do_not_add_up(torn))
 
 
-BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+BUSY = "import time\nwhile time.process_time() < 0.1: pass"
 
 
 def after_a_child(marks: dict[str, bool], most_s: float | None, *, is_last: bool = False) -> None:
-    """The hooks around a test whose child takes 0.2 s."""
+    """The hooks around a test whose child takes 0.1 s."""
     item: Any = SimpleNamespace(stash={}, get_closest_marker=marks.get, config=SimpleNamespace(getoption=lambda _: most_s))
     list(pytest_runtest_setup(item))
     subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
@@ -69,11 +70,10 @@ def after_a_child(marks: dict[str, bool], most_s: float | None, *, is_last: bool
 def test_it_is_that_of_children_too() -> None:
     """Above the limit a test fails, unless it is marked, the session has no limit, or ends with it."""
     with pytest.raises(pytest.fail.Exception, match=r"it took 0\.\d s of processor time, more than 0: make it cheaper"):
-        after_a_child({}, 0.15)
-    after_a_child({"dear": True}, 0.15)
+        after_a_child({}, 0.08)
+    after_a_child({"dear": True}, 0.08)
     after_a_child({}, None)
-    after_a_child({}, 0.15, is_last=True)
-    after_a_child({}, 60.0)
+    after_a_child({}, 0.08, is_last=True)
 
 
 def test_modules_are_ordered_by_the_twin_they_need() -> None:
@@ -84,3 +84,31 @@ def test_modules_are_ordered_by_the_twin_they_need() -> None:
     expected = [items[i] for i in (5, 3, 4, 1, 2, 0)]
     pytest_collection_modifyitems(items)
     assert items == expected
+
+
+FORKED = """
+import sys
+import tests.__main__ as program
+program.ALL = ("-p", "no:cacheprovider", "-o", "markers=slurm", "--rootdir", sys.argv[1], sys.argv[1])
+sys.argv[1:] = []
+sys.exit(program.main())
+"""
+
+THREE = {
+    "test_a": "def test_a(): assert 0",
+    "test_b": "def test_b(): pass",
+    "test_c": "import pytest\n@pytest.mark.slurm\ndef test_c(): pass",
+}
+
+
+@pytest.mark.dear
+def test_each_test_runs_once_in_one_of_the_processes(tmp_path: Path) -> None:
+    """And one that fails is in the exit code, with what it said, wherever that was."""
+    for name, text in THREE.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    command = [sys.executable, "-c", FORKED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    ends = [sum(map(int, re.findall(rf"(\d) {end}", done.stdout))) for end in ("failed", "passed")]
+    assert (ends, done.stdout.count("AssertionError")) == ([1, 2], 1), done.stdout
+    assert sorted(re.findall(r"(\d) o(?:f|n) ", done.stdout)) == ["0", "0", "1"]

@@ -23,6 +23,7 @@ KILLED, CANCELLED, ENDLESS = "troubled:killed", "troubled:cancelled", "troubled:
 """Models in whose first step rank 0 is killed, and which train until somebody ends them."""
 
 STEP_S = 0.05
+MEET_WITHIN_S = 120
 
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
@@ -31,7 +32,10 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     model = spec.point.workload.model
     if model == KILLED:
         os.kill(os.getpid(), signal.SIGKILL)
+    attempt.mkdir(parents=True, exist_ok=True)
+    (attempt / f".met.{rank.rank}").touch()
     if rank.rank == 0:
+        _wait_for_others(attempt, rank.world)
         launch = _launch(spec)
         if model in (CANCELLED, ENDLESS):
             write_json(attempt / "launch.json", {"schema": 1, "job": rank.job, "restart": rank.restart, **launch})
@@ -42,6 +46,14 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
 
 
 run_script = run_attempt
+
+
+def _wait_for_others(attempt: Path, world: int) -> None:
+    """A rank that finds rows of its own on arrival ends: they would be an earlier worker's."""
+    deadline_s = time.monotonic() + MEET_WITHIN_S
+    while len(list(attempt.glob(".met.*"))) < world:
+        assert time.monotonic() < deadline_s, f"{world} ranks did not meet in {MEET_WITHIN_S} s"
+        time.sleep(0.02)
 
 
 def _launch(spec: JobSpec) -> dict[str, Any]:
