@@ -90,6 +90,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.soak
 def test_installs_from_git(used_checkout: Path, elsewhere: Path) -> None:
     """`pip install git+URL` gives a working command: the committed links are followed, what git ignores stays behind."""
     git = ("git", "-C", used_checkout, "-c", "user.name=a", "-c", "user.email=a@b.c")

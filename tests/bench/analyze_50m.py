@@ -14,7 +14,6 @@ or where `--folder` says.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -23,13 +22,14 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import UNKNOWN
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study
@@ -44,8 +44,6 @@ BUCKETS = 5
 EVERY = 10
 """One step in so many has bucket rows."""
 
-DIGITS = np.frombuffer("".join(f"{n:04d}" for n in range(10_000)).encode(), np.uint8).reshape(-1, 4)
-
 TYPICAL_NS = {
     "data_wait": 1_500_000,
     "h2d_exposed": 400_000,
@@ -56,7 +54,7 @@ TYPICAL_NS = {
     "record": 20_000,
     "other": 300_000,
 }
-"""Each has as many digits in every row: jitter adds less than half of it."""
+"""Jitter adds less than half of it."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,16 @@ def rank_rows(random: np.random.Generator, steps: int, shared: Ints) -> tuple[by
     total = np.sum(list(cells.values()), axis=0)
     start = START_NS + np.cumsum(total) - total
     columns = {"step": step, "flags": np.where(step < WARMUP_STEPS, WARMUP, 0), "start_ns": start, "total_ns": total}
-    columns |= {f"{name}_ns": value for name, value in cells.items()} | {"h2d_hidden_ns": np.full(steps, UNKNOWN)}
+    columns |= {f"{name}_ns": value for name, value in cells.items()}
     columns["loss_e9"] = random.integers(10**9, 3 * 10**9, steps)
     backward = start + cells["data_wait"] + cells["h2d_exposed"] + cells["forward"]
     buckets = bucket_columns(step[::EVERY], backward[::EVERY], (cells["backward"] + cells["comm_exposed"])[::EVERY])
-    return csv_bytes([columns[name] for name in STEP_COLUMNS], STEP_COLUMNS), csv_bytes(buckets, BUCKET_COLUMNS)
+    return csv(columns, STEP_COLUMNS), csv(dict(zip(BUCKET_COLUMNS, buckets, strict=True)), BUCKET_COLUMNS)
+
+
+def csv(columns: Mapping[str, Ints], names: Sequence[str]) -> bytes:
+    """What is not among the columns was not measured."""
+    return pd.DataFrame(columns).reindex(columns=names, fill_value="").to_csv(index=False, lineterminator="\n").encode()
 
 
 def bucket_columns(step: Ints, begin: Ints, lasts: Ints) -> list[Ints]:
@@ -136,40 +139,6 @@ def bucket_columns(step: Ints, begin: Ints, lasts: Ints) -> list[Ints]:
         ready,
         ready + np.repeat(lasts, BUCKETS) // (BUCKETS + 1),
     ]
-
-
-def csv_bytes(columns: list[Ints], names: tuple[str, ...]) -> bytes:
-    """Rows whose cells have as many digits are written at once: those with a step of one digit, of two, and so on."""
-    blocks = [",".join(names).encode() + b"\n"]
-    bounds = np.searchsorted(columns[0], [0, 10, 100, 1000, 10_000, 100_000])
-    for low, high in itertools.pairwise(bounds):
-        if high > low:
-            blocks.append(fixed_width([column[low:high] for column in columns]))
-    return b"".join(blocks)
-
-
-def fixed_width(columns: list[Ints]) -> bytes:
-    """Rows of cells that have the same number of digits in every row, except that a total may gain one: then by line."""
-    widths = [digits(int(column.max())) for column in columns]
-    if any(digits(int(column.min())) != width for column, width in zip(columns, widths, strict=True)):
-        cells = (column.tolist() if width else [""] * column.size for column, width in zip(columns, widths, strict=True))
-        return "".join(",".join(map(str, row)) + "\n" for row in zip(*cells, strict=True)).encode()
-    rows = np.full((columns[0].size, sum(widths) + len(widths)), ord(","), np.uint8)
-    at = 0
-    for column, width in zip(columns, widths, strict=True):
-        rest, end = column, at + width
-        while end > at:
-            rest, four = np.divmod(rest, 10_000)
-            taken = min(4, end - at)
-            rows[:, end - taken : end] = DIGITS[four][:, 4 - taken :]
-            end -= taken
-        at += width + 1
-    rows[:, -1] = ord("\n")
-    return rows.tobytes()
-
-
-def digits(number: int) -> int:
-    return 0 if number == UNKNOWN else len(str(number))
 
 
 FIRST_S, SECOND_S, PEAK_GIB = 20.0, 1.5, 3.0

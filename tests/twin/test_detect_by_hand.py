@@ -117,6 +117,41 @@ def rendered(*options: str, folder: Path) -> str:
     return done.stdout
 
 
+PLAIN = (
+    COMMON
+    + """
+ClusterName=plain
+AccountingStorageType=accounting_storage/none
+GresTypes=gpu
+NodeName=n[1-3] State=CLOUD CPUs=16 RealMemory=64000 Gres=gpu:1
+PartitionName=all Default=YES Nodes=ALL
+"""
+)
+
+PLAIN_GRES = "NodeName=n[1-3] Name=gpu File={folder}/dev/gpu0\n"
+
+
+def test_a_site_without_accounting(twins: Twins, tmp_path: Path) -> None:
+    """Nothing is required; sacctmgr's refusal is no news, and the node that is down is."""
+    twins.close()
+    with slurm_by_hand(tmp_path / "plain", PLAIN, PLAIN_GRES) as slurm:
+        slurm.run(["scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=power"])
+        found, file = detect_cluster(None), tmp_path / "mine.yaml"
+        file.write_text(found.text, encoding="utf-8")
+        profile = read_profile(file)
+        assert check_cluster(profile).of("differs") == []
+        taken, message = slurm.test_only(rendered("--cluster", str(file), "--nodes", "2", folder=tmp_path))
+        assert taken, message
+    assert list(found.remarks) == ["nodes: 1 down: n3 (power)"]
+    (kind,) = profile.node_types.values()
+    assert (kind.count, kind.names, kind.gpus, kind.gres_type, kind.memory_mb) == (3, "n[1-3]", 1, None, 64000)
+    assert (kind.physical_cores, kind.smt) == (16, 1)
+    rules = profile.slurm
+    assert (rules.partition, rules.account_required, rules.gpu_request) == ("all", False, "gres")
+    assert [(rule.name, rule.max_walltime_min, rule.max_nodes) for rule in rules.qos] == [(None, None, None)]
+    assert "Accounting is off" in str(profile.note)
+
+
 MIXED = (
     COMMON
     + """
@@ -251,38 +286,3 @@ def test_the_file_works_as_it_stands(mixed: daemons.Slurm, found: tuple[Detected
         options = ["--cluster", str(file), "--nodes", str(nodes), "--node-type", key, "--set", "account=bio"]
         taken, message = mixed.test_only(rendered(*options, folder=tmp_path))
         assert taken, f"{key}: {message}"
-
-
-PLAIN = (
-    COMMON
-    + """
-ClusterName=plain
-AccountingStorageType=accounting_storage/none
-GresTypes=gpu
-NodeName=n[1-3] State=CLOUD CPUs=16 RealMemory=64000 Gres=gpu:1
-PartitionName=all Default=YES Nodes=ALL
-"""
-)
-
-PLAIN_GRES = "NodeName=n[1-3] Name=gpu File={folder}/dev/gpu0\n"
-
-
-def test_a_site_without_accounting(twins: Twins, tmp_path: Path) -> None:
-    """Nothing is required; sacctmgr's refusal is no news, and the node that is down is."""
-    twins.close()
-    with slurm_by_hand(tmp_path / "plain", PLAIN, PLAIN_GRES) as slurm:
-        slurm.run(["scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=power"])
-        found, file = detect_cluster(None), tmp_path / "mine.yaml"
-        file.write_text(found.text, encoding="utf-8")
-        profile = read_profile(file)
-        assert check_cluster(profile).of("differs") == []
-        taken, message = slurm.test_only(rendered("--cluster", str(file), "--nodes", "2", folder=tmp_path))
-        assert taken, message
-    assert list(found.remarks) == ["nodes: 1 down: n3 (power)"]
-    (kind,) = profile.node_types.values()
-    assert (kind.count, kind.names, kind.gpus, kind.gres_type, kind.memory_mb) == (3, "n[1-3]", 1, None, 64000)
-    assert (kind.physical_cores, kind.smt) == (16, 1)
-    rules = profile.slurm
-    assert (rules.partition, rules.account_required, rules.gpu_request) == ("all", False, "gres")
-    assert [(rule.name, rule.max_walltime_min, rule.max_nodes) for rule in rules.qos] == [(None, None, None)]
-    assert "Accounting is off" in str(profile.note)

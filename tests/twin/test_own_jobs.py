@@ -14,50 +14,9 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
-from tests.docs.test_probe_page import scripts
-from tests.probe.small_lm import SETTINGS
 from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import User
-
-SCRIPT = """\
-import sys
-
-import torch
-import torch.distributed as dist
-
-from hpcddp.probe import measure
-
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[2]))
-with measure(model, optimizer, samples_per_step=4, warmup_steps=4, steps=10) as steps:
-    for samples in steps([torch.randn(4, 8)] * 99):
-        loss = steps.loss(model(samples).square().mean())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.soak
-def test_ranks_of_two_nodes_meet(rcc_twin: Twin, tmp_path: Path) -> None:
-    """Two ranks on each of two nodes; the run counts, and its point is of those nodes and that command line."""
-    user = User(rcc_twin, tmp_path)
-    (user.home / "train.py").write_text(SCRIPT)
-    layout = ("--nodes", "2", "--gpus-per-node", "2", "--set", "device=cpu", "--set", "account=proj")
-    text = user.hpcddp("render", "--cluster", "rcc", *layout, "--", "python3", "train.py", "--lr", "0.1").stdout
-    rcc_twin.run(["sbatch"], text=text, cwd=user.home)
-    rcc_twin.wait_jobs(120)
-    assert user.failures() == {}
-    (run,) = load_study(single_study(user.home / "jobs")).runs
-    assert (run.state, run.reason) == ("counts", None)
-    assert run.point is not None
-    assert (run.point.cluster, run.point.layout.nodes, run.point.ranks) == ("rcc", 2, 4)
-    assert run.point.script is not None
-    assert (run.point.script.name, run.point.script.arguments) == ("train.py", ("--lr", "0.1"))
 
 
 def test_a_submitted_command_has_its_ranks_variables(rcc_twin: Twin, tmp_path: Path) -> None:
@@ -335,48 +294,3 @@ def test_the_probe_in_a_function(user: User) -> None:
     assert sorted((script.name, script.arguments) for script in scripts if script is not None) == [
         ("loop.py", ("train", f"--lr={lr}")) for lr in (0.1, 0.2)
     ]
-
-
-FRAMEWORKS = ("Lightning", "transformers", "Accelerate")
-
-FRAMEWORK_SWEEP = """
-schema: 1
-cluster: rcc
-device: cpu
-account: proj
-workload: {{script: train_{name}.py}}
-layout: {{nodes: 2, gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}}
-baselines: false
-measure: {{warmup_steps: 3, steps: 12, telemetry_hz: 0}}
-slurm: {{walltime_min: 5, mem_mb: 3000}}
-"""
-
-
-@pytest.fixture(scope="module")
-def of_scripts(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Has submitted them all, a rank on each of two nodes; they have ended."""
-    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
-    user.hpcddp("init", "own-script")
-    elsewhere = ("layout.node_type=v100", "layout.exclusive=false", "layout.gpus_per_node=1", "slurm.mem_mb=3000", "account=proj")
-    settings = [word for setting in (*SETTINGS, *elsewhere) for word in ("--set", setting)]
-    of_two = ("--cluster", "rcc", "--group", "nodes", "--where", "layout.nodes == 2")
-    user.hpcddp("submit", "own-script.yaml", *of_two, *settings, "-y")
-    for name in FRAMEWORKS:
-        (user.home / f"train_{name}.py").write_text(scripts()[name])
-        (user.home / f"{name}.yaml").write_text(FRAMEWORK_SWEEP.format(name=name))
-        user.hpcddp("submit", f"{name}.yaml", "-y")
-    rcc_twin.wait_jobs(300)
-    assert user.failures() == {}
-    return user
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("study", ["own-script", *FRAMEWORKS])
-def test_two_nodes_are_measured(of_scripts: User, study: str) -> None:
-    """The run counts, gates and all, of the point that was submitted; analyze reads it."""
-    (run,) = load_study(single_study(of_scripts.home / study)).runs
-    assert (run.state, run.reason, run.steady_steps) == ("counts", None, 12)
-    assert run.point is not None
-    assert (run.point.layout.nodes, run.point.workload.parallel) == (2, "ddp")
-    assert min((run.part_ns or {})[part] or 0 for part in ("data_wait", "forward", "backward", "comm_exposed", "optimizer")) > 0
-    assert "2 x 1" in of_scripts.hpcddp("analyze", study).stdout

@@ -351,6 +351,7 @@ def test_runs_whose_data_could_not_be_made_never_start(rcc_twin: Twin, tmp_path:
     user.hpcddp("cancel", sweep, "-y")
 
 
+@pytest.mark.soak
 def test_a_command_of_data_is_a_job(rcc_twin: Twin, tmp_path: Path) -> None:
     """One job, with variables of the job's own in its folder."""
     user = User(rcc_twin, tmp_path, {"SCRATCH": str(tmp_path)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import inspect
 import shlex
 import shutil
 from pathlib import Path
@@ -19,11 +18,8 @@ from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
-from tests.data.files import write_imagenet
 from tests.twin.twin import Twin
 from tests.twin.userland import User, read
-from tests.worker import test_epochs
-from tests.worker.test_epochs import BATCH, EVALUATED, RATE, SEED, STEPS, by_hand, epochs
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 
@@ -102,18 +98,6 @@ def test_the_plan_foretold_files_and_bytes(finished: User, arguments: list[str])
     assert 0 < readings <= planned["bytes"] - unwatched["bytes"]  # planned as if runs took all of their wall time
 
 
-def test_a_moved_run_root_analyzes_to_the_same_bytes(finished: User, tmp_path: Path) -> None:
-    """The study copied elsewhere gives the same report, file by file."""
-    moved = tmp_path / "elsewhere" / "rcc-bigmnist"
-    shutil.copytree(finished.home / "rcc-bigmnist", moved, symlinks=True, ignore=shutil.ignore_patterns("report"))
-    reports = []
-    for folder in (finished.home / "rcc-bigmnist", moved):
-        finished.hpcddp("analyze", folder)
-        files = (file for file in sorted((folder / "report").rglob("*")) if file.is_file())
-        reports.append({file.relative_to(folder): file.read_bytes() for file in files})
-    assert reports[0] == reports[1]
-
-
 TWO = [
     *("--set", "device=cpu", "--set", "measure.steps=5", "--set", "measure.warmup_steps=2", "--set", "account=proj"),
     *("--set", "repeat=1", "--set", "workload.data.name=synthetic-mnist", "--set", "workload.loader_workers_per_rank=0"),
@@ -166,58 +150,6 @@ def test_slurm_refuses(user: User) -> None:
     assert "refused" in user.hpcddp("status", "refused", exit_code=3).stdout
 
 
-CUT_MARCONI100 = [
-    *("--group", "nodes", "--set", "device=cpu", "--set", "repeat=1", "--set", "workload.batch_per_gpu=1"),
-    *("--set", "workload.loader_workers_per_rank=0", "--set", "layout.physical_cores_per_rank=1"),
-    *("--set", "measure.warmup_steps=1", "--set", "measure.steps=2"),
-]
-
-
-@pytest.fixture(scope="module")
-def pictures(marconi100_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Has ImageNet's folders with a few pictures, and the sweep; $CINECA_SCRATCH is set, as on the machine."""
-    user = User(marconi100_twin, tmp_path_factory.mktemp("user"), {"CINECA_SCRATCH": str(tmp_path_factory.mktemp("scratch"))})
-    write_imagenet(Path(user.variables["CINECA_SCRATCH"]) / "imagenet", per_class=24)
-    shutil.copy(JOBS / "marconi100-resnet50.yaml", user.home)
-    return user
-
-
-def submit(user: User, *settings: str, jobs: int) -> None:
-    said = user.hpcddp("submit", "marconi100-resnet50.yaml", *CUT_MARCONI100, *settings, "-y")
-    assert f"submitted    {jobs} jobs" in said.stdout
-    user.twin.wait_jobs(540)
-    assert user.failures() == {}
-
-
-def shapes(user: User, runs: str) -> set[tuple[int, int]]:
-    """(nodes, ranks per node) of every row of the scaling table; every run has passed its gates."""
-    assert "runs pass" in user.hpcddp("analyze", runs).stdout
-    rows = csv.DictReader((user.home / runs / "marconi100-resnet50/report/scaling.csv").read_text(encoding="utf-8").splitlines())
-    return {(int(row["nodes"]), int(row["gpus_per_node"])) for row in rows}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4, 8, 16)])
-def test_a_rank_on_each_node(pictures: User, sizes: tuple[int, ...]) -> None:
-    """ResNet-50: every job COMPLETED, all in one table."""
-    runs = f"wide{max(sizes)}"
-    submit(
-        pictures,
-        *("--set", "layout.gpus_per_node=1", "--where", f"layout.nodes <= {max(sizes)}"),
-        "--runs",
-        runs,
-        jobs=len(sizes),
-    )
-    assert shapes(pictures, runs) == {(nodes, 1) for nodes in sizes}
-
-
-@pytest.mark.soak
-def test_four_ranks_a_node(pictures: User) -> None:
-    """ResNet-18 with four ranks on each of one and two nodes."""
-    submit(pictures, "--set", "workload.model=resnet18", "--where", "layout.nodes <= 2", "--runs", "deep", jobs=2)
-    assert shapes(pictures, "deep") == {(nodes, 4) for nodes in (1, 2)}
-
-
 NODE = Path(__file__).with_name("forked_node.py")
 
 SIXTY_FOUR = {
@@ -247,57 +179,3 @@ def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
     (result,) = analyze(tmp_path)
     assert "64" in result.text
     assert not result.missing
-
-
-EPOCHS = 3
-
-TRAINING = f"""
-schema: 1
-cluster: rcc
-device: cpu
-work: train
-baselines: false
-workload: {{model: "stripes:plain", data: {{name: "stripes:Stripes"}}, batch_per_gpu: {BATCH // 4}, precision: fp64, seed: {SEED},
-           loader_workers_per_rank: 0, optimizer: {{lr: {RATE}}}}}
-layout: {{nodes: 2, gpus_per_node: 2, physical_cores_per_rank: 1}}
-points: {{launchers: {{layout.launcher: [direct, torchrun]}}}}
-measure: {{warmup_steps: 3, epochs: {EPOCHS}, evaluate_every: 1}}
-slurm: {{walltime_min: 10}}
-"""
-
-IMPORTS = """
-import torch
-from torch import nn
-from torch.utils.data import TensorDataset
-
-SAMPLES, EVALUATED = {}, {}
-"""
-
-
-@pytest.fixture(scope="module")
-def attempts(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The attempt of each launcher, with the data and the model of the plain loop."""
-    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
-    of_loop = [inspect.getsource(each) for each in (test_epochs.striped, test_epochs.Stripes, test_epochs.plain)]
-    module = "\n\n".join([IMPORTS.format(test_epochs.SAMPLES, EVALUATED), *of_loop])
-    (user.home / "stripes.py").write_text(module, encoding="utf-8")
-    (user.home / "study.yaml").write_text(TRAINING, encoding="utf-8")
-    user.hpcddp("submit", "study.yaml", "-y")
-    user.twin.wait_jobs(300)
-    assert "2 runs: 2 done" in user.hpcddp("status", "study").stdout
-    found = (user.home / "study").glob("*/r1/*.0")
-    return {read(each / "launch.json")["launcher"]: each for each in found}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("launcher", ["direct", "torchrun"])
-def test_the_curve_is_that_of_a_plain_loop(attempts: dict[str, Path], launcher: str) -> None:
-    """Counts to the sample, losses to their last digits, at the end of every epoch; all gates passed."""
-    found = epochs(attempts[launcher])
-    assert [row["step"] for row in found] == [STEPS * epoch for epoch in range(1, EPOCHS + 1)]
-    for row, (train_loss, correct, eval_loss) in zip(found, by_hand(), strict=False):
-        assert (row["correct"], row["total"]) == (correct, EVALUATED)
-        assert row["train_loss_e9"] == pytest.approx(train_loss * 1e9, abs=2)
-        assert row["eval_loss_e9"] == pytest.approx(eval_loss * 1e9, abs=2)
-    end = read(attempts[launcher] / "end.json")
-    assert (end["state"], [gate["name"] for gate in end["gates"] if not gate["passed"]]) == ("done", [])
