@@ -125,7 +125,7 @@ def rank_rows(random: np.random.Generator, steps: int, shared: Ints) -> tuple[by
 
 def csv(columns: Mapping[str, Ints], names: Sequence[str]) -> bytes:
     """What is not among the columns was not measured."""
-    return pd.DataFrame(columns).reindex(columns=names, fill_value="").to_csv(index=False, lineterminator="\n").encode()
+    return pd.DataFrame(columns).reindex(columns=[*names], fill_value="").to_csv(index=False, lineterminator="\n").encode()
 
 
 def bucket_columns(step: Ints, begin: Ints, lasts: Ints) -> list[Ints]:

@@ -17,7 +17,7 @@ from tests.twin.controllers import Controllers, of_controller, slurm_profiles
 
 @pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_what_it_writes(controllers: Controllers, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """check finds no drift, and nothing missing; nor any of the shipped profile, which this Slurm is like, so that what is written
+    """check finds no drift and nothing missing, nor any drift of the shipped profile, which this Slurm is like: what is written
     is what that says. `render --cluster FILE` makes a script that this Slurm takes.
     """
     controller, file = controllers.get(load_profile(cluster)), tmp_path / "mine.yaml"
