@@ -48,7 +48,6 @@ def test_a_step_adds_up_to_one_percent(tmp_path: Path, shares: Mapping[str, floa
 
 
 def test_only_what_claims_to_be_done_and_whole_is_asked(tmp_path: Path) -> None:
-    """A failed run's last row may be torn."""
     assert not list(that_do_not_add_up(attempt(tmp_path / "failed", {"other": 0.5}, by_worker=True, state="failed")))
     torn = attempt(tmp_path / "torn", {"other": 0.5}, by_worker=True)
     for file in (torn / "ranks").iterdir():

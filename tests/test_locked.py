@@ -79,7 +79,6 @@ def test_the_locks_agree() -> None:
 
 
 def test_another_python_is_refused() -> None:
-    """By what the locks are for, before anything is made."""
     command = ("make", "PYTHON=false", "VENV=none", "none/bin/python")
     with pytest.raises(AssertionError, match=r"locks packages for Python .*3\.11, and false is"):
         run(*command, cwd=CHECKOUT)

@@ -70,13 +70,11 @@ def package_files(checkout: Path) -> set[str]:
 
 
 def test_wheel_of_a_used_checkout_holds_the_package_and_no_runs(used_checkout: Path, wheel: Path) -> None:
-    """A wheel built where jobs have run carries every module, profile, template and sweep, and nothing of jobs/NAME/."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == package_files(used_checkout)
 
 
 def test_sdist_holds_files_in_place_of_links_and_builds_the_same_wheel(used_checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    """An sdist carries the linked folders as real ones, and the wheel made of it equals the checkout's."""
     with tarfile.open(build("sdist", used_checkout, tmp_path / "sdist")) as sdist:
         assert [member.name for member in sdist if member.issym() or member.islnk()] == []
         sdist.extractall(tmp_path / "source", filter="data")
@@ -91,7 +89,6 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_installed_command_is_not_the_checkout(installed: Path, elsewhere: Path) -> None:
-    """The tests below run the wheel's code: hpcddp is imported from the new environment."""
     where = run(installed.parent / "python", "-c", "import hpcddp.analysis; print(hpcddp.analysis.__file__)")
     assert Path(where.strip()).is_relative_to(installed.parent.parent)
 
@@ -106,7 +103,6 @@ def test_submitit_finds_the_executor(installed: Path, elsewhere: Path) -> None:
 
 
 def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
-    """An installed hpcddp renders the script that the checkout renders."""
     arguments = ("render", "--cluster", "rcc", "--nodes", "4")
     of_checkout = run(sys.executable, "-m", "hpcddp", *arguments, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
     assert of_checkout.startswith("#!")
@@ -142,7 +138,6 @@ def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> Non
 
 
 def test_analyzes(installed: Path, elsewhere: Path) -> None:
-    """An installed hpcddp draws a study's figures and tables."""
     points = [point(nodes, 1) for nodes in (1, 2, 4)]
     study = write_study(elsewhere / "runs" / "told", points)
     for number, each in enumerate(points):
@@ -154,7 +149,6 @@ def test_analyzes(installed: Path, elsewhere: Path) -> None:
 
 
 def test_one_version() -> None:
-    """Package, citation and the newest entry of the change log name the same version."""
     citation, changes = ((CHECKOUT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
     assert re.findall(r"^version: (\S+)", citation, re.MULTILINE) == [__version__]
     assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == __version__
@@ -216,7 +210,6 @@ def wheelhouse(checkout: Path, index: Path, *variables: str) -> Path:
 
 
 def test_hpcddp_is_installed_from_it_and_nothing_else(tmp_path: Path, index: Path) -> None:
-    """For the Python and platform that were named; the checksums are those of the files."""
     folder = wheelhouse(copy_checkout(tmp_path / "checkout"), index, f"FOR_PYTHON={PYTHON}", "FOR_PLATFORM=x86_64-manylinux_2_31")
     names = {file.name.split("-")[0] for file in folder.glob("*.whl")}
     assert names == {"hpcddp", *requirements()}
@@ -232,7 +225,6 @@ def test_hpcddp_is_installed_from_it_and_nothing_else(tmp_path: Path, index: Pat
 
 
 def test_another_platform_gets_its_own_wheels_and_a_lack_is_named(tmp_path: Path, index: Path) -> None:
-    """Whatever machine the target runs on."""
     checkout = copy_checkout(tmp_path / "checkout")
     folder = wheelhouse(checkout, index, "FOR_PYTHON=3.14", "FOR_PLATFORM=aarch64-manylinux_2_28")
     assert [file.name for file in folder.glob("numpy-*")] == ["numpy-2.0.0-cp314-cp314-manylinux_2_17_aarch64.whl"]

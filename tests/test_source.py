@@ -309,7 +309,6 @@ def test_what_prose_names_exists() -> None:
 
 
 def test_names_that_are_gone_are_found() -> None:
-    """A file, a function of a module, a parameter; what is there, a key of a sweep and a library's are none."""
     gone = "See worker/no_such.py, gates.no_such and `no_such_name`"
     assert list(stale(gone)) == ["worker/no_such.py", "gates.no_such", "no_such_name"]
     there = "See worker/gates.py, gates.ROUNDING, measure.steps, torch.nn, os.fsync, end.json and `batch_per_gpu`"

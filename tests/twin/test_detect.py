@@ -17,9 +17,7 @@ from tests.twin.controllers import Controllers, of_controller, slurm_profiles
 
 @pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_what_it_writes(controllers: Controllers, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """check finds no drift and nothing missing, nor any drift of the shipped profile, which this Slurm is like: what is written
-    is what that says. `render --cluster FILE` makes a script that this Slurm takes.
-    """
+    """check finds no drift of it, nor of the shipped profile, which this Slurm is like: it says what that says."""
     controller, file = controllers.get(load_profile(cluster)), tmp_path / "mine.yaml"
     for name, value in controller.env.items():
         monkeypatch.setenv(name, value)

@@ -224,7 +224,6 @@ def profile(found: tuple[Detected, Path]) -> ClusterProfile:
 
 
 def test_types_of_nodes(profile: ClusterProfile) -> None:
-    """Kinds of GPUs, memory and features make types; the default has GPUs and most nodes."""
     found = {kind.names: (kind.gpus, kind.gres_type, kind.constraint) for kind in profile.node_types.values()}
     assert found == {
         "g[01-04]": (4, "a100", None),
@@ -255,7 +254,6 @@ def test_partitions(profile: ClusterProfile) -> None:
 
 
 def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
-    """Those that the user may use; what each user may have; accounts that may be charged."""
     rules = profile.slurm
     assert [(rule.name, rule.max_nodes, rule.max_walltime_min) for rule in rules.qos] == [(None, None, None), ("long", 2, 1200)]
     assert (rules.max_gpus_per_user, rules.max_cores_per_user, rules.max_array_size) == (8, 256, 5001)
@@ -267,14 +265,12 @@ def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
 
 
 def test_remarks(found: tuple[Detected, Path]) -> None:
-    """The drained node, and GPUs of two types on one node."""
     remarks = "\n".join(found[0].remarks)
     assert "1 drained: g02 (fan 3 is loud)" in remarks
     assert "v100 has 1 GPU of type p100 besides" in remarks
 
 
 def test_the_file_works_as_it_stands(mixed: daemons.Slurm, found: tuple[Detected, Path], tmp_path: Path) -> None:
-    """check finds no drift, and Slurm takes the script of every type of nodes at once."""
     file, profile = found[1], read_profile(found[1])
     comparison = check_cluster(profile)
     assert comparison.of("differs") == []

@@ -210,7 +210,6 @@ def test_ranks_in_a_container(user: User) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("runtime", RUNTIMES[1:])
 def test_ranks_in_other_containers(everywhere: User, runtime: str) -> None:
-    """The same where stand-ins for other runtimes start it."""
     as_in_a_bare_run(everywhere, runtime)
 
 
@@ -345,9 +344,7 @@ def copies(user: User) -> list[str]:
 
 @pytest.mark.soak
 def test_no_copy_outlives_its_run(rcc_twin: Twin, tmp_path: Path) -> None:
-    """A run that is done removes its copies, and the script those of one that failed. What a cancelled one leaves, on a disk
-    that is not the job's own, goes with the next run there.
-    """
+    """What a cancelled run leaves, on a disk that is not the job's own, goes with the next run there."""
     user = User(rcc_twin, tmp_path)
     (tmp_path / "disk").mkdir()
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", tmp_path)

@@ -211,9 +211,7 @@ def run(user: User, script: str) -> Any:
 
 
 def test_what_was_submitted_comes_back(user: User) -> None:
-    """Each rank's value, from the code of submission time, with torch's variables; arrays and batches task by task; the error of
-    the rank that raised it, with its traceback; and Slurm's refusal with the next step.
-    """
+    """Values and errors of each rank, from the code of submission time; arrays and batches; refusals."""
     found = run(user, PRELUDE + EVERYTHING)
     assert found["frozen"] == "as submitted"
     assert found["places"] == [[rank, rank % 2, 4, rank // 2, rank, str(user.home)] for rank in range(4)]
@@ -233,9 +231,7 @@ def test_what_was_submitted_comes_back(user: User) -> None:
 
 
 def test_checkpoints_requeue_the_job(user: User) -> None:
-    """At the signal before the time limit what can write a checkpoint is requeued, under its number, and goes on from it; what
-    cannot ends with submitit's own error.
-    """
+    """What can write a checkpoint is requeued and goes on from it; what cannot ends with submitit's error."""
     found = run(user, PRELUDE + REQUEUED)
     assert (found["result"], found["preempted"]) == ([1, "1"], [1, "1"])
     assert found["logs"].count("Calling checkpoint method.") == 1

@@ -138,9 +138,7 @@ def test_no_more_jobs_than_slurm_lets_a_user_have(slurm: Twin, tmp_path: Path) -
 
 
 def test_runs_wait_for_another_job_and_for_each_other(slurm: Twin, tmp_path: Path) -> None:
-    """Arrays of two shapes by turns, each with a throttle of one, wait for the end of the one before, and all for another job to
-    end well. Slurm itself says how large an array and how long a job may be.
-    """
+    """Arrays of two shapes by turns, throttled, and all behind another job; and what Slurm says of its limits."""
     ask = ["sbatch", "--parsable", "--account=proj", "--partition=gpu", "--hold", "--wrap=true"]
     prepares = slurm.run(ask, cwd=tmp_path).stdout.strip()
     plan = held(tmp_path, slurm, max_running=1, after=(prepares,))
@@ -181,9 +179,6 @@ def test_status_of_several_studies_asks_slurm_three_times_at_most(
 
 
 def test_tasks_run_are_requeued_and_are_read_like_any_job(rcc_twin: Twin, tmp_path: Path) -> None:
-    """Each task runs its own point and leaves its records as ARRAY_TASK.RESTART, its logs in a folder of its own; nothing is
-    submitted again.
-    """
     user = without_torch(User(rcc_twin, tmp_path))
     (tmp_path / "small.yaml").write_text(SEEDS)
     sweep = ["small.yaml", "--set", "repeat=1", "--where", "workload.seed <= 2"]
@@ -281,9 +276,7 @@ HELD = """
 
 
 def test_time_limits_in_the_middle_of_runs(rcc_twin: Twin, tmp_path: Path) -> None:
-    """Told twice that its time is nearly over, the job is requeued twice. A run that writes checkpoints goes on where it was, one
-    that does not begins anew, and what was done stays: each is measured once, with each of its steps.
-    """
+    """What has checkpoints goes on, what has none begins anew, what was done stays: each step is measured once."""
     user = User(rcc_twin, tmp_path)
     (tmp_path / "study.yaml").write_text(INTERRUPTED)
     (tmp_path / "held.py").write_text(MODEL.format(wait=HELD.strip()))
@@ -320,7 +313,6 @@ def wanting_data(user: User, name: str, root: str) -> str:
 
 @pytest.mark.soak
 def test_runs_start_when_their_data_are_there(rcc_twin: Twin, tmp_path: Path) -> None:
-    """One job makes them, and Slurm starts the runs after it; a second `submit` finds them there."""
     user = User(rcc_twin, tmp_path)
     (tmp_path / "data").mkdir()
     sweep = wanting_data(user, "good", str(tmp_path / "data"))
@@ -353,7 +345,6 @@ def test_runs_whose_data_could_not_be_made_never_start(rcc_twin: Twin, tmp_path:
 
 @pytest.mark.soak
 def test_a_command_of_data_is_a_job(rcc_twin: Twin, tmp_path: Path) -> None:
-    """One job, with variables of the job's own in its folder."""
     user = User(rcc_twin, tmp_path, {"SCRATCH": str(tmp_path)})
     small = ("--set", "layout.exclusive=false", "--set", "layout.physical_cores_per_rank=2", "--set", "slurm.mem_mb=4000")
     prepare = ("data", "prepare", "bigmnist", "--root", "$SCRATCH/set", "--copies", "1", "--digits", "sklearn")

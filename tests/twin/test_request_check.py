@@ -128,7 +128,6 @@ def test_the_key_that_the_profile_lacks_is_named(
 def test_a_partition_that_the_profile_lacks_is_named(
     controllers: Controllers, tmp_path: Path, settings: list[str], facts: dict[str, Any], says: str
 ) -> None:
-    """The same for a cluster with several partitions."""
     kind = "a100" if facts["partition"] == "small" else "v100"
     account = (
         []

@@ -59,7 +59,6 @@ def test_every_limit_is_met_by_a_request() -> None:
 
 @pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_limits_are_those_of_the_cluster(shipped: Controllers, cluster: str) -> None:
-    """Nodes, time, QOS, GPUs, cores and memory, at the limit and one past it."""
     profile = load_profile(cluster)
     controller = shipped.get(profile)
     wrong = {}
@@ -174,7 +173,6 @@ def script(profile: ClusterProfile, point: Point, slurm: SlurmOptions) -> str:
 
 @pytest.mark.parametrize("sweep", [of_controller(cluster, sweep) for sweep, cluster in SWEEPS if cluster in slurm_profiles()])
 def test_every_point_is_taken(shipped: Controllers, sweep: str) -> None:
-    """`sbatch --test-only` takes the script of every point of the shipped sweep."""
     source = read_sweep(JOBS / f"{sweep}.yaml")
     profile = load_profile(str(source.sweep.cluster))
     points = [planned.point for planned in expand(source, profile)]
@@ -184,7 +182,6 @@ def test_every_point_is_taken(shipped: Controllers, sweep: str) -> None:
 
 @pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
 def test_whole_nodes_of_each_type_are_taken(shipped: Controllers, cluster: str) -> None:
-    """One and four nodes with all their GPUs, as `hpcddp render` has them by default."""
     profile = load_profile(cluster)
     layouts = [(key, node, count) for key, node in profile.node_types.items() for count in (1, 4) if count <= (node.count or 4)]
     points = [

@@ -225,11 +225,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.soak
 @pytest.mark.parametrize("ways", [["stands still"], ["slurmd dies", "stands still"]])
 def test_a_run_that_loses_nodes(twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ways: list[How]) -> None:
-    """Slurm requeues in SlurmdTimeout + 15 s, and parameters are the same.
-
-    Of the node that stood still ranks wake when the run is done: they write into their own attempt's folder, or into
-    their logs that they end with the others, and end.
-    """
+    """Ranks of a node that stood still wake when the run is done, write into their own attempt's files, and end."""
     user = User(twin, tmp_path, {"HPCDDP_HANG_S": "600"})  # Slurm shall notice, not the ranks
     job, run_dir = submitted(user, STEPS, LOST.format(losses=len(ways)).strip(), ", checkpoint_every_min: 0.01")
     *lost, last = attempts = [run_dir / f"{job}.{restart}" for restart in range(len(ways) + 1)]

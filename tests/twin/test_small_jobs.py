@@ -9,7 +9,6 @@ import pytest
 
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.point import point_from_dict
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_status import preflights_of
@@ -63,8 +62,7 @@ def test_nodes_are_measured_and_the_runs_go_on(rcc_twin: Twin, tmp_path: Path) -
 
 
 def test_two_nodes_are_surveyed(rcc_twin: Twin, tmp_path: Path) -> None:
-    """Processors, disk and the latency between both nodes, which a busy machine may hide: then that is said. Nodes of a twin are
-    one machine without a GPU."""
+    """The nodes are one machine without a GPU; where it is busy, the latency is said to be hidden."""
     user = User(rcc_twin, tmp_path)
     said = user.hpcddp("clusters", "survey", "rcc", "--gpus-per-node", "1", "--set", "device=cpu", "-y")
     found = parse_yaml(said.stdout, "the lines")
@@ -88,40 +86,26 @@ slurm: {walltime_min: 60, mem_mb: 24}
 """
 """With so little memory, which this Slurm counts but does not enforce, messages stay small and the test short."""
 
-CHOSEN = ("small.yaml", "--where", "ranks == 2")
 
-
-@pytest.fixture(scope="module")
-def finished(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """The benchmarks of 2 ranks on one node and on two, run to their end after a smoke test."""
-    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
-    (user.home / "small.yaml").write_text(COMM)
-    said = user.hpcddp("bench", "comm", *CHOSEN, "--smoke", "-y").stdout
+@pytest.mark.soak
+def test_collectives_of_a_sweeps_layouts(rcc_twin: Twin, tmp_path: Path) -> None:
+    """Of 2 ranks on one node and on two, once each, as far as memory goes, after a smoke test; study.json has the sweep as it is
+    written.
+    """
+    user, chosen = User(rcc_twin, tmp_path), ("bench", "comm", "small.yaml", "--where", "ranks == 2", "-y")
+    (tmp_path / "small.yaml").write_text(COMM)
+    said = user.hpcddp(*chosen, "--smoke").stdout
     assert "2 runs to submit of 2 runs, at most 0.8 node hours" in said
     assert "submitted    2 jobs" in said
     rcc_twin.wait_jobs(300)
-    return user
-
-
-@pytest.mark.soak
-def test_done_and_not_submitted_twice(finished: User) -> None:
-    """Slurm and status say so; study.json has the benchmarks, one run each, and the sweep as it is written."""
-    assert finished.failures() == {}
-    assert "2 runs: 2 done" in finished.hpcddp("status", "small").stdout
-    assert "nothing to submit" in finished.hpcddp("bench", "comm", *CHOSEN, "-y").stdout
-    described = read(finished.home / "small" / "study.json")
-    assert [entry["repeat"] for entry in described["points"]] == [1, 1]
-    assert described["sweep"]["repeat"] == 3
-    points = [point_from_dict(read(file)["point"]) for file in finished.home.glob("small/*/point.json")]
-    assert {(point.work, point.layout.nodes, point.ranks) for point in points} == {("comm", 1, 2), ("comm", 2, 2)}
-
-
-@pytest.mark.soak
-def test_both_layouts_are_measured(finished: User) -> None:
-    """Every operation on one node and across two, as far as memory goes, and the table of them."""
-    assert "gates     2 of 2 runs pass" in finished.hpcddp("analyze", "small").stdout
-    table = finished.home / "small" / "report" / "comm.csv"
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert user.failures() == {}
+    assert "2 runs: 2 done" in user.hpcddp("status", "small").stdout
+    assert "nothing to submit" in user.hpcddp(*chosen).stdout
+    described = read(tmp_path / "small" / "study.json")
+    assert ([entry["repeat"] for entry in described["points"]], described["sweep"]["repeat"]) == ([1, 1], 3)
+    assert "gates     2 of 2 runs pass" in user.hpcddp("analyze", "small").stdout
+    table = (tmp_path / "small" / "report" / "comm.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
     assert {(row["nodes"], row["ranks"], row["backend"]) for row in rows} == {("1", "2", "gloo"), ("2", "2", "gloo")}
     assert {row["op"] for row in rows} == {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "send_recv"}
     largest = {nodes: max(int(row["bytes"]) for row in rows if row["nodes"] == nodes) for nodes in ("1", "2")}
@@ -130,9 +114,8 @@ def test_both_layouts_are_measured(finished: User) -> None:
 
 
 @pytest.mark.soak
-def test_a_layout_without_a_sweep(finished: User) -> None:
-    """Flags alone leave a study of their own, ./bench-comm."""
-    layout = ("--nodes", 2, "--gpus-per-node", 1)
+def test_collectives_of_a_layout_without_a_sweep(rcc_twin: Twin, tmp_path: Path) -> None:
+    user, layout = User(rcc_twin, tmp_path), ("--nodes", 2, "--gpus-per-node", 1)
     changes = ("--set", "device=cpu", "--set", "layout.physical_cores_per_rank=1", "--set", "slurm.mem_mb=2")
-    finished.hpcddp("bench", "comm", "--cluster", "rcc", *layout, *changes, "-y", "--wait")
-    assert "2 nodes x 1 rank" in finished.hpcddp("analyze", "bench-comm").stdout
+    user.hpcddp("bench", "comm", "--cluster", "rcc", *layout, *changes, "-y", "--wait")
+    assert "2 nodes x 1 rank" in user.hpcddp("analyze", "bench-comm").stdout

@@ -62,9 +62,6 @@ def finished(user: User, arguments: list[str]) -> User:
 
 
 def test_from_sweep_to_figures(finished: User, arguments: list[str]) -> None:
-    """Every job COMPLETED, under names that say point and run, on the node type asked for; nothing is left to submit; one table
-    of every shape, with figures; every run passed its gates.
-    """
     assert finished.failures() == {}
     jobs = {job["JobName"]: job["NodeList"] for job in finished.jobs()}
     assert len(jobs) == 4
@@ -83,7 +80,6 @@ def test_from_sweep_to_figures(finished: User, arguments: list[str]) -> None:
 
 
 def test_the_plan_foretold_files_and_bytes(finished: User, arguments: list[str]) -> None:
-    """What the study left is at most what `plan` said, and at least three quarters of it."""
     study = finished.home / "rcc-bigmnist"
     smoke = next(job["JobID"] for job in finished.jobs() if job["JobName"] == "smoke")
     outside = {".analysis", ".code", "report", "study.json", "submissions.jsonl", "lock", smoke, f"{smoke}.smoke"}
@@ -116,7 +112,6 @@ def of_torchrun(attempt: Path) -> None:
 
 
 def test_torchrun(user: User) -> None:
-    """Two nodes of two ranks, with a log of each rank."""
     user.hpcddp("submit", "rcc-bigmnist.yaml", *TWO, "--set", "layout.launcher=torchrun", "--runs", "torchrun", "-y")
     user.twin.wait_jobs(200)
     assert "1 run: 1 done" in user.hpcddp("status", "torchrun").stdout
@@ -164,7 +159,6 @@ SIXTY_FOUR = {
 
 @pytest.mark.soak
 def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
-    """64 ranks of the MNIST CNN train together, pass every gate, and analyze as one point of 16 nodes."""
     profile = load_profile("marconi100")
     sweep = make_sweep(SIXTY_FOUR, ["slurm.walltime_min=20"], Path("soak")).sweep
     point = resolve(sweep, profile)

@@ -191,7 +191,6 @@ def program(pid: int) -> str:
 
 @pytest.mark.soak
 def test_nothing_is_left_after_an_exception(folder: Path) -> None:
-    """After the block no process of the twin or its job is left, and its folder can be deleted."""
     twin = Twin(load_profile("rcc"), folder, nodes=1)
 
     def run_a_job_and_fail() -> float:
@@ -209,9 +208,7 @@ def test_nothing_is_left_after_an_exception(folder: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_takes_it_down(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
-    """SIGTERM ends the twin by hand and its job, and shows in the status. After SIGKILL the daemons and the job are still there,
-    and whoever gets the lock next ends them.
-    """
+    """After SIGKILL the daemons and the job are still there, and whoever gets the lock next ends them."""
     (tmp_path / "job.sh").write_text(SLEEP)
     ready = tmp_path / "ready"
     inside = f"sbatch {tmp_path}/job.sh; {STEP_RUNS}; echo $TWIN_FOLDER >{ready}.part; mv {ready}.part {ready}; sleep 1000"
@@ -233,7 +230,6 @@ def test_a_signal_takes_it_down(folder: Path, tmp_path: Path, number: signal.Sig
 
 @pytest.mark.soak
 def test_a_boot_that_fails_shows_the_log_and_takes_all_down(folder: Path) -> None:
-    """A daemon that cannot start is named, with the end of its log, and the ones before it end."""
     twin = Twin(load_profile("rcc"), folder, nodes=1)
     with socket.socket() as taken:
         taken.bind(("", twin.shape.slurmdbd_port))
