@@ -30,7 +30,7 @@ from hpcddp.data.small_sets import DIGITS_FILES
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from tests.docs.key_tables import sweep_sections
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
-from tests.test_words import BANNED, sources
+from tests.test_source import BANNED, sources
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
@@ -43,7 +43,7 @@ def members(bundle: Path) -> dict[str, bytes]:
 
 def numbers(study: Study) -> dict[str, Any]:
     """What a report says, without its figures."""
-    plain: dict[str, Any] = to_plain(find(load_study(study)), [])
+    plain: dict[str, Any] = findings_plain(find(load_study(study)), [])
     return plain
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.backends.base import JobState
 from hpcddp.core.hours import Hours
@@ -204,7 +204,7 @@ def poll(submitted: Study, **states: JobState) -> None:
 
 
 def reasons(submitted: Study) -> list[str]:
-    plain: dict[str, Any] = to_plain(find(load_study(submitted)), [])
+    plain: dict[str, Any] = findings_plain(find(load_study(submitted)), [])
     return [each["reason"] for each in plain["missing"]]
 
 

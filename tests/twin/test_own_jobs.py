@@ -1,6 +1,4 @@
-"""hpcddp.executor on a real Slurm: what submitit's users rely on (results, arrays, batches, exceptions, checkpoints), with the
-profile's script.
-"""
+"""Jobs of the user's own on a real Slurm: commands, functions (hpcddp.executor), sweeps of scripts, and the probe in each."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,67 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
-from tests.twin.processes import wait_until
+from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import User
+
+
+def test_a_submitted_command_has_its_ranks_variables(rcc_twin: Twin, tmp_path: Path) -> None:
+    """Two ranks on each of two nodes, in the folder of the user, all with one address; the log is where `submit` says."""
+    user = User(rcc_twin, tmp_path)
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_NODEID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    echo = f"echo rank {' '.join(f'${name}' for name in names)} $PWD; echo own $OF_USER"
+    layout = ("--nodes", "2", "--gpus-per-node", "2", "--set", "device=cpu", "--set", "account=proj", "--set", "env.OF_USER=a$b'")
+    done = user.hpcddp("submit", "--cluster", "rcc", *layout, "-y", "--wait", "--", "bash", "-c", echo)
+    assert done.stdout.endswith("\ndone\n")
+    log = re.search(r"^output +(\S+)$", done.stdout, re.MULTILINE)
+    assert log is not None
+    lines = sorted(line.split()[1:] for line in (user.home / log[1]).read_text().splitlines() if line.startswith("rank "))
+    assert (user.home / log[1]).read_text().count("own a$b'\n") == 4
+    places = {(*line[-3:],) for line in lines}
+    assert [line[:6] for line in lines] == [[str(rank), str(rank % 2), *[str(rank // 2)] * 2, "4", "2"] for rank in range(4)]
+    assert [(len(address) > 0, 10_000 <= int(port) < 30_000, at) for address, port, at in places] == [(True, True, str(tmp_path))]
+
+
+def test_it_has_the_profiles_python(rcc_twin: Twin, tmp_path: Path) -> None:
+    """A venv's, with what lies beside it, on nodes whose PATH has others."""
+    user = User(rcc_twin, tmp_path)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (tmp_path / "venv/bin/torchrun").symlink_to("/bin/true")
+    profile = "schema: 1\nname: site\ntitle: Mine\nextends: rcc\ncompute: {python: $PWD/venv/bin/python}\n"
+    (tmp_path / "site.yaml").write_text(profile)
+    echo = "python -c 'import sys; print(\"prefix\", sys.prefix)'; echo beside $(command -v torchrun)"
+    layout = ("--nodes", "1", "--gpus-per-node", "1", "--set", "device=cpu", "--set", "account=proj")
+    done = user.hpcddp("submit", "--cluster", "./site.yaml", *layout, "-y", "--wait", "--", "bash", "-c", echo)
+    (log,) = re.findall(r"^output +(\S+)$", done.stdout, re.MULTILINE)
+    lines = (user.home / log).read_text().splitlines()
+    assert lines == [f"prefix {tmp_path}/venv", f"beside {tmp_path}/venv/bin/torchrun"]
+
+
+@pytest.mark.soak
+def test_no_job_waits_for_one_that_slurm_has_forgotten(rcc_twin: Twin, tmp_path: Path) -> None:
+    """Accounting has its end: failed is refused, done needs no dependency. A job that fails while awaited ends the other."""
+    user, command = User(rcc_twin, tmp_path), ("-y", "--wait", "--", "true")
+    cpu = ("--gpus-per-node", "1", "--set", "device=cpu", "--set", "account=proj")
+    submit = ("submit", "--cluster", "rcc", "--nodes", "1", *cpu)
+    bad, good, late = (
+        rcc_twin.run(
+            ["sbatch", "--parsable", "--account=proj", "--partition=gpu", *more, "--wrap", text], cwd=tmp_path
+        ).stdout.strip()
+        for text, *more in (("exit 3",), ("true",), ("exit 3", "--begin=now+10"))
+    )
+    never = user.hpcddp(*submit, "--after", late, *command, exit_code=1)
+    assert never.stdout.endswith(f"failed: never started: job {late} did not end well, and it waited for that\n")
+    deadline = time.monotonic() + 240  # MinJobAge, and the minute from one clearing to the next
+    while {bad, good} & set(rcc_twin.run(["squeue", "-h", "-t", "all", "-o", "%i"]).stdout.split()):
+        assert time.monotonic() < deadline
+        time.sleep(2)
+    failed = user.hpcddp(*submit, "--after", f"{good}:{bad}", *command, exit_code=2)
+    assert f"--after {bad}: it did not end well: exit code 3 (FAILED)" in failed.stderr
+    assert "--after 999999: Slurm knows no such job" in user.hpcddp(*submit, "--after", "999999", *command, exit_code=2).stderr
+    done = user.hpcddp(*submit, "--after", good, *command)
+    assert ("ended well" in done.stdout, done.stdout.endswith("\ndone\n")) == (False, True)
+
 
 MODULE = """\
 import os, time
@@ -154,9 +211,7 @@ def run(user: User, script: str) -> Any:
 
 
 def test_what_was_submitted_comes_back(user: User) -> None:
-    """Each rank's value, from the code of submission time, with torch's variables; arrays and batches task by task; the error of
-    the rank that raised it, with its traceback; and Slurm's refusal with the next step.
-    """
+    """Values and errors of each rank, from the code of submission time; arrays and batches; refusals."""
     found = run(user, PRELUDE + EVERYTHING)
     assert found["frozen"] == "as submitted"
     assert found["places"] == [[rank, rank % 2, 4, rank // 2, rank, str(user.home)] for rank in range(4)]
@@ -176,9 +231,7 @@ def test_what_was_submitted_comes_back(user: User) -> None:
 
 
 def test_checkpoints_requeue_the_job(user: User) -> None:
-    """At the signal before the time limit what can write a checkpoint is requeued, under its number, and goes on from it; what
-    cannot ends with submitit's own error.
-    """
+    """What can write a checkpoint is requeued and goes on from it; what cannot ends with submitit's error."""
     found = run(user, PRELUDE + REQUEUED)
     assert (found["result"], found["preempted"]) == ([1, "1"], [1, "1"])
     assert found["logs"].count("Calling checkpoint method.") == 1
