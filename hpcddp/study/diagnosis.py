@@ -62,7 +62,7 @@ BY_FAULT: Mapping[str, str] = {
     "interrupted": AGAIN,
     "error": "`hpcddp logs` shows where in the code; fix it, then submit it again",
 }
-"""Kind of a fault (worker/faults.py) -> next step; its sentence is the worker's own."""
+"""Kind of a fault (worker/watchdog/detector.py and worker/faults.py) -> next step; its sentence is the worker's own."""
 
 NO_GPU = re.compile(r"finds no GPU")
 """worker/gpus.py's words; torch has said why in the rank's log."""
