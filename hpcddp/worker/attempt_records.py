@@ -91,10 +91,7 @@ class RunFacts:
 
 
 def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
-    """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks.
-
-    `result`: what this rank found.
-    """
+    """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks."""
     ranks = group.gather_records("trained", result)
     if not ranks:
         return None

@@ -1,7 +1,4 @@
-"""Barriers at the end of the steps, of the evaluation and of the attempt: a rank that is missing is named at once.
-
-A rank that leaves its steps early would keep the others waiting in an all-reduce, for ten minutes or for ever.
-"""
+"""Barriers at the end of steps, evaluation and attempt: a rank that leaves early is named, not waited for in an all-reduce."""
 
 from __future__ import annotations
 
@@ -31,10 +28,9 @@ def agree_on_steps(group: ProcessGroup, planned: int) -> None:
 
 
 def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLER_WAIT) -> None:
-    """Returns when all ranks have made their steps.
+    """Returns when all ranks have made their steps; HpcddpError if this one made fewer than planned, or another does not come.
 
-    HpcddpError if this rank made fewer than planned, or if another does not come: either way some would wait in an all-reduce for
-    ever. A rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
+    A rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
     """
     made, planned = steps
     _announce(group, "ended", f"{made} {planned}")

@@ -118,7 +118,7 @@ class Topology:
 
 def _memory_nodes(proc: Path) -> frozenset[int]:
     """`Mems_allowed_list` of /proc/self/status: what the job's cpuset leaves it."""
-    for line in _text(proc / "status").splitlines():
+    for line in text_of(proc / "status").splitlines():
         name, _, value = line.partition(":")
         if name == "Mems_allowed_list":
             return _parsed(value)
@@ -142,7 +142,7 @@ def _bound_nodes(policy: str | None) -> frozenset[int]:
 
 
 def _cpus_in(file: Path) -> frozenset[int]:
-    return _parsed(_text(file))
+    return _parsed(text_of(file))
 
 
 def _parsed(text: str) -> frozenset[int]:
@@ -154,12 +154,12 @@ def _parsed(text: str) -> frozenset[int]:
 
 def _number(file: Path) -> int | None:
     """Not below 0: Linux writes -1 for what it does not know."""
-    text = _text(file)
+    text = text_of(file)
     return int(text) if text.isdecimal() else None
 
 
-def _text(file: Path) -> str:
-    """Empty where it cannot be read."""
+def text_of(file: Path) -> str:
+    """Stripped; empty where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,7 +1,4 @@
-"""What went wrong, as one plain sentence that names rank and host, and the line of the log that says so.
-
-Imports without torch: an attempt whose torch does not load has its sentence too.
-"""
+"""What went wrong, as one sentence that names rank and host, and the log's line that says so. Imports without torch."""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_a
         with contextlib.suppress(OSError):
             write_json(error_file(attempt, rank.rank), encode(error_record(rank, error, fault)))
         if (rank.rank == 0 or for_all) and not (attempt / "end.json").exists():
-            write_failure(attempt, _first_fault(attempt) or fault)
+            first = first_error(attempt)
+            write_failure(attempt, first.fault if first and first.fault else fault)
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -81,11 +82,6 @@ def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
         print(f"hpcddp: rank {rank.rank} on {rank.host} ends with the others: {fault.sentence}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
-
-
-def _first_fault(attempt: Path) -> Fault | None:
-    first = first_error(attempt)
-    return first.fault if first else None
 
 
 def error_record(rank: Rank, error: BaseException, fault: Fault) -> ErrorRecord:

@@ -267,10 +267,7 @@ CLOCK_FALL = 0.1
 
 
 def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
-    """`gpus`: each with its host.
-
-    Many GPUs always run at their power cap: evidence, but no fault as long as clocks do not fall while steps are timed.
-    """
+    """`gpus`: each with its host. Many always run at their power cap: no fault while clocks do not fall as steps are timed."""
     name, capped = "GPU clocks held", 0.0
     for host, gpu in gpus:
         where, shares = f"GPU {gpu.gpu} of {host}", gpu.throttle or {}

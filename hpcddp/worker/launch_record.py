@@ -59,27 +59,21 @@ _SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 def allowed_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that may explain a number; none that may hold a secret."""
-    return {name: value for name, value in env.items() if name.startswith(ALLOWED) and not _may_be_secret(name)}
+    secret = {name for name in env if any(word in name.upper() for word in _SECRET)}
+    return {name: value for name, value in env.items() if name.startswith(ALLOWED) and name not in secret}
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of the software that computes; None for what is not installed."""
+    """Versions of the software that computes; None for what is not installed. torch calls RCCL nccl, and MIOpen cudnn."""
+    cuda = {"cuda": torch.version.cuda, "nccl": nccl_version(), "cudnn": cudnn_version()}
+    rocm = {"rocm": torch.version.hip, "rccl": nccl_version(), "miopen": miopen_version()}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": _torchvision_version(),
-        **(_of_cuda() if torch.version.hip is None else _of_rocm()),
+        **(cuda if torch.version.hip is None else rocm),
         "hpcddp": __version__,
     }
-
-
-def _of_cuda() -> dict[str, str | None]:
-    return {"cuda": torch.version.cuda, "nccl": nccl_version(), "cudnn": cudnn_version()}
-
-
-def _of_rocm() -> dict[str, str | None]:
-    """torch calls RCCL nccl, and MIOpen cudnn; here each has its own name."""
-    return {"rocm": torch.version.hip, "rccl": nccl_version(), "miopen": miopen_version()}
 
 
 def software(point: Point) -> dict[str, str | None]:
@@ -186,7 +180,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
     environment = env_id(found, group.device.type, freed)
     here = _Peer(
         host=rank.host,
-        gpu=_gpu_name(group.device),
+        gpu=torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else None,
         cpus=usable_cpus(),
         binding=own_binding(pci_address(rank.gpu) if group.device.type == "cuda" else None),
         env_id=environment,
@@ -249,10 +243,6 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _may_be_secret(name: str) -> bool:
-    return any(word in name.upper() for word in _SECRET)
-
-
 def _refuse_mixed(peers: Sequence[_Peer]) -> None:
     odd = next((peer for peer in peers if peer.env_id != peers[0].env_id), None)
     if odd:
@@ -261,10 +251,6 @@ def _refuse_mixed(peers: Sequence[_Peer]) -> None:
             f"{odd.host} runs other versions of Python, torch, {libraries} or the JPEG decoder than {peers[0].host}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
-
-
-def _gpu_name(device: torch.device) -> str | None:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def _gpu_facts(index: int) -> GpuFacts:

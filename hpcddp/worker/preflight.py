@@ -66,15 +66,10 @@ def run_preflight(spec: dict[str, Any]) -> dict[str, Any]:
         excluded=tuple(left_out),
     )
     plain = leave(study.preflight_file(rank.job, rank.restart), record)
-    _write_hosts(hosts)
-    print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
-    return plain
-
-
-def _write_hosts(hosts: Sequence[str]) -> None:
-    """Where the job's script reads them."""
     if file := os.environ.get(HOSTS_VARIABLE):
         Path(file).write_text("".join(f"{host}\n" for host in hosts), encoding="utf-8")
+    print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
+    return plain
 
 
 def measure_rank(group: ProcessGroup) -> RankReadings:

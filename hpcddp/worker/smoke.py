@@ -35,10 +35,7 @@ WHERE_MODULES_ARE = {"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks
 
 
 def run_smoke(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns its content.
-
-    Other ranks return their own findings.
-    """
+    """Every rank leaves its findings and returns them; rank 0 writes smoke.json from all and returns its content."""
     job, rank, study = small_job.begin(spec)
     folder = study.smoke_dir(rank.job)
     findings = small_job.leave(small_job.answer_file(folder / "smoke", rank.rank), examine(job, rank))

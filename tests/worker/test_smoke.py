@@ -22,7 +22,6 @@ from tests.worker import forked, given
 def smoked(
     study: Path, what: Point, function: Any = smoke.run_smoke, *arguments: Any, world: int = 0, **about: Any
 ) -> dict[str, Any]:
-    """smoke.json of a job of the point."""
     spec = spec_to_dict(given.job(study, what, **about))
     nodes = 1 if world else what.layout.nodes
     found = forked.values(study / "output", world or what.ranks, function, spec, *arguments, nodes=nodes)
@@ -82,7 +81,6 @@ def test_no_gpu_where_one_is_needed(tmp_path: Path) -> None:
 def test_a_module_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], missing: str | None
 ) -> None:
-    """Before runs wait for nodes only to find it so."""
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
     summary = smoked(tmp_path, given.point(1, **changes))
     assert summary["ok"] is (missing is None)

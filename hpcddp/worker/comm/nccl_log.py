@@ -1,8 +1,4 @@
-"""What NCCL or RCCL says in its log (NCCL_DEBUG=INFO) of the network it chose, of NCCL 2.18 to 2.30.
-
-The texts are those of NCCL's sources of these versions, of its start, transports and topology, and of aws-ofi-nccl;
-tests/worker/nccl_logs has lines of each that people posted.
-"""
+"""What NCCL or RCCL of 2.18 to 2.30 says in its log (NCCL_DEBUG=INFO) of the network it chose, by their sources."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ class NoGpus(Exception):
 
 
 class GpuReader:
-    """Reads rows of GPU_COLUMNS for `count` GPUs, the first ones this process may use; NoGpus where NVML does not show them.
-
-    `nvml` is the module pynvml.
-    """
+    """By `nvml`, the module pynvml, rows of GPU_COLUMNS for the first `count` GPUs of this process; NoGpus where none shows."""
 
     def __init__(self, nvml: Any, count: int, env: Mapping[str, str] = os.environ) -> None:
         self._nvml = nvml

@@ -194,10 +194,7 @@ _JOB = re.compile(r"(\d+):([^:]*):(/(?:.*/)?job_\d+)(?:/.*)?")
 def job_cpu_ns(
     rank_pid: int, ranks: int, *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
 ) -> Callable[[], int | None]:
-    """Reads the job's processor time on this node in ns; None where it is unknown.
-
-    `rank_pid` is one of the node's `ranks` ranks.
-    """
+    """Reads the job's processor time on this node in ns, None where unknown; `rank_pid` is one of the node's `ranks` ranks."""
     folder = _job_cgroup(proc / str(rank_pid) / "cgroup", cgroups)
     if folder is not None:
         return lambda: _cgroup_ns(folder)

@@ -1,8 +1,4 @@
-"""Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up after training.
-
-The sum has each node's readings over its timed window, and energy over all nodes; core/telemetry_record.py has the fields and
-what they mean.
-"""
+"""Telemetry of a run: one process per node reads counters beside the ranks; a summary of each node's timed window afterwards."""
 
 from __future__ import annotations
 
@@ -272,10 +268,7 @@ def finish_telemetry(  # noqa: PLR0913 - what was read, of which steps
     *,
     plan: EpochPlan | None = None,
 ) -> Telemetry | None:
-    """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere.
-
-    `plan`: what each step trains; None: the point's batch.
-    """
+    """`telemetry` of end.json on rank 0, or None; all ranks call it when they have trained. `plan`: None is the point's batch."""
     own = None
     if reader:
         reader.stop()

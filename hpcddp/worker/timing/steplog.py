@@ -1,7 +1,4 @@
-"""Writes a rank's step and bucket rows into their files while it trains.
-
-And says whether the timed ones follow each other without a gap: a loop that was restarted in between leaves one.
-"""
+"""Writes a rank's step and bucket rows into their files while it trains; and whether the timed ones follow without a gap."""
 
 from __future__ import annotations
 

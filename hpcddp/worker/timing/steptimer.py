@@ -1,7 +1,4 @@
-"""The step timer: every part of a step lies between two marks on one timeline, and steps follow each other without a gap.
-
-A step's loss is read without waiting for the device: when the row of the step is written.
-"""
+"""The step timer: parts of a step lie between marks on one timeline, without a gap; its loss is read when its row is written."""
 
 from __future__ import annotations
 
@@ -230,7 +227,7 @@ class StepTimer:
         total_ns = between_ns(first, previous) - paused_ns
         loss = None if step.loss is None else self._losses.value(step.loss)
         row[0], row[1], row[2], row[_TOTAL] = self._step, step.flags, start_unix_ns + paused_ns, total_ns
-        row[_LOSS], row[_SAMPLES] = _loss_cell(loss), step.samples
+        row[_LOSS], row[_SAMPLES] = loss_cell(loss), step.samples
         buckets = self._bucket_rows(step.buckets) if step.buckets else []
         self.clock.free(_spent(first, step))
         self._last, self._start_unix_ns = previous, start_unix_ns + paused_ns + total_ns
@@ -250,7 +247,8 @@ class StepTimer:
         ]
 
 
-def _loss_cell(loss: float | None) -> int | None:
+def loss_cell(loss: float | None) -> int | None:
+    """As records have it; empty for none, and for one that is no number."""
     return min(round(loss * 1e9), MOST_LOSS_E9) if loss is not None and math.isfinite(loss * 1e9) else None
 
 

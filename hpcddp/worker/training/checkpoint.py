@@ -63,10 +63,7 @@ def prune(attempts: Sequence[Path], damaged: Collection[Path] = ()) -> None:
 
 
 def to_resume(attempts: Sequence[Path]) -> list[Path]:
-    """The checkpoints from which a run may go on, the best first: those of its attempts (oldest first) since it was last done.
-
-    A run that was done and is run again begins anew.
-    """
+    """The checkpoints from which a run may go on, the best first, of its attempts (oldest first) since it was last done."""
     found: list[Path] = []
     for attempt in reversed(attempts):
         if is_done(attempt):
@@ -157,10 +154,7 @@ def write_shard(attempt: Path, steps: int, trainer: Trainer, rank: int) -> str:
 
 
 def restore_shard(trainer: Trainer, run: Path, files: Sequence[str], rank: int) -> None:
-    """Makes the rank's part what it was; `files`: of the first copy's ranks, below the run's folder.
-
-    HpcddpError where this rank's is damaged.
-    """
+    """Makes the rank's part what it was. `files`: of the first copy's ranks, below the run; HpcddpError where it is damaged."""
     held = _read_shard(run, files[rank % len(files)])
     parameters = list(trainer.module.parameters())
     with torch.no_grad():

@@ -1,7 +1,4 @@
-"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks.
-
-Whether a rank evaluates the samples of its own share: a few are compared with what the source has at their index.
-"""
+"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks, and each by the rank it is due to."""
 
 from __future__ import annotations
 
@@ -86,10 +83,7 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
     *,
     stops: Callable[[], bool] | None = None,
 ) -> Evaluation | None:
-    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere. `key` serves once.
-
-    `stops`: whether this rank is to stop, asked for each batch; then EvaluationCut is raised.
-    """
+    """On rank 0 the counts of the complete set with their gate; all call it. `key` serves once; when `stops()`, EvaluationCut."""
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)

@@ -1,6 +1,4 @@
-"""The optimizer that a workload names, with its groups of parameters, and the learning rate of each step: scaled to the global
-batch, warmed up, then constant or falling.
-"""
+"""The optimizer that a workload names, its groups of parameters, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -18,10 +16,7 @@ from hpcddp.core.point import Point
 
 
 def scaled_rate(chosen: Optimizer, global_batch: int) -> float:
-    """`lr` for a global batch of that size.
-
-    linear: Goyal et al. (2017), arXiv 1706.02677. sqrt: Krizhevsky (2014), arXiv 1404.5997.
-    """
+    """`lr` for a global batch of that size: linear by Goyal et al. (arXiv 1706.02677), sqrt by Krizhevsky (arXiv 1404.5997)."""
     times = 1.0 if chosen.base_batch is None else global_batch / chosen.base_batch
     if chosen.scaling == "linear":
         return chosen.lr * times

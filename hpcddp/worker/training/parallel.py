@@ -1,7 +1,4 @@
-"""How a model is spread over devices: DDP, by hand, one process with several GPUs, or not at all; and torch's compression.
-
-By hand, ranks exchange gradients once backward is over, parameter by parameter: what DDP does better, to compare with.
-"""
+"""How a model is spread over devices: DDP, by hand once backward is over, one process with several GPUs, or not at all."""
 
 from __future__ import annotations
 

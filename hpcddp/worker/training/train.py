@@ -54,21 +54,15 @@ class Divergence:
         if self._log.not_finite is None:
             return
         if self._steps_since is None:
-            self._report(*self._log.not_finite)
+            (step, loss), rank = self._log.not_finite, self._group.rank
+            self._group.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
             self._steps_since = 0
         self._steps_since += 1
         if pause:
-            self._wait_for_others()
+            with contextlib.suppress(RuntimeError):
+                self._group.store.wait(self._keys, timedelta(seconds=OTHERS_S))
         if pause or self._steps_since > MORE_STEPS or self._group.store.check(self._keys):
             raise self._error()
-
-    def _report(self, step: int, loss: float) -> None:
-        rank = self._group.rank
-        self._group.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
-
-    def _wait_for_others(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._group.store.wait(self._keys, timedelta(seconds=OTHERS_S))
 
     def _error(self) -> DivergedError:
         store = self._group.store

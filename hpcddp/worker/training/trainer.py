@@ -1,7 +1,4 @@
-"""One optimizer step: model, precision, micro-batches and gradient exchange.
-
-And an exponential moving average of the parameters, which is evaluated in their place.
-"""
+"""One optimizer step: model, precision, micro-batches and gradient exchange; and an average of the parameters over steps."""
 
 from __future__ import annotations
 

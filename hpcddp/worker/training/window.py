@@ -1,6 +1,4 @@
-"""The steps of a run: warm-up and timed ones, in stretches between pauses, until the stop rule ends them; and what Python's
-garbage collector does meanwhile.
-"""
+"""The steps of a run, in stretches between pauses, until the stop rule ends them; and the garbage collector meanwhile."""
 
 from __future__ import annotations
 
@@ -193,10 +191,7 @@ class StepWindow:
 
 
 def timed_steps(point: Point, plan: EpochPlan) -> int:
-    """How many are planned after the warm-up; of whole epochs theirs, less the warm-up.
-
-    A run that its accuracy ends may end with its first epoch.
-    """
+    """How many are planned after the warm-up; of whole epochs theirs less it, and of one where accuracy may end the run."""
     warmup, epochs = point.measure.warmup_steps, point.measure.epochs or 1
     if point.work not in ("epoch", "train"):
         return point.measure.steps

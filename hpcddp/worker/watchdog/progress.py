@@ -1,7 +1,4 @@
-"""How far a rank is, and whether it is alive: read by a thread beside its steps, which do nothing for it.
-
-And what rank 0 and the other ranks tell each other of it, with the connection that carries it: JSON, one message a line.
-"""
+"""How far a rank is and whether it is alive, read by a thread beside its steps; and the messages, a line of JSON each."""
 
 from __future__ import annotations
 
