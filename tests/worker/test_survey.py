@@ -51,13 +51,6 @@ def test_what_is_no_matrix_is_none(text: str) -> None:
 
 AMD_TOPOLOGY = """
 ============================ ROCm System Management Interface ============================
-================================ Weight between two GPUs =================================
-       GPU0         GPU1         GPU2         GPU3
-GPU0   0            15           72           72
-GPU1   15           0            72           72
-GPU2   72           72           0            15
-GPU3   72           72           15           0
-
 ================================= Hops between two GPUs ==================================
        GPU0         GPU1         GPU2         GPU3
 GPU0   0            1            3            3
