@@ -140,7 +140,6 @@ def record_comm_end(spec: JobSpec, group: ProcessGroup, attempt: Path, found: Co
 
 
 def _sharded_exchange(ranks: Sequence[RankResult], steps: int | None) -> ShardedExchange | None:
-    """None where it was not measured, on any rank."""
     found = [entry.sharded_ns for entry in ranks if entry.sharded_ns]
     if len(found) < len(ranks) or not steps:
         return None

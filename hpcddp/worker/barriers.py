@@ -28,10 +28,8 @@ def agree_on_steps(group: ProcessGroup, planned: int) -> None:
 
 
 def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLER_WAIT) -> None:
-    """Returns when all ranks have made their steps; HpcddpError if this one made fewer than planned, or another does not come.
-
-    A rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
-    """
+    """Returns when all ranks have made their steps; HpcddpError if this one made fewer than planned, or another does not come. A
+    rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner)."""
     made, planned = steps
     _announce(group, "ended", f"{made} {planned}")
     if made != planned:
@@ -62,9 +60,7 @@ def evaluation_barrier(group: ProcessGroup, key: str, samples: int, due: int, li
 
 def final_barrier(group: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLER_WAIT) -> None:
     """Leaves the group when all ranks have come to their ends. `took`: this rank's time since the barrier after the steps.
-
-    HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
-    """
+    HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make."""
     _announce(group, "leaving", "")
     limit = 10 * took + straggle
     missing = missing_after(group, "leaving", limit)

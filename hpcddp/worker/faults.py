@@ -161,11 +161,9 @@ def _telling_line(error: BaseException) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """As it ends a traceback, with all of its message."""
     return traceback.format_exception_only(type(error), error)[-1].strip()
 
 
 def _at(error: BaseException, words: str) -> str:
-    """With the place in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{words} (in {frames[-1].name}, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else words

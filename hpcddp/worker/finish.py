@@ -55,10 +55,8 @@ def write_failure(attempt: Path, fault: Fault) -> None:
 
 
 def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_all: bool = False) -> NoReturn:
-    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive.
-
-    `fault`: what is known to be the cause, which may be another rank; `for_all`: end.json too, as rank 0 writes it always.
-    """
+    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive. `fault`:
+    what is known to be the cause, which may be another rank; `for_all`: end.json too, as rank 0 writes it always."""
     _ending.acquire()
     try:
         with contextlib.suppress(OSError):

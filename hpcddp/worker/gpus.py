@@ -45,9 +45,7 @@ def no_gpu(rank: Rank) -> str | None:
 
 def visible_devices(env: Mapping[str, str] = os.environ) -> str:
     """The variables that hide GPUs from this process: `CUDA_VISIBLE_DEVICES 0,1`, for AMD's with ROCm's two of their own.
-
-    ROCR_VISIBLE_DEVICES comes first, and the other two choose among what it leaves (so torch 2.15 reads them).
-    """
+    ROCR_VISIBLE_DEVICES comes first, and the other two choose among what it leaves (so torch 2.15 reads them)."""
     amd = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if torch.version.hip is not None else ()
     found = [f"{name} {env[name]}" for name in (*amd, "CUDA_VISIBLE_DEVICES") if name in env]
     return ", ".join(found) or f"{' and '.join((*amd, 'CUDA_VISIBLE_DEVICES'))} not set"

@@ -17,22 +17,25 @@ import torch
 
 from hpcddp import __version__
 from hpcddp.core.binding_record import RankBinding
+from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts
+from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
 from hpcddp.core.malloc import freed_memory
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
 from hpcddp.core.own_script import facts_of
+from hpcddp.core.paths import data_root, data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.script_files import digest_with_modules
 from hpcddp.core.start_up import launched_unix_ns
+from hpcddp.data.official import unofficial_files
 from hpcddp.data.pictures.decoders import decoder_version
+from hpcddp.data.resident import resident_bytes
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.gpus import gfx_of
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.training_data import training_data
 
 ALLOWED = (
     *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
@@ -117,9 +120,7 @@ def script_file() -> Path:
 
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:
     """12 hexadecimal digits over versions, kind of device and `freed` memory: attempts with different ones are never pooled.
-
-    Freed memory goes into the hash only where it is kept, so that ids from before `freed_memory` stay.
-    """
+    Freed memory goes into the hash only where it is kept, so that ids from before `freed_memory` stay."""
     memory = {"freed_memory": freed} if freed == "kept" else {}
     return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **memory}).encode()).hexdigest()[:12]
 
@@ -163,8 +164,6 @@ def tf32() -> dict[str, bool] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Peer:
-    """What a rank says of itself when all have met."""
-
     host: str
     gpu: str | None
     cpus: int
@@ -215,12 +214,44 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         environment=allowed_environment(),
         profile=spec.profile,
         git_commit=spec.git_commit,
-        data=training_data(spec, samples, decoder_of(spec.point)),
+        data=_training_data(spec, samples, decoder_of(spec.point)),
         script=facts_of(spec.point.workload) if spec.point.workload.script else None,
         clock="compute stream events" if group.device.type == "cuda" else "host",
         tf32=tf32() if group.device.type == "cuda" else None,
         gates=tuple(gates.expected(spec.point)),
     )
+
+
+def _training_data(spec: JobSpec, samples: int, decoder: str | None) -> TrainingData:
+    """Called by rank 0, which reads official files once more for their checksums."""
+    return TrainingData(
+        name=spec.point.workload.data.name,
+        root=data_root_as_given(spec),
+        samples=samples,
+        decoder=decoder,
+        resident_bytes=_resident_bytes(spec.point, samples),
+        unofficial=_unofficial(spec),
+        form=spec.point.workload.data.form if spec.point.workload.data.name == "bigmnist" else None,
+    )
+
+
+def _resident_bytes(point: Point, samples: int) -> int | None:
+    data = point.workload.data
+    facts = dataset_facts(data) if data.resident and point.measure.input != "synthetic" else None
+    return resident_bytes(facts.shape, samples) if facts else None
+
+
+def _unofficial(spec: JobSpec) -> tuple[str, ...] | None:
+    """With a remark in the job's log."""
+    point = spec.point
+    if point.work == "comm" or point.measure.input == "synthetic" or point.own_loop or not is_on_disk(point.workload.data):
+        return None
+    if (root := data_root(spec)) is None:
+        return None
+    found = unofficial_files(point.workload.data.name, Path(root))
+    if found:
+        print(f"hpcddp: {', '.join(found)} of {root}: not the official file, by size or checksum", file=sys.stderr, flush=True)
+    return found
 
 
 def node_facts(host: str) -> NodeFacts:

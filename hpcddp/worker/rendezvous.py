@@ -43,17 +43,14 @@ class ProcessGroup:
         return str(dist.get_backend()) if dist.is_initialized() else "none"
 
     def gather(self, key: str, value: Any) -> list[Any]:
-        """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once.
-
-        Through the store: torch's all_gather_object needs numpy, which a site's torch may lack.
-        """
+        """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once. Through the store: torch's
+        all_gather_object needs numpy, which a site's torch may lack."""
         self.store.set(f"hpcddp/{key}/{self.rank.rank}", json.dumps(value))
         if self.rank.rank:
             return []
         return [json.loads(self.store.get(f"hpcddp/{key}/{peer}")) for peer in range(self.rank.world)]
 
     def gather_records(self, key: str, record: T) -> list[T]:
-        """The same of frozen dataclasses."""
         return [decode_record(type(record), plain) for plain in self.gather(key, encode(record))]
 
     def share(self, key: str, value: Any) -> Any:

@@ -16,7 +16,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import NodeFacts
 from hpcddp.core.survey_record import Adapter, LinkSurvey, NodeSurvey, SurveyRecord
-from hpcddp.worker.binding import text_of
+from hpcddp.worker.binding import file_text
 from hpcddp.worker.disk import read_disk
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.small_job import ANSWER_WITHIN_S, answer_file, answers, begin, leave, tried
@@ -36,7 +36,7 @@ _LEGEND = re.compile(r"^\s*(NIC\d+): (\S+)\s*$", re.MULTILINE)
 """Of `nvidia-smi topo -m`: what joins two of its rows, its colours, its names of GPUs and adapters, and what these are called."""
 
 
-def run_survey(spec: dict[str, Any]) -> dict[str, Any]:
+def survey_rank(spec: dict[str, Any]) -> dict[str, Any]:
     """Of each rank; rank 0 writes survey.json and returns its content, others return what they found."""
     job, rank, study = begin(spec)
     folder = study.survey_dir(rank.job)
@@ -60,10 +60,8 @@ def run_survey(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
-    """Between the first and the last node, and what went wrong; neither of a single node.
-
-    Other work on the nodes may slow all calls of the small sizes, which then are left out.
-    """
+    """Between the first and the last node, and what went wrong; neither of a single node. Other work on the nodes may slow all
+    calls of the small sizes, which then are left out."""
     if rank.nodes < 2:
         return None, ""
     try:
@@ -162,15 +160,15 @@ def read_adapters(sys: Path = Path("/sys")) -> tuple[Adapter, ...]:
     """Those that are up: ports that RDMA uses, and behind them the physical interfaces; those of one adapter stand in both."""
     ports = sorted(sys.glob("class/infiniband/*/ports/*"))
     return tuple(
-        [_port(port) for port in ports if text_of(port / "state").endswith("ACTIVE")]
+        [_port(port) for port in ports if file_text(port / "state").endswith("ACTIVE")]
         + [_interface(link) for link in sorted(sys.glob("class/net/*")) if _is_up(link)]
     )
 
 
 def _port(port: Path) -> Adapter:
     """Its rate is written `200 Gb/sec (4X HDR)`."""
-    rate, number = text_of(port / "rate").partition(" ")[0], port.name
-    kind = "InfiniBand" if text_of(port / "link_layer") == "InfiniBand" else "RoCE"
+    rate, number = file_text(port / "rate").partition(" ")[0], port.name
+    kind = "InfiniBand" if file_text(port / "link_layer") == "InfiniBand" else "RoCE"
     name = port.parents[1].name if number == "1" else f"{port.parents[1].name}:{number}"
     return Adapter(name=name, gbps=_number(rate), kind=kind, gids=_gids(port) if kind == "RoCE" else {})
 
@@ -178,19 +176,19 @@ def _port(port: Path) -> Adapter:
 def _gids(port: Path) -> dict[str, str]:
     found = {}
     for gid in sorted(port.glob("gids/*"), key=lambda file: int(file.name)):
-        if text_of(gid).replace(":", "").strip("0"):
-            found[gid.name] = text_of(port / "gid_attrs" / "types" / gid.name) or "unknown"
+        if file_text(gid).replace(":", "").strip("0"):
+            found[gid.name] = file_text(port / "gid_attrs" / "types" / gid.name) or "unknown"
     return found
 
 
 def _is_up(link: Path) -> bool:
     """Of a device, and no bridge, loopback or virtual interface."""
-    return (link / "device").exists() and text_of(link / "operstate") == "up"
+    return (link / "device").exists() and file_text(link / "operstate") == "up"
 
 
 def _interface(link: Path) -> Adapter:
     """Its speed is in Mb/s, -1 where it has none."""
-    speed = _number(text_of(link / "speed"))
+    speed = _number(file_text(link / "speed"))
     kind = "Slingshot" if link.name.startswith("hsn") else "Ethernet"
     return Adapter(name=link.name, gbps=speed / 1000 if speed and speed > 0 else None, kind=kind)
 

@@ -46,4 +46,4 @@ def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pyt
 
 
 def measured(spec: dict[str, Any]) -> dict[str, Any]:
-    return preflight.run_preflight(spec)
+    return preflight.preflight_rank(spec)

@@ -38,7 +38,7 @@ def run_on(study: Path, world: int, nodes: int, **variables: str) -> tuple[Prefl
 def in_rank(spec: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
     os.environ.update(variables)
     torch.set_num_threads(1)
-    return preflight.run_preflight(spec)
+    return preflight.preflight_rank(spec)
 
 
 @pytest.mark.timed

@@ -20,7 +20,7 @@ from tests.worker import forked, given
 
 
 def smoked(
-    study: Path, what: Point, function: Any = smoke.run_smoke, *arguments: Any, world: int = 0, **about: Any
+    study: Path, what: Point, function: Any = smoke.smoke_rank, *arguments: Any, world: int = 0, **about: Any
 ) -> dict[str, Any]:
     spec = spec_to_dict(given.job(study, what, **about))
     nodes = 1 if world else what.layout.nodes
@@ -38,7 +38,7 @@ def on_two_nodes(study: Path, **changes: Any) -> dict[str, Any]:
 def with_data_on_one(spec: dict[str, Any], study: Path) -> dict[str, Any]:
     (study / "node0" / "mnist").mkdir(parents=True, exist_ok=True)
     os.environ["DATA"] = str(study / os.environ["SLURMD_NODENAME"])
-    return smoke.run_smoke(spec)
+    return smoke.smoke_rank(spec)
 
 
 def test_a_folder_that_one_node_does_not_see(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_rank_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def without_rank_one(spec: dict[str, Any]) -> dict[str, Any]:
     os.environ["SUBMITIT_LOCAL_NTASKS"] = "2"
-    return smoke.run_smoke(spec)
+    return smoke.smoke_rank(spec)
 
 
 GUARDED = """\

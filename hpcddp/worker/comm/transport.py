@@ -187,7 +187,6 @@ def _leave_environment(file: Path) -> None:
 
 
 def _read(file: Path) -> str:
-    """Empty where NCCL wrote nothing."""
     try:
         with file.open("rb") as log:
             return log.read(MOST_BYTES).decode(errors="replace")

@@ -71,7 +71,6 @@ class AmdGpuReader:
         self._counted: list[dict[str, int]] = [{} for _ in self._gpus]
 
     def describe(self) -> list[dict[str, Any]]:
-        """`gpu`, `name` and `uuid` of each; None for what it does not say."""
         return [
             {
                 "gpu": number,
@@ -122,7 +121,6 @@ class AmdGpuReader:
 
 
 def _at(smi: Any, addresses: Sequence[str]) -> list[Any]:
-    """The handles of GPUs at these addresses."""
     found: dict[str, list[Any]] = {}
     for gpu in smi.amdsmi_get_processor_handles():
         found.setdefault(_place_of(smi, gpu), []).append(gpu)

@@ -155,10 +155,8 @@ class NodeReader:
         return memory.total - memory.available, memory.total
 
     def _network(self) -> tuple[int, int]:
-        """Received and sent by the interfaces that are devices: a bond, a bridge or a VLAN would count the same bytes again.
-
-        In a network namespace there may be none of them; then all but the loopback count.
-        """
+        """Received and sent by the interfaces that are devices: a bond, a bridge or a VLAN would count the same bytes again. In a
+        network namespace there may be none of them; then all but the loopback count."""
         lines = (self._proc / "net" / "dev").read_text(encoding="utf-8").splitlines()[2:]
         counters = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in lines)}
         counters.pop("lo", None)
@@ -229,11 +227,8 @@ def _cgroup_ns(folder: Path) -> int | None:
 
 
 class ProcessTree:
-    """A rank and all processes below it or, of several ranks, those below the process that started them.
-
-    What has ended counts with its parent, which has waited for it; what has left the tree (a daemon) is lost, and the counter
-    falls.
-    """
+    """A rank and all processes below it or, of several ranks, those below the process that started them. What has ended counts
+    with its parent, which has waited for it; what has left the tree (a daemon) is lost, and the counter falls."""
 
     def __init__(self, rank_pid: int, ranks: int, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -278,7 +273,6 @@ def _launcher(rank_pid: int, ranks: int, parents: dict[int, int]) -> int | None:
 
 
 def _below(root: int, parents: dict[int, int]) -> list[int]:
-    """`root` and its descendants."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)

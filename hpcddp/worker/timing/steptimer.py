@@ -93,8 +93,6 @@ class Bucket:
 
 
 class _Open:
-    """What has been stamped of one step."""
-
     __slots__ = ("buckets", "copy", "flags", "loss", "marks", "samples")
 
     def __init__(self) -> None:
@@ -169,7 +167,6 @@ class StepTimer:
 
     @property
     def in_step(self) -> bool:
-        """Whether anything of the open step is marked."""
         return bool(self._open.marks)
 
     @property
@@ -199,10 +196,8 @@ class StepTimer:
         self.going = True
 
     def unix_now(self) -> Callable[[], int]:
-        """Reads Unix time on the timeline of the steps, in ns; all steps must have been drained.
-
-        A GPU's clock keeps a pace of its own: in the minutes of a run its events come to be off the host's clock.
-        """
+        """Reads Unix time on the timeline of the steps, in ns; all steps must have been drained. A GPU's clock keeps a pace of
+        its own: in the minutes of a run its events come to be off the host's clock."""
         stamp, unix_ns = self.clock.anchor()
         behind_ns = unix_ns - self._start_unix_ns - self.clock.between_ns(self._last, stamp)
         self.clock.free([stamp])
@@ -235,7 +230,6 @@ class StepTimer:
         return TimedStep(tuple(row), buckets, total_ns, loss)
 
     def _bucket_rows(self, buckets: list[Bucket]) -> list[Row]:
-        """In the order they were done."""
         between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
         times_ns = [
             (between_ns(first, bucket.done), between_ns(first, bucket.ready), bucket.index, bucket.size_bytes)

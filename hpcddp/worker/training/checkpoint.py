@@ -73,10 +73,8 @@ def to_resume(attempts: Sequence[Path]) -> list[Path]:
 
 
 def newest_intact(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]:
-    """The first of the files that is what was written, its bytes, and a sentence on each that was passed over.
-
-    A file that holds more than tensors and plain values is passed over too: it is none of ours.
-    """
+    """The first of the files that is what was written, its bytes, and a sentence on each that was passed over. A file that holds
+    more than tensors and plain values is passed over too: it is none of ours."""
     passed_over: list[str] = []
     for file in files:
         why = _damage(file, data := _read(file))
@@ -117,7 +115,6 @@ def _read(file: Path) -> bytes:
 
 
 def _files(attempt: Path) -> list[Path]:
-    """The attempt's checkpoints, oldest first."""
     return sorted(_folder(attempt).glob("[0-9]*.*.pt"))
 
 

@@ -65,7 +65,6 @@ class EpochLog:
         self._writer.flush()
 
     def counts(self) -> tuple[int, int]:
-        """How many rows there are, and the checksum of all bytes."""
         return self._writer.rows, self._writer.crc32
 
     def close(self) -> None:

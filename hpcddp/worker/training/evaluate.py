@@ -47,10 +47,8 @@ class EvalWatch:
             yield batch
 
     def mismatch(self, source: Source) -> int | None:
-        """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
-
-        A user's source may draw its images at random even for evaluation: then only its labels are compared.
-        """
+        """The first probed index in whose place something else came, or nothing; None where all are as the source has them. A
+        user's source may draw its images at random even for evaluation: then only its labels are compared."""
         for probe in self._probes:
             index = self._due[probe]
             once, again = (_crc(read_batch(source, torch.tensor([index]), "eval"), 0) for _ in range(2))
@@ -61,7 +59,6 @@ class EvalWatch:
 
 
 def _crc(batch: Batch, place: int) -> tuple[int, int]:
-    """Of the label and of the image."""
     images, labels = batch
     return zlib.crc32(to_bytes(labels[place])), zlib.crc32(to_bytes(images[place]))
 
@@ -107,11 +104,8 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
 
 
 def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> EvaluationSums:
-    """This rank's sums over its batches.
-
-    The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
-    other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step.
-    """
+    """This rank's sums over its batches. The model itself is called, not its DDP wrapper: ranks may have different numbers of
+    batches and must not wait for each other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step."""
     for buffer in trainer.module.buffers():
         dist.broadcast(buffer, 0)
     trainer.module.eval()

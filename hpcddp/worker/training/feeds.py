@@ -1,6 +1,5 @@
 """Feeds: where a step's batch comes from (a loader, data that lie on the device, or made up), and which part of the step that
-costs; and how much memory a rank's loader processes may fill with batches.
-"""
+costs; and how much memory a rank's loader processes may fill with batches."""
 
 from __future__ import annotations
 

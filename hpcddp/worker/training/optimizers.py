@@ -46,7 +46,6 @@ class RateSchedule:
         return peak * self._share(step)
 
     def _share(self, step: int) -> float:
-        """Of the peak, after the warm-up."""
         chosen = self._chosen
         if chosen.schedule == "step":
             epochs, _ = self._plan.epoch_at(step)
@@ -91,7 +90,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _groups(chosen: Optimizer, module: nn.Module) -> Any:
-    """The parameters; in two groups where some are not decayed."""
     if chosen.weight_decay_on == "all":
         return module.parameters()
     by_decay: dict[bool, list[nn.Parameter]] = {True: [], False: []}

@@ -100,7 +100,6 @@ def _mesh(device: torch.device, shards: int) -> Any:
 
 
 def _fully_shard() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """torch's function and its class of a mixed precision policy."""
     for place in PLACES:
         try:
             found = importlib.import_module(place)

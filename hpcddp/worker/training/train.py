@@ -146,7 +146,6 @@ def work_of(point: Point, trainer: Trainer) -> Work:
 
 
 def _trained(window: StepWindow, log: StepLog, feed: Feed, *, checksums: dict[str, str], device: torch.device) -> Trained:
-    """What a rank has of all its steps."""
     return Trained(
         first_step=window.first_step,
         steps=window.steps,
@@ -168,9 +167,8 @@ def _nothing(batch: Batch, mark: Mark) -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> dict[str, int]:
-    """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process
-    had of the node's memory (`resident`), its loader processes not counted. The most since the process began.
-    """
+    """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process had
+    of the node's memory (`resident`), its loader processes not counted. The most since the process began."""
     if device.type == "cuda":
         return {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
     return {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # KiB on Linux: getrusage(2)

@@ -45,20 +45,14 @@ class WritesCheckpoints(Protocol):
         """The run's step with which the attempt begins."""
         ...
 
-    def poll(self, steps: int) -> Action:
-        """What to do after so many steps."""
-        ...
+    def poll(self, steps: int) -> Action: ...
 
-    def write(self, steps: int, *, last: bool) -> None:
-        """Returns when the checkpoint after so many steps is written."""
-        ...
+    def write(self, steps: int, *, last: bool) -> None: ...
 
 
 class StepWindow:
-    """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for.
-
-    Steps count from the run's first; where the attempt resumes the run at a later one, the warm-up begins there again.
-    """
+    """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for. Steps count from the run's
+    first; where the attempt resumes the run at a later one, the warm-up begins there again."""
 
     def __init__(
         self,
@@ -118,7 +112,6 @@ class StepWindow:
                 begin = self.steps
 
     def record(self) -> MeasuringProtocol:
-        """How the attempt was measured."""
         measure, first = self._measure, self.first_step
         grows_at = self._plan.grows_after(first)  # steps of another batch are another length
         of_one_batch = self._times_ns[: None if grows_at is None else grows_at - first]
@@ -149,7 +142,6 @@ class StepWindow:
             steps = range(stretch.stop, steps.stop)
 
     def _epoch_end(self, steps: range) -> int:
-        """Where the first stretch of these steps ends."""
         if self._rule != "train":
             return steps.stop
         return min(steps.stop, self._plan.first_step(self._plan.epoch_at(steps.start)[0] + 1))
@@ -183,8 +175,7 @@ class StepWindow:
 
     def _decide(self) -> More:
         """By rank 0's own steps: their sum is its window, and no rank's differs from it by a step. The maximum over ranks of each
-        step would count as time where ranks only end it a little earlier or later.
-        """
+        step would count as time where ranks only end it a little earlier or later."""
         if self._rule == "seconds":
             return more_for_seconds(self._measure, self._times_ns)
         return more_for_interval(self._measure, self._times_ns, set(self._pauses))

@@ -251,7 +251,6 @@ class Hub:
             self._unknown.append(Connection(peer))
 
     def _read(self, now_s: float) -> bool:
-        """Whether a rank has failed."""
         for connection in list(self._unknown):
             self._admit(connection, now_s)
         for rank, spoke in list(self._spokes.items()):
@@ -294,5 +293,4 @@ class Hub:
         del self._hosts[rank]
 
     def _dead(self) -> list[int]:
-        """Ranks whose connection has ended without a word."""
         return sorted(self._hosts.keys() - self._spokes.keys())
