@@ -86,7 +86,6 @@ def test_a_stranger_is_sent_away(tmp_path: Path) -> None:
 
 
 def deaf() -> Any:
-
     def no_server(*_: Any, **__: Any) -> Any:
         raise OSError("no port")
 

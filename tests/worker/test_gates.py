@@ -150,7 +150,6 @@ def small(ranks: int = 2, **changes: Any) -> Point:
 
 
 def called_outside_ddp(_: int) -> None:
-
     def loss(self: Trainer, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.module(self.normalize(images)), labels)
 

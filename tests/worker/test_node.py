@@ -319,7 +319,7 @@ def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.Mon
     elsewhere = f"node.node_energy.__defaults__ = (pathlib.Path({str(tmp_path / 'sys')!r}),)"
     finds = f"import pathlib; from hpcddp.worker.telemetry import node; {elsewhere}"
     monkeypatch.setattr(reader_process, "PROGRAM", f"{path}; {finds}; from {rest}")
-    ran = forked.ran(tmp_path, given.point(1, steps=1000, measure={"telemetry_hz": 10.0}))
+    ran = forked.ran(tmp_path, given.point(1, steps=300, measure={"telemetry_hz": 10.0}))
     (node,) = ran.end["telemetry"]["nodes"]
     assert (node["energy_from"], node["power_w_mean"], node["power_w_peak"], node["energy_j"]) == ("pm_counters", 812, 812, 0)
     assert ran.read(f"nodes/{node['host']}.json")["telemetry"]["node_energy"] == "pm_counters"
