@@ -34,7 +34,7 @@ TORCHVISION: Any = importlib.import_module("torchvision.models")
 """Imported once for all ranks."""
 
 BATCH = 4
-STEPS = 30
+STEPS = 16
 VIT = "tests.worker.test_sharding:tiny_vit"
 FP64: dict[str, Any] = {"model": VIT, "precision": "fp64"}
 
