@@ -24,7 +24,7 @@ from hpcddp.analysis.study.epochs import GIVEN, reached, target_of
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.util.wording import effort, percent, quantity
-from hpcddp.analysis.verdicts.accuracy import gap_words
+from hpcddp.analysis.verdicts.sentence import gap_words
 from hpcddp.core.text import count
 
 

@@ -16,7 +16,7 @@ from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
-from hpcddp.analysis.verdicts.detail import bins_of
+from hpcddp.analysis.verdicts.findings import bins_of
 from hpcddp.core.text import count
 
 MAX_ROWS = 16

@@ -38,7 +38,7 @@ NAME_MM = 3.4
 
 
 def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
-    """`cells`: columns detail.RANKS_COLUMNS; a panel per run, all on the same scale."""
+    """`cells`: columns findings.RANKS_COLUMNS; a panel per run, all on the same scale."""
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(ROW_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
     with new_figure(style, AROUND_MM + height_mm, len(panels)) as (figure, axes):

@@ -33,10 +33,16 @@ FOREIGN = 0.05
 most."""
 
 
+def done_for_nothing(runs: Sequence[Run]) -> list[Run]:
+    """The runs that are done where every one was rejected; none where any counts."""
+    done = [run for run in runs if run.state != "missing"]
+    return [] if any(run.state == "counts" for run in done) else done
+
+
 def nothing_counts(case: Case) -> Iterator[Verdict]:
     """Every run that is done was rejected, for any reason: there is no number at all."""
-    done = [run for run in case.records.runs if run.state != "missing"]
-    if not done or any(run.state == "counts" for run in done):
+    done = done_for_nothing(case.records.runs)
+    if not done:
         return
     reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
     most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
@@ -66,10 +72,8 @@ def wrong_evaluation(case: Case) -> Iterator[Verdict]:
 
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
-    hot = [(run.signals, evidence) for run in case.records.runs if run.signals and (evidence := _evidence(run, CLOCKS))]
-    hosts = {
-        host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in re.findall(r"[\w.-]+", evidence)
-    }
+    hot = [(run.signals, re.findall(r"[\w.-]+", _evidence(run, CLOCKS) or "")) for run in case.records.runs if run.signals]
+    hosts = {host for signals, words in hot if signals.slurm for host in signals.hosts if host in words}
     leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts, key=natural))})) if hosts else ""
     advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
     yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)

@@ -7,10 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from hpcddp.analysis.verdicts.context import INPUT_SHARE
+from hpcddp.analysis.verdicts.context import FASTER, INPUT_SHARE
 from hpcddp.analysis.verdicts.gates import DAMAGED_SHARE
-from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
-from hpcddp.analysis.verdicts.measured import FASTER
+from hpcddp.analysis.verdicts.input import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import audits
-from hpcddp.analysis.audit.cells import Number, Size, number, print_like, seconds, size_of
-from hpcddp.analysis.audit.columns import column
+from hpcddp.analysis.audit.cells import Number, Size, column, number, print_like, seconds, size_of
 from hpcddp.analysis.audit.table import read_tables
 from hpcddp.core.errors import UsageError
 from hpcddp.core.node_list import expand_node_list

@@ -10,10 +10,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
-from hpcddp.analysis.proposal.figures import drawings
-from hpcddp.analysis.proposal.page import PARALLEL, page, unknown_lines
+from hpcddp.analysis.proposal.page import PARALLEL, accuracy_blocks, drawings, page, unknown_lines, what_changes_it
 from hpcddp.analysis.proposal.proposal import Proposal, propose
-from hpcddp.analysis.proposal.sections import accuracy_blocks, what_changes_it
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict

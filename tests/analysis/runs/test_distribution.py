@@ -13,8 +13,7 @@ from hpcddp.analysis.figures.distribution import ridges
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.distribution import WIDTH, binned, distribution, pooled, quantile_ns, shares_between
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
-from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.findings import LEAST_STEPS, bins_of, find
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)

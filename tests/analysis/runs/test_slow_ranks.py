@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.steps import RECORDED, over_ranks
 from hpcddp.analysis.runs.slow_ranks import Unevenness, unevenness
 from hpcddp.analysis.verdicts.input import MOST_WAITING
-from hpcddp.analysis.verdicts.slow_ranks import SLOWER, slow_ranks
+from hpcddp.analysis.verdicts.straggler import SLOWER, slow_ranks
 
 Floats = NDArray[np.float64]
 MS = 1_000_000

@@ -11,8 +11,8 @@ import pytest
 
 from hpcddp.analysis.runs.communication import RunNetwork, read_network
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.comm import adapter_fault, gdr_fault, tcp_fault
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.transport import adapter_fault, gdr_fault, tcp_fault
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.records import write_json

@@ -10,8 +10,7 @@ import pytest
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM, start_notes
-from hpcddp.analysis.verdicts.staging_notes import staging_notes
+from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM, staging_notes, start_notes
 from hpcddp.core.point import Data
 from hpcddp.core.staging_record import NodeCopy, Staging
 from hpcddp.core.start_up import StartUp

@@ -223,7 +223,7 @@ def test_the_default_may_be_best(tmp_path: Path) -> None:
 
 def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_path: Path) -> None:
     """Where no value has an effect, too."""
-    times = {workers(1): [100.01, 101.01, 102.01], workers(2): [100, 101, 102]}
+    times = {workers(1): [100.01, 101.01, 102.01], workers(2): [100.0, 101.0, 102.0]}
     (heading, *_) = find(load_study(measured(tmp_path / "s", times, steps=20))).sentences
     assert heading.startswith(
         "No measurable effect of workers: workers 2 (the default) trains 317 samples/s; no other value is faster"

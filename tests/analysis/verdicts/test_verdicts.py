@@ -20,11 +20,9 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts import advice
-from hpcddp.analysis.verdicts.advice import decided
 from hpcddp.analysis.verdicts.context import Advice, Set, Verdict, listed, phrase, run_numbers, where
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.verdicts import ALL, verdict_lines
+from hpcddp.analysis.verdicts.verdicts import ALL, decided, verdict_lines
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.damaged_record import DamagedFiles
@@ -299,7 +297,7 @@ def test_places_and_runs_in_words(tmp_path: Path) -> None:
     assert run_numbers(records.runs[:1]) == "run r1"
 
 
-FOLDER = Path(advice.__file__).parent
+FOLDER = Path(__file__).parents[3] / "analysis/verdicts"
 OWN_SCRIPT = Path(__file__).parents[3] / "jobs/own-script.yaml"
 SOURCES = {file.stem: file.read_text() for file in FOLDER.glob("*.py")}
 
@@ -327,7 +325,7 @@ def said(todo: Advice, *points: Point) -> str:
 
 def test_settings_are_written_in_one_place() -> None:
     """Elsewhere they are data, or they could contradict each other."""
-    assert [name for name, text in SOURCES.items() if re.search(r"`--set [^K]|repeat: \d", text) and name != "advice"] == []
+    assert [name for name, text in SOURCES.items() if re.search(r"`--set [^K]|repeat: \d", text) and name != "verdicts"] == []
 
 
 def test_no_key_has_two_values() -> None:
