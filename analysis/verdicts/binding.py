@@ -24,6 +24,7 @@ from hpcddp.analysis.verdicts.context import (
     PointRow,
     Set,
     Verdict,
+    by_slurm,
     found_points,
     listed,
     measured_advice,
@@ -204,7 +205,7 @@ def _affected(runs: Sequence[Run], find: Callable[[Run], list[T]]) -> tuple[list
 
 
 def _shared_advice(run: Run, group: SharedCores) -> Advice:
-    if not _by_slurm(run):
+    if not by_slurm(run):
         return UNBIND
     if group.by_threads:
         return phrase("ask for one thread of each core: ", NO_THREADS, ", or `one_thread_per_core` of the profile")
@@ -215,7 +216,7 @@ def _shared_advice(run: Run, group: SharedCores) -> Advice:
 
 def _far_advice(run: Run, host: str) -> Advice:
     """With srun's option for this very node where its NUMA nodes are known. Ranks that torchrun starts are not srun's to bind."""
-    if not _by_slurm(run):
+    if not by_slurm(run):
         return UNBIND
     if _by_torchrun(run):
         return phrase(
@@ -245,10 +246,6 @@ def _cores_wanted(run: Run) -> int:
 
 def _ranks(run: Run) -> int:
     return sum(len(node.ranks) for node in run.signals.bindings) if run.signals else 0
-
-
-def _by_slurm(run: Run) -> bool:
-    return run.signals is not None and run.signals.slurm
 
 
 def _by_torchrun(run: Run) -> bool:

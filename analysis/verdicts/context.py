@@ -250,6 +250,11 @@ def run_numbers(runs: Sequence[Run]) -> str:
     return f"run{'s' if len(numbers) > 1 else ''} {', '.join(words)}"
 
 
+def by_slurm(run: Run) -> bool:
+    """Whether Slurm placed it: only then it has options that leave a host out."""
+    return run.signals is not None and run.signals.slurm
+
+
 def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
     """Names of the runs, each once."""
     return tuple(dict.fromkeys(run.name for run in runs))

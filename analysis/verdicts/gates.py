@@ -7,7 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase, run_names
+from hpcddp.analysis.verdicts.context import (
+    AGAIN,
+    DOUBTFUL,
+    HOSTS,
+    WRONG,
+    Advice,
+    Case,
+    Set,
+    Verdict,
+    by_slurm,
+    phrase,
+    run_names,
+)
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.text import count, natural
 
@@ -117,7 +129,7 @@ def shared_node(case: Case) -> Iterator[Verdict]:
 
 
 def _share_advice(run: Run, host: str) -> Advice:
-    if run.signals is None or not run.signals.slurm:
+    if not by_slurm(run):
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
         return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))

@@ -15,7 +15,19 @@ from hpcddp.analysis.records.other_jobs import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
+from hpcddp.analysis.verdicts.context import (
+    AGAIN,
+    HOSTS,
+    LIMITED,
+    Advice,
+    Case,
+    PointRow,
+    Set,
+    Verdict,
+    by_slurm,
+    phrase,
+    run_names,
+)
 from hpcddp.core.preflight_judgement import below_words
 from hpcddp.core.preflight_record import SlowReading
 from hpcddp.core.text import count, natural
@@ -153,8 +165,7 @@ def _late_host(run: Run) -> tuple[str, float, float] | None:
 
 
 def _leave_out(run: Run, host: str) -> Advice:
-    slurm = run.signals and run.signals.slurm
-    return phrase("leave it out, ", Set({HOSTS: host})) if slurm else f"leave {host} out"
+    return phrase("leave it out, ", Set({HOSTS: host})) if by_slurm(run) else f"leave {host} out"
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
@@ -232,9 +243,8 @@ def named_slow(case: Case, run: Run, host: str) -> list[SlowReading]:
 
 def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
     slow = named_slow(case, runs[0], host)
-    by_slurm = any(run.signals and run.signals.slurm for run in runs)
     spare = phrase(", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
-    leave_out = phrase("leave it out, ", Set({HOSTS: host}), spare) if by_slurm else f"leave {host} out"
+    leave_out = phrase("leave it out, ", Set({HOSTS: host}), spare) if any(map(by_slurm, runs)) else f"leave {host} out"
     return Verdict(
         where=f"on {host}",
         evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "

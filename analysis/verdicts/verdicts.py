@@ -21,85 +21,55 @@ from typing import Any
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts.binding import cores_shared, cpu_starvation, far_socket, starved_share
-from hpcddp.analysis.verdicts.comm import (
-    comm_share,
-    communication_bound,
-    idle_adapters,
-    latency_bound,
-    latency_share,
-    no_gpudirect,
-    tcp_instead_of_rdma,
-)
-from hpcddp.analysis.verdicts.comparability import (
-    baseline_missing,
-    contradicting,
-    mixed_hardware,
-    mixed_software,
-    noisy_baseline,
-    slower_computation,
-    slower_share,
-    suspect_baseline,
-)
+from hpcddp.analysis.verdicts import binding, comm, comparability, gates, input, steps, straggler
 from hpcddp.analysis.verdicts.context import HOSTS, Advice, Case, PointRow, Set, Verdict, phrase
-from hpcddp.analysis.verdicts.gates import (
-    clock_throttling,
-    damaged_data,
-    nothing_counts,
-    shared_node,
-    unsynchronised,
-    wrong_evaluation,
-)
-from hpcddp.analysis.verdicts.input import input_bound, input_share, uneven_ranks, uneven_share
-from hpcddp.analysis.verdicts.steps import burst_network, stalled_share, stalling_points, too_few_steps, warmup_inside
-from hpcddp.analysis.verdicts.straggler import link_share, slow_link, slow_nodes, straggler, waited_share
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.text import natural
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
-    "no run counts": nothing_counts,
-    "unsynchronised ranks": unsynchronised,
-    "wrong evaluation": wrong_evaluation,
-    "clock throttling": clock_throttling,
-    "shared node": shared_node,
-    "damaged data": damaged_data,
-    "mixed hardware": mixed_hardware,
-    "mixed software": mixed_software,
-    "contradicting figures": contradicting,
-    "warm-up inside the window": warmup_inside,
-    "too few steps": too_few_steps,
-    "noisy baseline": noisy_baseline,
-    "suspect baseline": suspect_baseline,
-    "burst network": burst_network,
-    "TCP instead of RDMA": tcp_instead_of_rdma,
-    "idle adapters": idle_adapters,
-    "no GPUDirect RDMA": no_gpudirect,
-    "CPU starvation": cpu_starvation,
-    "shared cores": cores_shared,
-    "far socket": far_socket,
-    "input-bound": input_bound,
-    "slower computation": slower_computation,
-    "stalls": stalling_points,
-    "straggler": straggler,
-    "slow link": slow_link,
-    "slow node": slow_nodes,
-    "uneven ranks": uneven_ranks,
-    "latency-bound": latency_bound,
-    "communication-bound": communication_bound,
-    "baseline missing": baseline_missing,
+    "no run counts": gates.nothing_counts,
+    "unsynchronised ranks": gates.unsynchronised,
+    "wrong evaluation": gates.wrong_evaluation,
+    "clock throttling": gates.clock_throttling,
+    "shared node": gates.shared_node,
+    "damaged data": gates.damaged_data,
+    "mixed hardware": comparability.mixed_hardware,
+    "mixed software": comparability.mixed_software,
+    "contradicting figures": comparability.contradicting,
+    "warm-up inside the window": steps.warmup_inside,
+    "too few steps": steps.too_few_steps,
+    "noisy baseline": comparability.noisy_baseline,
+    "suspect baseline": comparability.suspect_baseline,
+    "burst network": steps.burst_network,
+    "TCP instead of RDMA": comm.tcp_instead_of_rdma,
+    "idle adapters": comm.idle_adapters,
+    "no GPUDirect RDMA": comm.no_gpudirect,
+    "CPU starvation": binding.cpu_starvation,
+    "shared cores": binding.cores_shared,
+    "far socket": binding.far_socket,
+    "input-bound": input.input_bound,
+    "slower computation": comparability.slower_computation,
+    "stalls": steps.stalling_points,
+    "straggler": straggler.straggler,
+    "slow link": straggler.slow_link,
+    "slow node": straggler.slow_nodes,
+    "uneven ranks": input.uneven_ranks,
+    "latency-bound": comm.latency_bound,
+    "communication-bound": comm.communication_bound,
+    "baseline missing": comparability.baseline_missing,
 }
 """Name of a verdict -> the function that finds it."""
 
 CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
-    "CPU starvation": (starved_share, "too few processor cores"),
-    "input-bound": (input_share, "waiting for data"),
-    "slower computation": (slower_share, "computation that is slower with more ranks"),
-    "stalls": (stalled_share, "steps that stall now and then"),
-    "straggler": (waited_share, "waiting for one slow rank or node"),
-    "slow link": (link_share, "waiting for gradients over one slow link"),
-    "uneven ranks": (uneven_share, "ranks that wait for each other in turn"),
-    "latency-bound": (latency_share, "many small messages between ranks"),
-    "communication-bound": (comm_share, "exchanging gradients"),
+    "CPU starvation": (binding.starved_share, "too few processor cores"),
+    "input-bound": (input.input_share, "waiting for data"),
+    "slower computation": (comparability.slower_share, "computation that is slower with more ranks"),
+    "stalls": (steps.stalled_share, "steps that stall now and then"),
+    "straggler": (straggler.waited_share, "waiting for one slow rank or node"),
+    "slow link": (straggler.link_share, "waiting for gradients over one slow link"),
+    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn"),
+    "latency-bound": (comm.latency_share, "many small messages between ranks"),
+    "communication-bound": (comm.comm_share, "exchanging gradients"),
 }
 """What may hold a point back, how much of it, and how the sentence says it."""
 

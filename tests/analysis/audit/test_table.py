@@ -171,7 +171,6 @@ def test_what_is_no_rate_of_the_gpus_is_not_read(tmp_path: Path, header: str) ->
     ],
 )
 def test_sizes_in_words(text: str, size: Size | None) -> None:
-    """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
     assert size_of(text) == size
 
 
