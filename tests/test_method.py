@@ -50,7 +50,7 @@ def test_every_verdict_has_a_row() -> None:
     assert list(verdict_rows()) == list(ALL)
 
 
-NO_VERDICTS = ("detail", "notes", "sentence", "verdicts")
+NO_VERDICTS = ("findings", "notes", "sentence", "verdicts")
 """Of analysis/verdicts: their numbers are about words and pictures."""
 
 

@@ -23,7 +23,7 @@ from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.util.wording import effort, percent, quantity
-from hpcddp.analysis.verdicts.accuracy import gap_words
+from hpcddp.analysis.verdicts.sentence import gap_words
 from hpcddp.core.text import count
 
 
