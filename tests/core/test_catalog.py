@@ -1,5 +1,3 @@
-"""Facts on models, data sets and GPUs, and what a login node sees of a data set."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Errors keep their text, and name the file that does not fit on a disk."""
-
 from __future__ import annotations
 
 import ast
@@ -20,8 +18,8 @@ from hpcddp.core.errors import USAGE, HpcddpError
 from hpcddp.core.records import append_line, write_aside, write_file
 from hpcddp.core.schema import MissingKeyError, SchemaError
 from tests.small_disk import fill, small_disk
-
-PACKAGES = (Path(errors.__file__).parents[1], Path(errors.__file__).parents[2] / "analysis")
+from tests.test_import_circles import module_name
+from tests.test_words import sources
 
 TAKEN = {
     "path": ("a", "b"), "message": "words", "of_record": "is 1", "key": "name", "known": ("names",),
@@ -33,15 +31,10 @@ TAKEN = {
 def classes() -> list[type[Exception]]:
     """Every class of errors in the source."""
     found = []
-    for package in PACKAGES:
-        for file in sorted(package.rglob("*.py")):
-            for node in ast.parse(file.read_text()).body:
-                if isinstance(node, ast.ClassDef) and any(
-                    ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases
-                ):
-                    name = ".".join(file.relative_to(package).with_suffix("").parts)
-                    inside = "hpcddp.analysis" if package.name == "analysis" else "hpcddp"
-                    found.append(getattr(importlib.import_module(f"{inside}.{name}"), node.name))
+    for file in sources("hpcddp", "analysis"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and any(re.search("(Error|Exception)$", ast.unparse(base)) for base in node.bases):
+                found.append(getattr(importlib.import_module(module_name(file)), node.name))
     return found
 
 

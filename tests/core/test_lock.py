@@ -1,5 +1,3 @@
-"""One holder at a time, whoever is killed, and without flock."""
-
 from __future__ import annotations
 
 import os

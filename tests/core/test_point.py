@@ -1,5 +1,3 @@
-"""Points and their ids, scripts of the user's own, and runs by their names."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -199,7 +197,7 @@ FACTS = ScriptFacts(model="train:Net", data="train:Words", precision="bf16", sam
 
 
 def script_point(**changes: object) -> Point:
-    """A script_point of two ranks whose script has one argument."""
+    """Of two ranks whose script has one argument."""
     workload = {"script": "src/train.py", "args": {"depth": 12}, **changes}
     return Point(cluster="local", workload=Workload(**workload), device="cpu")  # type: ignore[arg-type]
 
@@ -230,7 +228,7 @@ def test_what_is_not_known_is_no_key() -> None:
 
 
 def own_loop() -> Point:
-    """A script_point of hpcddp's own loop."""
+    """A point of hpcddp's own loop."""
     return dataclasses.replace(script_point(), workload=Workload(model="resnet18"))
 
 

@@ -1,5 +1,3 @@
-"""Which values of a point cannot go together."""
-
 from __future__ import annotations
 
 import re

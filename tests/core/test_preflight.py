@@ -1,5 +1,3 @@
-"""Which nodes preflight names: each one that is slow, and none of sound sets."""
-
 from __future__ import annotations
 
 import dataclasses

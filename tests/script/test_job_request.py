@@ -1,5 +1,3 @@
-"""How a site's own ways of asking reach the script: GPUs, threads, CPU masks, options, and where the ranks meet."""
-
 from __future__ import annotations
 
 import dataclasses

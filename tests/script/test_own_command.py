@@ -1,5 +1,3 @@
-"""A command of the user's own: which Python and which launcher it is run by, on a real shell."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -13,7 +11,7 @@ import pytest
 
 from hpcddp.core.errors import UsageError
 from hpcddp.script.own_command import check_launcher, in_environment
-from tests.script.test_render import plain_profile
+from tests.script.test_render import plain_profile, write_commands
 
 
 def refusal(command: str, **layout: Any) -> str:
@@ -29,21 +27,10 @@ def refusal(command: str, **layout: Any) -> str:
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """Programs that say where they lie and how they were called: of an environment, and `uv` in the way of it."""
-    for name in (
-        "env 1/bin/python",
-        "env 1/bin/python3",
-        "env 1/bin/torchrun",
-        "bin/python3.11",
-        "bin/python",
-        "bin/torchrun",
-        "bin/uv",
-    ):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            '#!/bin/sh\necho "${0#"$WORK"/}" "$@"\n' + ('shift; PATH="$WORK/env 1/bin:$PATH" exec "$@"\n' if "uv" in name else "")
-        )
-        file.chmod(0o755)
+    says = 'echo "${0#"$WORK"/}" "$@"'
+    write_commands(tmp_path / "env 1" / "bin", dict.fromkeys(("python", "python3", "torchrun"), says))
+    write_commands(tmp_path / "bin", dict.fromkeys(("python3.11", "python", "torchrun"), says))
+    write_commands(tmp_path / "bin", {"uv": f'{says}\nshift; PATH="$WORK/env 1/bin:$PATH" exec "$@"'})
     return tmp_path
 
 

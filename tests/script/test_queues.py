@@ -1,5 +1,3 @@
-"""Which partition and QOS a job asks for, and what their limits refuse."""
-
 from __future__ import annotations
 
 import re

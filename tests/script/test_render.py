@@ -1,5 +1,3 @@
-"""The job script: goldens, shellcheck, quoting, the launch rules, copies of data on the nodes' own disks."""
-
 from __future__ import annotations
 
 import functools
@@ -153,7 +151,7 @@ def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
 
 
 def write_commands(folder: Path, bodies: Mapping[str, str]) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)

@@ -1,5 +1,3 @@
-"""From a point to what is asked of Slurm, and what is refused before Slurm sees it."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -44,12 +42,6 @@ def refusal(profile: ClusterProfile, **settings: Any) -> str:
     return str(caught.value)
 
 
-def test_logical_cpus_on_marconi100() -> None:
-    """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
-    request = request_of("marconi100", layout__gpus_per_node=4)
-    assert (request.physical_cores_per_rank, request.cpus_per_rank) == (8, 32)
-
-
 def test_one_process_with_all_gpus() -> None:
     request = request_of("rcc", layout__gpus_per_node=4, workload__parallel="data_parallel")
     assert (request.ranks_per_node, request.tasks_per_node, request.gpus_per_node) == (1, 1, 4)
@@ -57,9 +49,10 @@ def test_one_process_with_all_gpus() -> None:
 
 
 def test_torchrun_is_one_task_with_the_cpus_of_its_ranks() -> None:
+    """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
     settings = {"layout__nodes": 2, "layout__gpus_per_node": 4}
     direct, torchrun = (request_of("marconi100", **settings, layout__launcher=name) for name in ("direct", "torchrun"))
-    assert (direct.ranks_per_node, direct.tasks_per_node, direct.cpus_per_task) == (4, 4, 32)
+    assert (direct.ranks_per_node, direct.tasks_per_node, direct.cpus_per_task, direct.cpus_per_rank) == (4, 4, 32, 32)
     assert (torchrun.ranks_per_node, torchrun.tasks_per_node, torchrun.cpus_per_task) == (4, 1, 128)
     assert torchrun.physical_cores_per_rank == direct.physical_cores_per_rank == 8
 

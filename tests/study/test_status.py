@@ -1,5 +1,3 @@
-"""What became of a run: from its records, its submissions and its backend's answer."""
-
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,3 @@
-"""A study's hours and network, and how its jobs ended."""
-
 from __future__ import annotations
 
 import json

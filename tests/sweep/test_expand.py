@@ -1,5 +1,3 @@
-"""The points of a sweep: what its groups' conditions leave, and what their runs leave on disk."""
-
 from __future__ import annotations
 
 import textwrap

@@ -1,5 +1,3 @@
-"""From a sweep file to points, of hpcddp's loop or of a script of the user's own."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence

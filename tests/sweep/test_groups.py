@@ -1,5 +1,3 @@
-"""What a group of a sweep stands for, and conditions."""
-
 from __future__ import annotations
 
 import itertools
