@@ -154,14 +154,11 @@ def test_leonardos_a100_has_more_of_the_same_units() -> None:
         assert own == pytest.approx(22.4 / 19.5 * known, rel=0.001) != 0.0
 
 
-def test_a_container_sees_where_its_folders_are_made() -> None:
+def test_a_task_has_the_places_of_its_folders_and_a_command_for_a_shell() -> None:
     """A folder that is not there yet cannot be shown in one, the one above it can."""
     options = {"root": "$SCRATCH/a/b", "out": "/data", "mnist_root": "$WORK", "copies": 2}
     task = DataTask(action="pack", data="imagenet", options=options, folders=("root", "out", "mnist_root"))
     assert task.places == ("$SCRATCH/a", "/data", "$WORK")
-
-
-def test_the_command_is_one_a_shell_understands() -> None:
     task = DataTask(action="prepare", data="digits", options={"root": "$S/my data", "mnist_root": None}, folders=("root",))
     assert task.command == 'hpcddp data prepare digits --root "$S/my data"'
     assert DataTask(action="prepare", data="digits", options={"root": "a b"}).command.endswith("--root 'a b'")

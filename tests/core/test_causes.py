@@ -16,17 +16,11 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 JOB = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn02")
-
 RANK = Rank(rank=1, local_rank=1, world=2, nodes=1, job="7", restart=0, host="gn02", master_addr="gn02", master_port=1)
-
 BROKEN = "tell the administrators; exclude gn02 until it is repaired: --set slurm.exclude=gn02"
-
 OWN_GPU, MEMLOCK, PORT, FILES, SHM = "one task per GPU", "LimitMEMLOCK", "MASTER_PORT", "ulimit -n", "/dev/shm"
-
 BUILD, ROOM, COMPUTE, THREADS = "built for this GPU and driver", "quota -s", "fix `compute`", "ulimit -u"
-
 NCCL = "NCCL error in: ../NCCLUtils.hpp:317, {} (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n{}Last error:\n"
-
 MEMLOCKED, TAKEN = "its node lets it lock too little memory for InfiniBand", "port {} is taken on its node"
 ECC, LOST, BUSY = (f"a GPU of its node is {words}" for words in ("broken (ECC error)", "lost", "busy or unavailable"))
 OLD_DRIVER, FABRIC = (
@@ -161,7 +155,6 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
 }
 
 MET = [(text, cause, step) for step, rows in BY_STEP.items() for text, cause in rows]
-
 LATE = "the rank that did not come so far"
 
 WATCHED = (

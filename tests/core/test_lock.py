@@ -43,7 +43,6 @@ COUNT = NO_FLOCK + (
 
 
 def hold(folder: Path) -> subprocess.Popen[str]:
-    """Another process that holds the lock until its input ends."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"

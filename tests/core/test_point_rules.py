@@ -15,7 +15,6 @@ NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 ALL_REDUCE = {"workload.parallel": "all_reduce"}
 FSDP = {"workload.parallel": "fsdp"}
 DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
-
 TRAIN = {"work": "train", "measure.epochs": 3}
 
 OF = {"of": "workload.optimizer"}
@@ -23,7 +22,6 @@ OF = {"of": "workload.optimizer"}
 
 
 def checked(changes: dict[str, Any]) -> None:
-    """Checks a point of two ranks on CPUs, as it is changed."""
     plain = point_to_dict(given.point(2))
     for key, value in changes.items():
         if key != "of":

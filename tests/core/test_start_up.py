@@ -28,7 +28,6 @@ def launch(launched_ns: int | None = NOW_NS, met_ns: int | None = NOW_NS + 20 * 
 
 
 def first_step(attempt: Path, start_ns: int) -> None:
-    """One row, as the worker writes it."""
     steps_file(attempt, 0).parent.mkdir(parents=True)
     with RowWriter(steps_file(attempt, 0), STEP_COLUMNS) as writer:
         writer.row([0, 1, start_ns, *([5] * (len(STEP_COLUMNS) - 3))])
@@ -87,7 +86,6 @@ USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
 
 
 def spawned() -> int:
-    """How a process that a rank starts ends."""
     child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()

@@ -11,6 +11,7 @@ import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from tests.given_one_allocation import batch_of, submission_plan
+from tests.script.test_render import write_commands
 
 COMMANDS = {
     "scontrol": """
@@ -39,9 +40,7 @@ class Job:
         self.folder, self._said = folder / "job", folder / "said"
         prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings, **changes), folder))
         self._said.mkdir()
-        for name, body in COMMANDS.items():
-            (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-            (folder / name).chmod(0o755)
+        write_commands(folder, COMMANDS)
         for name in ("0", "1", "2", "probe", "preflight"):
             self.does(name, "exit 0")
 
@@ -49,7 +48,6 @@ class Job:
         (self._said / who).write_text(script)
 
     def start(self, restart: int = 0) -> int:
-        """Its exit code."""
         env = {
             "PATH": f"{self._said.parent}:/usr/bin:/bin",
             "SAID": str(self._said),
@@ -75,7 +73,6 @@ def job(tmp_path: Path) -> Job:
 
 
 def ran(*tasks: int) -> list[tuple[Any, ...]]:
-    """Events of a job that starts and runs these to their ends."""
     return [("begun", None), *(line for task in tasks for line in (("started", task), ("ended", task, 0)))]
 
 
@@ -181,7 +178,6 @@ def test_a_lost_node_fails_no_run(job: Job) -> None:
 
 
 def nodes_of(job: Job) -> list[str]:
-    """Of each run."""
     return [word.partition("=")[2] for line in job.said("srun") for word in line.split() if word.startswith("--nodelist=")]
 
 

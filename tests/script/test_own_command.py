@@ -15,7 +15,6 @@ from tests.script.test_render import plain_profile, write_commands
 
 
 def refusal(command: str, **layout: Any) -> str:
-    """What is said of it with two ranks on each of two nodes."""
     _, _, request = plain_profile()
     try:
         check_launcher(shlex.split(command), dataclasses.replace(request, **{"nodes": 2, "ranks_per_node": 2, **layout}))

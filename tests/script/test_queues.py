@@ -47,7 +47,6 @@ BINS = """\
 
 
 def site(tmp_path: Path, *slurm: str) -> ClusterProfile:
-    """A profile with these parts of `slurm`."""
     file = tmp_path / "site.yaml"
     file.write_text(HEAD + "".join(["slurm:\n", *slurm] if slurm else []))
     return read_profile(file)
@@ -175,13 +174,10 @@ def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
     assert "3 nodes asked for, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
 
 
-def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> None:
+def test_limits_of_rule_and_partition_are_said_once_and_of_all_nodes(tmp_path: Path) -> None:
     both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
     said = refusal(site(tmp_path, both), layout__nodes=5)
     assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
-
-
-def test_gpus_of_all_nodes_count(tmp_path: Path) -> None:
     profile = site(tmp_path, "  qos: [{name: prod, automatic: true, max_gpus: 8}]\n")
     assert queue(request_on(profile, layout__nodes=2, layout__gpus_per_node=4)) == (None, "prod")
     said = refusal(profile, layout__nodes=3, layout__gpus_per_node=4)

@@ -180,7 +180,6 @@ TORCH = "class cuda:\n    class nccl:\n        @staticmethod\n        def versio
 
 
 def rcc(*rules: EnvRule, python: str = "python3") -> ClusterProfile:
-    """Without its modules and with these rules alone."""
     profile = load_profile("rcc")
     return dataclasses.replace(
         profile, env_rules=rules, compute=dataclasses.replace(profile.compute, modules=(), module_init=(), python=python)

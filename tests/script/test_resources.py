@@ -20,7 +20,6 @@ from hpcddp.sweep.file import make_sweep
 
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:
-    """The request of a one-point sweep with `--set key=value`."""
     return request_on(load_profile(cluster), **settings)
 
 
@@ -29,7 +28,6 @@ def request_on(profile: ClusterProfile, **settings: Any) -> JobRequest:
 
 
 def requested(profile: ClusterProfile, settings: Sequence[str], account: str | None = "proj") -> tuple[Point, JobRequest]:
-    """The point of such a sweep, and its request."""
     document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
     sweep = make_sweep(document, settings, Path("x")).sweep
     point = resolve(sweep, profile)
@@ -156,27 +154,22 @@ node_types:
 
 
 def site(tmp_path: Path, slurm: str = "", *, types: str = "") -> ClusterProfile:
-    """A profile with this text in `slurm`, and with further node types."""
     file = tmp_path / "site.yaml"
     file.write_text(f"{HEAD}{types}slurm: {{{slurm}}}\n")
     return read_profile(file)
 
 
 def charged_to(profile: ClusterProfile, account: str | None, *settings: str) -> str | None:
-    """The account of the request."""
     return requested(profile, settings, account)[1].user.account
 
 
-def test_account_of_another_form(tmp_path: Path) -> None:
+def test_account_of_another_form_than_the_clusters_or_the_node_types(tmp_path: Path) -> None:
     profile = site(tmp_path, FORM)
     assert [charged_to(profile, account) for account in ("abc_g", None)] == ["abc_g", None]
     for account in ("abc", "abc_gpu", "1abc_g"):
         with pytest.raises(UsageError) as caught:
             charged_to(profile, account)
         assert str(caught.value) == f"account is {account}: GPU accounts end in _g (site). Use `--set account=NAME`."
-
-
-def test_account_form_of_a_node_type(tmp_path: Path) -> None:
     form = FORM.replace("[a-z]+_g", ".*@h100").replace("GPU accounts end in _g", "accounts for H100 end in @h100")
     profile = site(tmp_path, FORM, types=f"  h100: {{gpus: 4, constraint: h100, {form}}}\n")
     assert charged_to(profile, "abc_g") == "abc_g"

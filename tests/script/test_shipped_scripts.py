@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from hpcddp.submit.choose import layout_sweep
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.sweep.expand import expand
 from tests import golden
-from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts
+from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts, shellcheck
 
 SITES = [name for name in profile_names() if name != "local"]
 ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100", "deltaai": "abcd-dtai-gh"}
@@ -35,7 +34,6 @@ LAUNCH = ScriptLaunch(
 
 
 def script(name: str, nodes: int, node_type: str | None = None, settings: tuple[str, ...] = ()) -> tuple[JobRequest, str]:
-    """What is asked for, and the script, of the default workload on whole nodes."""
     parts = script_parts(name, nodes, node_type, settings)
     return parts[2], render(*parts)
 
@@ -43,19 +41,12 @@ def script(name: str, nodes: int, node_type: str | None = None, settings: tuple[
 def script_parts(
     name: str, nodes: int, node_type: str | None = None, settings: tuple[str, ...] = ()
 ) -> tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]:
-    """What that script is made of."""
     profile = load_profile(name)
-    source = layout_sweep(
-        profile, LayoutOptions(nodes=nodes, node_type=node_type), PointOptions(settings=settings), _workload, "site"
-    )
+    layout, options = LayoutOptions(nodes=nodes, node_type=node_type), PointOptions(settings=settings)
+    source = layout_sweep(profile, layout, options, lambda profile: encode(profile.default_workload), "site")
     (planned,) = expand(source, profile)
     user = User(account=source.sweep.account or ACCOUNTS.get(name, "proj"))
     return profile, planned.point, job_request(profile, planned.point, source.sweep.slurm, user), LAUNCH
-
-
-def _workload(profile: ClusterProfile) -> dict[str, object]:
-    plain: dict[str, object] = encode(profile.default_workload)
-    return plain
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -63,16 +54,15 @@ def _workload(profile: ClusterProfile) -> dict[str, object]:
 def test_script_of_site(name: str, nodes: int) -> None:
     _, text = script(name, nodes)
     golden.check(f"scripts/sites/{name}-{nodes}.sh", text)
-    assert subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False).stdout == ""
+    assert shellcheck(text) == ""
 
 
 @pytest.mark.parametrize("name", SITES)
 def test_ranks_have_the_whole_node(name: str) -> None:
     profile, (request, _) = load_profile(name), script(name, 1)
     node = profile.node_type(None)
-    assert node.physical_cores is not None
     assert node.gpus == request.ranks_per_node
-    assert request.physical_cores_per_rank == node.physical_cores // request.ranks_per_node
+    assert request.physical_cores_per_rank == (node.physical_cores or 0) // request.ranks_per_node > 0
 
 
 JEAN_ZAY = {
@@ -106,7 +96,6 @@ Parts = tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]
 
 
 def golden_parts() -> Iterator[Parts]:
-    """What the golden scripts are made of."""
     for cluster in SWEEPS:
         profile, point, request = parts(cluster, 3)
         yield profile, point, request, by_hand(profile, point)

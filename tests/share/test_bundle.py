@@ -48,7 +48,6 @@ def numbers(study: Study) -> dict[str, Any]:
 
 
 def hidden(study: Study, **options: Any) -> tuple[PackedBundle, dict[str, bytes]]:
-    """A bundle without names, and its members."""
     file = study.folder.parent / "b.tar.gz"
     return write_bundle(study, file, pseudonymise=True, **options), members(file)
 
@@ -62,7 +61,6 @@ def edited(file: Path) -> Iterator[Any]:
 
 
 def of_first(study: Study, name: str) -> Path:
-    """A file of the first point's first run."""
     return study.attempt_dir(LABEL, 1, "101", 0) / name
 
 

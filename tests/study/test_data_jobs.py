@@ -22,7 +22,6 @@ TASK = DataTask(action="prepare", data="bigmnist", options={"root": "$S/b"}, fol
 
 
 def left(study: Study, job: str, minute: int = 0, task: DataTask = TASK, **files: object) -> None:
-    """What was submitted, and what the job wrote."""
     at = f"2026-01-01T00:{minute:02d}:00+00:00"
     record = DataJob(task=task, job=job, name=task.title, backend="slurm", submitted_at=at)
     for name, plain in {"job": encode(record), **files}.items():
@@ -31,7 +30,6 @@ def left(study: Study, job: str, minute: int = 0, task: DataTask = TASK, **files
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, JobState]:
-    """What the backend says, by job."""
     states: dict[str, JobState] = {}
     backend = FakeBackend()
     monkeypatch.setattr(backend, "poll", lambda jobs: {job: states[job] for job in jobs})

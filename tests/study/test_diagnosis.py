@@ -18,7 +18,6 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
-
 MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "there is no module `python/9` on its node"
 
 NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")

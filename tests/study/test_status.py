@@ -83,8 +83,11 @@ def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
     write_json(error_file(attempt(study), rank), record)
 
 
-def test_what_was_asked_for_and_never_submitted_is_missing(fresh: Study) -> None:
+def test_what_was_never_submitted_is_missing_and_a_point_without_its_folder_dropped(fresh: Study) -> None:
     assert run_states(fresh) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
+    log_event(fresh, LABEL, job="7")
+    shutil.rmtree(fresh.point_file(LABEL).parent)
+    assert run_states(fresh) == []
 
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
@@ -92,11 +95,6 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
-
-
-def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
-    shutil.rmtree(study.point_file(LABEL).parent)
-    assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:

@@ -70,7 +70,6 @@ def of_hours(tmp_path: Path) -> Study:
 
 
 def begun(of_hours: Study, name: str, begun_h: float = 1, *, end_h: float | None = None, rows_h: float | None = None) -> None:
-    """An attempt of the first run, on two nodes; its end, or its last rows."""
     job, _, restart = name.partition(".")
     attempt = of_hours.attempt_dir(OF_HOURS.label, 1, job, int(restart))
     launch = {"started_unix_ns": int(begun_h * HOUR_NS), "hosts": ["gn01", "gn02"], "backend": "slurm"}
@@ -237,13 +236,11 @@ def test_a_line_that_is_torn_says_nothing() -> None:
     assert read_outcomes(f"{{}}\n[1]\n{line}\n{line[:30]}".encode()) == {JobRun(LABEL, 1, "7"): "lost"}
 
 
-def test_a_study_of_another_user_is_left_as_it_is(submitted: Study) -> None:
+def test_a_study_of_another_user_is_left_as_it_is_and_no_link_followed(submitted: Study, tmp_path: Path) -> None:
     os.chown(submitted.folder, pwd.getpwnam("nobody").pw_uid, -1)
     poll(submitted, j7=TIMEOUT)
     assert not submitted.outcomes_file.exists()
-
-
-def test_a_planted_link_is_not_followed(submitted: Study, tmp_path: Path) -> None:
+    os.chown(submitted.folder, os.getuid(), -1)
     (tmp_path / "mine").write_text("")
     submitted.outcomes_file.symlink_to(tmp_path / "mine")
     poll(submitted, j7=TIMEOUT)

@@ -25,7 +25,6 @@ BASE = {
     "layout": {"node_type": "v100"},
 }
 AXES = {"layout.nodes": [1, 2], "layout.gpus_per_node": [1, 4], "workload.batch_per_gpu": [8, 16]}
-
 RCC = load_profile("rcc")
 M100 = load_profile("marconi100")
 
@@ -145,7 +144,6 @@ def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
 
 
 def sizes(points: Mapping[str, Mapping[str, object]], *groups: str, **changes: object) -> tuple[list[str], list[str]]:
-    """Nodes x GPUs of what the groups list, and of what is added."""
     planned = expand(make_sweep({**BASE, **changes, "points": points}, (), Path("told")), RCC, groups)
     named = [(p.is_added, f"{p.point.layout.nodes}x{p.point.layout.gpus_per_node}") for p in planned]
     return [size for added, size in named if not added], [size for added, size in named if added]
@@ -196,7 +194,6 @@ def test_a_baseline_that_cannot_be_is_left_out() -> None:
 
 
 def workers_of(profile: ClusterProfile, **changes: object) -> list[object]:
-    """Of a sweep whose loader workers are `auto`."""
     document = {**BASE, "cluster": profile.name, "baselines": False, **changes}
     source = make_sweep(document, ("workload.loader_workers_per_rank=auto",), Path("auto"))
     return [planned.point.workload.loader_workers_per_rank for planned in expand(source, profile)]
