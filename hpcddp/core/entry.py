@@ -1,7 +1,4 @@
-"""What submitit pickles: a function named in text, imported only in the job, so that the login side never loads torch.
-
-Standard library only, Python 3.10.
-"""
+"""What submitit pickles: a function named in text, imported only in the job, so that the login side never loads torch."""
 
 from __future__ import annotations
 

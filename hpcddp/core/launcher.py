@@ -6,8 +6,6 @@ known inside the step only. An array, or runs that share an allocation, have a l
     .jobs/NAME/            the array's: job.sbatch, tasks.jsonl, submitted.pkl that all tasks load
     .jobs/NAME/7/          a task's: logs and results, as a single job's folder has them
     .jobs/ARRAYID -> NAME
-
-Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -132,9 +130,8 @@ def forget_failure(folder: Path, node: str) -> None:
 
 
 def note_failure(folder: Path, node: str, codes: Mapping[int, int]) -> str:
-    """Writes into the job's folder which rank ended a torchrun, by the exit codes of those that failed; returns the sentence.
-
-    A rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
+    """Writes into the job's folder which rank ended a torchrun, by the exit codes of those that failed; returns the sentence. A
+    rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
     """
     first = min(codes, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] > 0))
     words = ended_words(first, codes[first])
