@@ -86,12 +86,12 @@ USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
 
 
 def spawned() -> int:
-    child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    for number in USR2_THEN_TERM:
-        child.send_signal(number)
-    child.communicate()
+    program = "import signal; print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for number in USR2_THEN_TERM:
+            child.send_signal(number)
     return child.returncode
 
 

@@ -48,15 +48,9 @@ class Job:
         (self._said / who).write_text(script)
 
     def start(self, restart: int = 0) -> int:
-        env = {
-            "PATH": f"{self._said.parent}:/usr/bin:/bin",
-            "SAID": str(self._said),
-            "SLURM_JOB_NODELIST": "host[1-4]",
-            "SLURM_JOB_ID": "12",
-            **({"SLURM_RESTART_COUNT": str(restart)} if restart else {}),
-        }
-        done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180)
-        return done.returncode
+        env = {"PATH": f"{self._said.parent}:/usr/bin:/bin", "SAID": str(self._said), "SLURM_JOB_NODELIST": "host[1-4]"}
+        env |= {"SLURM_JOB_ID": "12", **({"SLURM_RESTART_COUNT": str(restart)} if restart else {})}
+        return subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180).returncode
 
     def events(self) -> list[tuple[Any, ...]]:
         lines = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
@@ -135,11 +129,8 @@ def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
     job.does("1", "exit 9")
     assert job.start() == 1
     assert job.events() == [*ran(0), ("started", 1), ("ended", 1, 1, "TIMEOUT", 0), *ran(2)[1:]]
-    assert [word for line in job.said("srun") for word in line.split() if "--time" in word] == [
-        "--time=30",
-        "--time=0",
-        "--time=30",
-    ]
+    limits = [word for line in job.said("srun") for word in line.split() if "--time" in word]
+    assert limits == ["--time=30", "--time=0", "--time=30"]
 
 
 def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> None:

@@ -106,13 +106,8 @@ def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "python train.py -m composer",
-        "python train.py --launcher srun",
-        "./train --with mpirun",
-        "accelerate env",
-        "python -m pkg torchrun",
-        "bash -c 'echo srun'",
-        f"bash {300 * 'x'}.sh",
+        *("python train.py -m composer", "python train.py --launcher srun", "./train --with mpirun", "accelerate env"),
+        *("python -m pkg torchrun", "bash -c 'echo srun'", f"bash {300 * 'x'}.sh"),
     ],
 )
 def test_a_word_is_no_launcher(command: str) -> None:

@@ -171,15 +171,9 @@ def test_the_same_name_is_the_same_word_everywhere(study: Study, tmp_path: Path)
     attempt = f"{point(2, 1).label}/r2/102.0"
     launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
     assert launch["hosts"] == ["node01", "node02"]
-    assert launch["environment"] == {
-        "SLURM_JOB_USER": "user",
-        "SLURM_JOB_ACCOUNT": "account",
-        "SLURM_JOB_UID": "0",
-        "SLURM_JOB_NODELIST": "nodes",
-        "MASTER_ADDR": "node01",
-        "VIRTUAL_ENV": "/path",
-        "LOADEDMODULES": "cuda/12.1:nccl/2.18",
-    }
+    slurm = {"SLURM_JOB_USER": "user", "SLURM_JOB_ACCOUNT": "account", "SLURM_JOB_UID": "0", "SLURM_JOB_NODELIST": "nodes"}
+    others = {"MASTER_ADDR": "node01", "VIRTUAL_ENV": "/path", "LOADEDMODULES": "cuda/12.1:nccl/2.18"}
+    assert launch["environment"] == slurm | others
     assert (launch["data"]["root"], launch["versions"], launch["point"]) == ("/path", {"torch": "2.7.1"}, point(2, 1).id)
     assert end["reason"] == "node02 could not reach 0.0.0.0: see /path"
     assert [rank["host"] for rank in end["ranks"]] == ["node02", "node02"]

@@ -277,8 +277,7 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
-    with study.submissions_file.open("ab") as lines:
-        lines.write(broken)
+    study.submissions_file.write_bytes(study.submissions_file.read_bytes() + broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
         run_states(study)
 
