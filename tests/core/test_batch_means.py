@@ -120,7 +120,6 @@ def test_few_steps_have_no_interval_and_equal_ones_no_width() -> None:
 
 
 def test_a_drift_has_a_wide_interval() -> None:
-    """No rule may end a run on +-2 % of it."""
     drift = mean_interval([1000 + step / 10 for step in range(1000)])
     assert drift.half_percent is not None
     assert drift.half_percent > 4

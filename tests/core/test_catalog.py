@@ -21,14 +21,12 @@ def workload(model: str, data: str, batch: int = 32, accumulate: int = 1) -> Wor
 
 
 def test_samples_of_an_epoch() -> None:
-    """Six variants of 60,000 digits, 200 times over; of the user's own data nothing is known."""
     assert train_samples(Data(name="bigmnist")) == 72_000_000
     assert train_samples(Data(name="bigmnist", copies=2, variants=("plain", "flipped"))) == 240_000
     assert [train_samples(Data(name=name)) for name in ("mnist", "imagenet", "my.data:make")] == [60_000, 1_281_167, None]
 
 
 def test_parameters_go_by_classes() -> None:
-    """Of mnist-cnn two convolutions and two linear layers; the user's own are unknown."""
     by_hand = (32 * 9 + 32) + (64 * 32 * 9 + 64) + (64 * 7 * 7 * 128 + 128) + (128 * 10 + 10)
     assert parameters(workload("mnist-cnn", "bigmnist")) == by_hand == 421_642
     assert parameters(workload("resnet50", "imagenet")) == 25_557_032

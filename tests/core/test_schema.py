@@ -103,7 +103,6 @@ def test_missing_key() -> None:
     ],
 )
 def test_what_does_not_fit(changed: Mapping[str, object], path: tuple[object, ...], message: str) -> None:
-    """1 is not true and 2.0 is not 2."""
     with pytest.raises(SchemaError) as caught:
         decode(Outer, {**GOOD, **changed})
     assert (caught.value.path, caught.value.message) == (path, message)

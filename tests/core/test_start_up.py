@@ -71,7 +71,6 @@ def stat(proc: Path, pid: int, name: str, parent: int, ticks: int) -> None:
 
 
 def test_of_a_step_slurms_daemon_counts(tmp_path: Path) -> None:
-    """Between it and the rank may be a shell, a container and torchrun, each with a name that holds anything."""
     assert launched_unix_ns(tmp_path) is None
     stat(tmp_path, os.getpid(), "python3 (a) b", 71, 900)
     stat(tmp_path, 71, "torchrun", 70, 500)

@@ -217,7 +217,6 @@ def test_memory_per_core(tmp_path: Path) -> None:
 
 
 def test_nodes_of_the_jobs_own_count_whole(tmp_path: Path) -> None:
-    """Limits and hours are those of all their GPUs and cores; asked for is what the point says."""
     rules = "always_exclusive: true, max_gpus_per_user: 8, max_cores_per_user: 64, qos: [{max_gpus: 8, max_cpus: 128}]"
     profile, shared = site(tmp_path, rules), {"layout__exclusive": "false", "layout__physical_cores_per_rank": 1}
     request = request_on(profile, **shared, layout__nodes=2, slurm__walltime_min=60)

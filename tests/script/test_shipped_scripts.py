@@ -114,7 +114,6 @@ def edited(template: str, at: int) -> str:
 
 @pytest.mark.dear
 def test_a_line_of_a_template_that_is_named_changes_the_line(tmp_path: Path) -> None:
-    """Whatever line of a template is named first for a line of the script: an edit there changes this one."""
     for file in FOLDER.glob("*.j2"):
         (tmp_path / file.name).write_text(file.read_text())
     profile, point, request = parts("rcc", 3)

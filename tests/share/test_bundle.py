@@ -150,7 +150,6 @@ def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
-    """Its folder says that the run was started: `has not ended`, not `not started`."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     write_bundle(study, tmp_path / "b.tar.gz")

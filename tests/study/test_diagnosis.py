@@ -103,7 +103,6 @@ def test_the_node_that_failed_is_told_from_the_jobs_others(end: AttemptEnd | Non
 
 @pytest.mark.parametrize("nodes", ["gn[01-04]", "gn01,gn07", None])
 def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None:
-    """Nobody is told to leave out all nodes of a job, or one called `its node`."""
     lost, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
     assert reason_of(lost, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
     assert reason_of(lost, None, ()).next_step == "submit it again"

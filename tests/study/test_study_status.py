@@ -90,7 +90,6 @@ def hours(of_hours: Study, **jobs: JobState) -> StudyHours:
 
 
 def test_hours_are_those_of_all_attempts(of_hours: Study) -> None:
-    """From the meeting of the ranks to the end: of what runs until now, of what left no end until its last rows."""
     log_event(of_hours, OF_HOURS.label, job="8")
     begun(of_hours, "7.0", end_h=2)
     begun(of_hours, "8.0")
@@ -102,7 +101,6 @@ def test_hours_are_those_of_all_attempts(of_hours: Study) -> None:
 
 
 def test_an_end_before_the_beginning_gives_nothing_back(of_hours: Study) -> None:
-    """Clocks of two nodes, or one that was set."""
     log_event(of_hours, OF_HOURS.label, job="8")
     begun(of_hours, "7.0", end_h=2)
     begun(of_hours, "8.0", end_h=0.5)

@@ -49,7 +49,6 @@ BESIDES = {"layout.nodes": 3}
 @settings(max_examples=20)
 @given(st.lists(conditions, min_size=1, max_size=3))
 def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
-    """A list of `where` narrows, a list of `exclude` takes away more."""
     besides = ids({"include": [BESIDES]})
 
     def left(**words: object) -> list[str]:
@@ -247,7 +246,6 @@ def test_a_training_has_the_steps_of_its_epochs_and_a_file_of_them() -> None:
 
 
 def test_a_checkpoint_of_shards_has_a_file_for_each_rank_of_a_copy() -> None:
-    """Beside that of what all ranks have; at most three checkpoints are there."""
     layout = Layout(nodes=2, gpus_per_node=4)
     workload = EPOCH.workload
     for chosen, shards in ((workload, 0), (replace(workload, parallel="fsdp"), 8), (replace(workload, parallel="hsdp"), 4)):
