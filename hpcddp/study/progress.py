@@ -57,7 +57,7 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
         steps_done=done,
         steps_total=total,
         samples_per_s=None if point is None or pace is None or not knows_batch else _batch(point, done) * pace,
-        start_up_s=started and started.until_first_step_s,
+        start_up_s=started.until_first_step_s if started else None,
         staging_s=launch.data.staging.wait_s if launch and launch.data.staging else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )

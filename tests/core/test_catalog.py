@@ -114,7 +114,7 @@ def test_names_torch_reports_are_known(gpu: str, known: tuple[str, float]) -> No
 )
 def test_other_gpus_are_unknown(gpu: str) -> None:
     """A name that merely begins alike is another GPU: unknown is better than wrong."""
-    assert gpu_peak(gpu) is peak_flops_per_s(gpu, "fp32") is None
+    assert (gpu_peak(gpu), peak_flops_per_s(gpu, "fp32")) == (None, None)
     assert peak_flops_per_s("Tesla V100-SXM2-16GB", "bf16") is peak_flops_per_s("NVIDIA A40", "name") is None
 
 

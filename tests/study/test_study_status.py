@@ -143,7 +143,7 @@ def test_without_a_limit_it_is_not_known(of_hours: Study, state: JobState) -> No
 
 
 def test_runs_of_one_job_share_its_nodes(of_hours: Study) -> None:
-    shared = {"nodes": 4, "gpus_per_node": 4, "array": "n04-3runs.t"}
+    shared: Any = {"nodes": 4, "gpus_per_node": 4, "array": "n04-3runs.t"}
     for task in range(3):
         log_event(of_hours, OF_HOURS.label, run=task + 1, job=f"7+{task}", task=task, **shared)
         (of_hours.jobs / "7" / str(task)).mkdir(parents=True)
