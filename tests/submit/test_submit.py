@@ -90,8 +90,9 @@ def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, m
     """No line would know its job."""
     study, backend = study_of(tmp_path), FakeBackend()
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(_: object, lines: list[object]) -> None:
+        if lines:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("hpcddp.study.submission_log.append", full)
     with pytest.raises(OSError, match="No space left"):
