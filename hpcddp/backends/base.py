@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from hpcddp.core.entry import WORKER
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launcher import WORKER
 from hpcddp.core.run_root import Study
 from hpcddp.script.render import ScriptLaunch
 

@@ -11,6 +11,7 @@ known inside the step only. An array, or runs that share an allocation, have a l
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import shlex
@@ -148,3 +149,19 @@ def first_failure(folder: Path) -> str | None:
 
 def _note(folder: Path, node: str) -> Path:
     return folder / f"torchrun.{node}.json"
+
+
+WORKER = "hpcddp.worker.main:run"
+
+
+def call(entry: str, spec: Mapping[str, object]) -> object:
+    """Calls `package.module:function` with `spec`: submitit pickles text, so that the login side never loads torch."""
+    if by_torchrun():  # it ends the other ranks by SIGTERM when one fails; submitit had that ignored
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    module, _, function = entry.partition(":")
+    return getattr(importlib.import_module(module), function)(spec)
+
+
+def call_task(entry: str, shared: Mapping[str, object]) -> object:
+    """The same in a task of an array, with `shared` and what is the task's own; submitit says the task's folder."""
+    return call(entry, {**shared, **read_task(Path(os.environ["SUBMITIT_FOLDER"]))})
