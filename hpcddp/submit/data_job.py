@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcddp.backends.base import Backend, Batch, make_backend, wait_for_ends
+from hpcddp.backends.base import Backend, Batch, wait_for_ends
+from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.data_job_record import JOB_FILE, DataJob

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hpcddp.backends.base import Backend, JobState, Submission, make_backend, wait_for_ends
+from hpcddp.backends.base import Backend, JobState, Submission, wait_for_ends
+from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Point
