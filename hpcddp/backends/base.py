@@ -95,10 +95,8 @@ class Batch:
         first = self.submissions[0]
         if self.one_allocation is not None:
             return f"n{self.one_allocation.nodes:02d}-{len(self.submissions)}runs.{self.token}"
-        layout = first.spec.point.layout
-        return (
-            f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.submissions)}.{self.token}" if self.is_array else first.name
-        )
+        layout, number = first.spec.point.layout, len(self.submissions)
+        return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{number}.{self.token}" if self.is_array else first.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,7 +190,7 @@ def without_slow_nodes(plan: SubmissionPlan, record: PreflightRecord) -> Submiss
     if not hosts or not plan.source.sweep.slurm.spare_nodes:
         return plan
     excluding = {
-        label: replace(request, exclude=",".join([*([request.exclude] if request.exclude else []), *hosts]))
+        label: replace(request, exclude=",".join(filter(None, [request.exclude, *hosts])))
         for label, request in plan.requests.items()
     }
     return replace(plan, requests=excluding)
