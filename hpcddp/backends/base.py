@@ -1,4 +1,4 @@
-"""What every backend offers: submissions as it takes them, job states as it answers; and backends by name."""
+"""What every backend offers: submissions as it takes them, job states as it answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import WORKER
 from hpcddp.core.run_root import Study
@@ -96,10 +95,8 @@ class Batch:
         first = self.submissions[0]
         if self.one_allocation is not None:
             return f"n{self.one_allocation.nodes:02d}-{len(self.submissions)}runs.{self.token}"
-        layout = first.spec.point.layout
-        return (
-            f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.submissions)}.{self.token}" if self.is_array else first.name
-        )
+        layout, number = first.spec.point.layout, len(self.submissions)
+        return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{number}.{self.token}" if self.is_array else first.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,16 +173,3 @@ def unique_name(title: str, token: str) -> str:
 def job_name(label: str, run: int) -> str:
     """A job's name: `n04-g4-b32-3fa9c1d2e07b.r1`."""
     return f"{label}.r{run}"
-
-
-def make_backend(name: str, *studies: Study, rules: SlurmRules = SlurmRules()) -> Backend:  # noqa: B008 - a frozen value
-    """The backend that a profile or a line of submissions.jsonl names, for the study, or on Slurm for several. `rules` are
-    those of the profile, for submitting.
-    """
-    if name == "local":
-        from hpcddp.backends.local import LocalBackend
-
-        return LocalBackend(*studies)
-    from hpcddp.backends.slurm import SlurmBackend
-
-    return SlurmBackend(rules, *studies)

@@ -79,9 +79,8 @@ def name_after(submission: DelayedSubmission) -> None:
     function = getattr(submission.function, "func", submission.function)
     names = getattr(function, "__globals__", None) or getattr(type(function).__call__, "__globals__", {})
     name = getattr(function, "__name__", type(function).__name__)
-    given = [_short(value) for value in submission.args] + [
-        f"--{key}={_short(value)}" for key, value in submission.kwargs.items()
-    ]
+    named = [f"--{key}={_short(value)}" for key, value in submission.kwargs.items()]
+    given = [*map(_short, submission.args), *named]
     script = _as_submitted(Path(names["__file__"])) if names.get("__file__") else None  # cloudpickle 3.1.2 drops the code's own
     sys.modules["__main__"].__dict__["__file__"] = script and str(script)
     sys.argv[:] = [str(script or name), name, *given]

@@ -32,9 +32,8 @@ class LocalBackend:
         """UsageError for more than one node."""
         nodes = submission.spec.point.layout.nodes
         if nodes > 1:
-            raise UsageError(
-                f"{submission.spec.label}: layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node"
-            )
+            words = f"layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node"
+            raise UsageError(f"{submission.spec.label}: {words}")
 
     def submit(self, submission: Submission) -> str:
         """Queues the run, and starts a runner where none is alive."""

@@ -86,9 +86,8 @@ def _ended_state(ended: StepEvent, is_cancelled: bool, job: JobState) -> JobStat
         return JobState(phase="done", nodes=job.nodes)
     word = "CANCELLED" if is_cancelled else ended.word or "FAILED"
     limit = None if ended.limit_min is None else f"{ended.limit_min}:00"
-    return JobState(
-        phase="failed", detail=slurm_ended_words(word, f"{ended.code}:0"), nodes=job.nodes, word=word, time_limit=limit
-    )
+    detail = slurm_ended_words(word, f"{ended.code}:0")
+    return JobState(phase="failed", detail=detail, nodes=job.nodes, word=word, time_limit=limit)
 
 
 def _event(line: str) -> StepEvent | None:

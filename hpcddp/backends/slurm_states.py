@@ -54,9 +54,8 @@ def _own(studies: Sequence[Study], jobs: Iterable[str], rows: Mapping[str, JobRo
     found = {job: rows[job] for job in jobs if job in rows}
     links = {array: [study.job_dir(array) for study in studies] for array in {base_id(job) for job in found}}
     folders = {array: [os.readlink(link) for link in own if link.is_symlink()] for array, own in links.items()}
-    return {
-        job: row for job, row in found.items() if not folders[base_id(job)] or Path(row.workdir).name in folders[base_id(job)]
-    }
+    of_job = {job: folders[base_id(job)] for job in found}
+    return {job: row for job, row in found.items() if not of_job[job] or Path(row.workdir).name in of_job[job]}
 
 
 def _state(name: str, queued: JobRow | None, over: JobRow | None, failure: str | None) -> JobState:
@@ -140,9 +139,8 @@ def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
         of_job = _of(job, rows)
         if failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
             how = slurm_ended_words(failed.state, failed.exit_code)
-            refused.append(
-                f"--after {job}: it did not end well: {how}. Give the job that does its work now, or leave --after out"
-            )
+            step = "Give the job that does its work now, or leave --after out"
+            refused.append(f"--after {job}: it did not end well: {how}. {step}")
         elif not of_job:
             refused.append(f"--after {job}: {why}")
         elif any(row.is_live for row in of_job):

@@ -70,13 +70,8 @@ class EnvRule:
     """A key of the profile's `sources`."""
 
 
-SIGNS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-    "": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+Compare = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+SIGNS: Mapping[str, Compare] = {"": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 FORM = re.compile(r"([<>]=?|)\s*(\d+(?:\.\d+)*)")
 """A condition on a number with parts: `>1`, `1`, `<2.21`, `>=2.27`."""

@@ -85,11 +85,8 @@ def object_schema(cls: type, form: Form, definitions: dict[str, Schema], without
     needed = [field.name for field in dataclasses.fields(cls) if field.default is unset and field.default_factory is unset]
     required = [] if form.partial else needed
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {
-        "description": as_yaml(" ".join((cls.__doc__ or "").split())),
-        **schema,
-        **({"required": required} if required else {}),
-    }
+    words = as_yaml(" ".join((cls.__doc__ or "").split()))
+    return {"description": words, **schema, **({"required": required} if required else {})}
 
 
 def value_schema(kind: Any, form: Form, definitions: dict[str, Schema]) -> Schema:

@@ -44,10 +44,8 @@ def _partitions(profile: ClusterProfile) -> Iterator[Finding]:
         path = ("slurm", "partitions", name)
         yield from _unknown((*path, "node_types"), "node type", partition.node_types, profile.node_types)
         if partition.max_nodes is not None and (partition.min_nodes or 1) > partition.max_nodes:
-            yield (
-                (*path, "min_nodes"),
-                f"min_nodes is {partition.min_nodes}, above max_nodes: at most {partition.max_nodes} is expected",
-            )
+            words = f"min_nodes is {partition.min_nodes}, above max_nodes: at most {partition.max_nodes} is expected"
+            yield (*path, "min_nodes"), words
     default = [name for name, partition in table.items() if partition.default]
     if default[1:]:
         yield ("slurm", "partitions", default[1], "default"), f"`{default[0]}` is the default partition already; one is expected"
@@ -65,10 +63,8 @@ def _named_partitions(profile: ClusterProfile) -> Iterator[Finding]:
     for name, node in profile.node_types.items():
         types = table.get(node.partition or "", Partition()).node_types
         if types and name not in types:
-            yield (
-                ("node_types", name, "partition"),
-                f"partition {node.partition} has nodes of type {_or(types)}; {name} is expected there",
-            )
+            words = f"partition {node.partition} has nodes of type {_or(types)}; {name} is expected there"
+            yield ("node_types", name, "partition"), words
 
 
 def _rules(profile: ClusterProfile) -> Iterator[Finding]:
@@ -120,11 +116,8 @@ def _topology(path: Path, node: NodeType, matrix: Mapping[str, tuple[str, ...]])
             yield (*path, name), f"{len(row)} words in row {name} of {len(matrix)}: a square is expected, a word for each row"
         for word in row:
             if not re.fullmatch(TOPOLOGY_WORDS, word):
-                yield (
-                    (*path, name),
-                    f"`{word}` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is expected, or "
-                    f"`rocm-smi --showtopo`'s XGMI or PCIE",
-                )
+                known = "X, NV3, PIX, PXB, PHB, NODE or SYS is expected, or `rocm-smi --showtopo`'s XGMI or PCIE"
+                yield (*path, name), f"`{word}` is no word of `nvidia-smi topo -m`: {known}"
         if [j for j, word in enumerate(row) if word == "X"] != [i]:
             yield (*path, name), f"X is expected at word {i + 1} of row {name}, for itself, and nowhere else"
 

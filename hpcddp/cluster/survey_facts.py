@@ -34,7 +34,9 @@ def survey_text(found: SurveyRecord, profile: ClusterProfile, node_type: str) ->
         for parent in parents:
             part = part.setdefault(parent, {})
         without_source = f"; the profile has {said}, without a source" if known is None and said not in (None, {}) else ""
-        part[key] = Fact(value=value, grade="A", source=SOURCE, note=note + without_source, conflicts=_others(known, value))
+        facts = (replace(known, conflicts=()), *known.conflicts) if known is not None else ()
+        others = tuple(fact for fact in facts if fact.source != SOURCE and fact.value not in (None, value))
+        part[key] = Fact(value=value, grade="A", source=SOURCE, note=note + without_source, conflicts=others)
     return yaml_text(document) if len(document) > 1 else ""
 
 
@@ -44,18 +46,11 @@ def _at(plain: Any, path: tuple[str, ...]) -> object:
     return plain
 
 
-def _others(known: Fact | None, value: object) -> tuple[Fact, ...]:
-    """What others than an earlier survey say instead."""
-    facts = (replace(known, conflicts=()), *known.conflicts) if known is not None else ()
-    return tuple(fact for fact in facts if fact.source != SOURCE and fact.value not in (None, value))
-
-
 def survey_values(found: SurveyRecord, node_type: str) -> dict[tuple[str, ...], object]:
     """Paths of a profile; only what is known, and what all nodes agree on."""
     pairs = [dict(_of_node(node)) for node in found.nodes]
-    common = {
-        name: value for name, value in (pairs[0].items() if pairs else ()) if all(each.get(name) == value for each in pairs)
-    }
+    first = pairs[0] if pairs else {}
+    common = {name: value for name, value in first.items() if all(each.get(name) == value for each in pairs)}
     disks = [node.disk.read_gbs for node in found.nodes if node.disk and node.disk.read_gbs]
     if disks:
         common["local_disk_gbs"] = round(min(disks), 2)

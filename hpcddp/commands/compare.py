@@ -70,9 +70,8 @@ def compare(
 
         stem, rc_style = output / "compare", STYLES[style]
         failures.contain(f"{stem}.json", lambda: write_plain(output / "compare.json", plain), None)
-        failures.contain(
-            f"{stem}.png, .svg and .pdf", lambda: save(compare_figure(found, rc_style), stem, rc_style), list[Path]()
-        )
+        files = f"{stem}.png, .svg and .pdf"
+        failures.contain(files, lambda: save(compare_figure(found, rc_style), stem, rc_style), list[Path]())
     if junit is not None:
         failures.contain(str(junit), lambda: write_text(junit, to_junit(found)), None)
     for failure in failures:

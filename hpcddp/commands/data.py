@@ -119,9 +119,8 @@ def _do_here(action: str, data: str, options: Mapping[str, Any], counts: str = "
     from hpcddp.core.errors import UsageError
 
     if find_spec("torch") is None:
-        raise UsageError(
-            "preparing data needs torch, which this Python lacks: use the compute environment's, or `pip install torch`"
-        )
+        step = "use the compute environment's, or `pip install torch`"
+        raise UsageError(f"preparing data needs torch, which this Python lacks: {step}")
     from hpcddp.data.writing.folder import ProgressLine
     from hpcddp.data.writing.pool import default_processes
     from hpcddp.data.writing.tasks import Surroundings, do_task

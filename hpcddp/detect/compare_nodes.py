@@ -192,16 +192,13 @@ def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> I
     kind, path = profile.node_types[key], f"node_types.{key}"
     if kind.constraint:
         lists = [None if node.features is None else ", ".join(node.features) or "no features" for node in nodes]
-        fitting = [
-            kind.constraint if _has_constraint(node, kind.constraint) else words for node, words in zip(nodes, lists, strict=True)
-        ]
+        fits = [_has_constraint(node, kind.constraint) for node in nodes]
+        fitting = [kind.constraint if is_fit else words for is_fit, words in zip(fits, lists, strict=True)]
         yield judge_field(f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
     if kind.partition:
         lists = [None if node.partitions is None else ", ".join(node.partitions) or "none" for node in nodes]
-        inside = [
-            kind.partition if kind.partition in (node.partitions or ()) else words
-            for node, words in zip(nodes, lists, strict=True)
-        ]
+        fits = [kind.partition in (node.partitions or ()) for node in nodes]
+        inside = [kind.partition if is_fit else words for is_fit, words in zip(fits, lists, strict=True)]
         yield judge_field(f"{path}.partition", kind.partition, inside, NOT_LISTED)
 
 

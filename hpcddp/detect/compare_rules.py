@@ -44,9 +44,8 @@ def compare_partitions(
         else:
             yield FieldFinding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
     if rules.partition is not None:
-        yield judge_field(
-            "slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT
-        )
+        known = rules.partition if rules.partition in there else _listed(there)
+        yield judge_field("slurm.partition", rules.partition, [known], SILENT)
     used = _used(profile, live)
     exclusive = always_exclusive(used, types)
     yield judge_field("slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)

@@ -53,9 +53,8 @@ def described_types(live: LiveSlurm) -> tuple[LiveNodeType, ...]:
 def _usable_nodes(live: LiveSlurm) -> list[LiveNode]:
     """Those in a partition that the user may submit to, as far as Slurm says."""
     nodes, usable = live.nodes or (), {partition.name for partition in my_partitions(live)}
-    return [
-        node for node in nodes if live.partitions is None or node.partitions is None or not usable.isdisjoint(node.partitions)
-    ]
+    known = live.partitions is not None
+    return [node for node in nodes if not known or node.partitions is None or not usable.isdisjoint(node.partitions)]
 
 
 def cluster_name(live: LiveSlurm) -> str:
@@ -67,12 +66,8 @@ def cluster_name(live: LiveSlurm) -> str:
 def trial_of(live: LiveSlurm, kind: LiveNodeType) -> Trial:
     """A node of the type, in the partition that a job would go to."""
     there = [partition for partition in my_partitions(live) if partition.name in kind.partitions]
-    return Trial(
-        partition=there[0].name if there else None,
-        constraint=kind.constraint,
-        gres_type=kind.gres_type,
-        gpus=kind.gpus or 1,
-    )
+    partition = there[0].name if there else None
+    return Trial(partition=partition, constraint=kind.constraint, gres_type=kind.gres_type, gpus=kind.gpus or 1)
 
 
 def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> TrialVerdict:
@@ -132,7 +127,6 @@ def _indistinct(types: Sequence[LiveNodeType]) -> Iterator[str]:
         if kind.is_sliced:
             yield f"GPUs of {kind.name} are MIG slices, which DDP cannot use together: it is not the default type of nodes"
         for name, number in kind.gpu_types[1:]:
-            others = (
-                f"{count(number, 'MIG slice' if is_slice(name) else 'GPU')} {f'of type {name}' if name else 'without a type'}"
-            )
+            what = f"of type {name}" if name else "without a type"
+            others = f"{count(number, 'MIG slice' if is_slice(name) else 'GPU')} {what}"
             yield f"{kind.name} has {others} besides: the profile asks for {kind.gres_type or 'any'}"

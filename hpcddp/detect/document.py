@@ -117,11 +117,8 @@ def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
 def default_type(types: Sequence[LiveNodeType], partitions: Sequence[LivePartition]) -> str | None:
     """The one with whole GPUs and most nodes, never one with MIG slices; what only a hidden partition has comes after."""
     shown = {partition.name for partition in partitions if not partition.hidden}
-    ranked = sorted(
-        (kind for kind in types if not kind.is_sliced),
-        key=lambda kind: (not kind.gpus, not kind.partitions & shown, -len(kind.nodes)),
-    )
-    return ranked[0].name if ranked else None
+    full = [kind for kind in types if not kind.is_sliced]
+    return min(full, key=lambda kind: (not kind.gpus, not kind.partitions & shown, -len(kind.nodes))).name if full else None
 
 
 def trouble_words(nodes: Sequence[LiveNode]) -> list[str]:
@@ -256,9 +253,8 @@ def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]
 
 def _request(verdict: TrialVerdict) -> Fact:
     if verdict.gpu_request == "none":
-        return Fact(
-            value="none", grade="C", source=SLURM, note="sbatch --test-only takes no option for GPUs, and a job without one"
-        )
+        note = "sbatch --test-only takes no option for GPUs, and a job without one"
+        return Fact(value="none", grade="C", source=SLURM, note=note)
     return known_fact(verdict.gpu_request, "sbatch --test-only takes it")
 
 
@@ -282,11 +278,8 @@ def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNo
 
 
 def _partition_note(partition: LivePartition) -> str | None:
-    texts = [
-        "hidden: sinfo shows it with --all only" if partition.hidden else None,
-        "not up now" if partition.is_up is False else None,
-    ]
-    return "; ".join(filter(None, texts)) or None
+    hidden = ["hidden: sinfo shows it with --all only"] if partition.hidden else []
+    return "; ".join([*hidden, *(["not up now"] if partition.is_up is False else [])]) or None
 
 
 def _qos_rules(

@@ -88,7 +88,7 @@ def run_states(study: Study, *backends: Backend, scope: Scope | None = None) -> 
 
 def all_states(studies: Sequence[Study], scope: Scope | None = None) -> dict[str, list[RunState]]:
     """Of each study, by its name: Slurm is queried once for the jobs of all of them. `scope` as in run_states."""
-    from hpcddp.backends.base import make_backend
+    from hpcddp.backends.choose import make_backend
 
     views = [_view(study, scope) for study in studies]
     on_slurm = [event for view in views for event in view.unfinished("slurm")]
@@ -149,7 +149,7 @@ def _placed(state: RunState, scope: Scope) -> RunState | None:
 
 def study_backends(study: Study) -> list[Backend]:
     """The backends that the study's runs were submitted to."""
-    from hpcddp.backends.base import make_backend
+    from hpcddp.backends.choose import make_backend
 
     return [make_backend(name, study) for name in sorted({event.backend for event in latest_events(study).values()})]
 

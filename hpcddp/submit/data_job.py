@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcddp.backends.base import Backend, Batch, make_backend, wait_for_ends
+from hpcddp.backends.base import Backend, Batch, wait_for_ends
+from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.data_job import JOB_FILE, DataJob, DataTask
@@ -161,9 +162,8 @@ def _submission(study: Study, plan: SubmissionPlan, backend: Backend, task: Data
 
 def preparation_words(jobs: Sequence[DataSubmission]) -> list[str]:
     """What comes before the runs, two lines for each job."""
-    return [
-        f"first, {job.task.action} {job.task.data} in {job.task.options['root']}:\n  {one_job_words(job.plan)}" for job in jobs
-    ]
+    what = [f"{job.task.action} {job.task.data} in {job.task.options['root']}" for job in jobs]
+    return [f"first, {words}:\n  {one_job_words(job.plan)}" for words, job in zip(what, jobs, strict=True)]
 
 
 def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console: Console) -> SubmissionPlan:

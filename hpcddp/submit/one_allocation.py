@@ -85,9 +85,8 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
         )
         script = render(plan.profile, runs[0][0], request, launch)
         if script.count("\nrun_step ") != len(steps):
-            raise UsageError(
-                f"{FLAG}: template {plan.profile.template} launches in a way of its own, one run a job; leave {FLAG} out"
-            )
+            words = f"template {plan.profile.template} launches in a way of its own, one run a job; leave {FLAG} out"
+            raise UsageError(f"{FLAG}: {words}")
         return script
 
     return Batch(

@@ -36,19 +36,15 @@ class LayoutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitOptions:
-    """How far `hpcddp submit` goes, and how much it submits at once."""
+    """How far `hpcddp submit` goes, and how much it submits at once; its --help says what each does."""
 
     runs: Path | None = None
     """The run root; None: the user's own, or the sweep's folder."""
     dry_run: bool = False
     smoke: bool = False
-    """A short job on each type of node first."""
     preflight: bool = False
-    """A short job first that measures the nodes of the largest point."""
     wait: bool = False
-    """Until all runs are over."""
     yes: bool = False
-    """Submit without asking."""
     max_running: int | None = None
     """So many runs at a time; None: as many as the cluster likes."""
     max_jobs: int | None = None
@@ -56,11 +52,8 @@ class SubmitOptions:
     after: tuple[str, ...] = ()
     """Jobs of Slurm that have to end well first."""
     prepare: bool = False
-    """First a job for each data set that is missing."""
     failed: bool = False
-    """Only runs that failed, none that is missing."""
     one_allocation: bool = False
-    """All runs as steps of one job."""
     until_ci: float | None = None
     """Add runs until half the 95 % interval of each median is at most so many % of it."""
     max_repeat: int = 0

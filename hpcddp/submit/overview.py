@@ -105,9 +105,7 @@ def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
     as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
     """
     groups = [list(same) for _, same in groupby(map(slurm_id, dict.fromkeys(jobs)), key=base_id)]
-    ends = (
-        group[0] if len(set(group)) == 1 else f"{base_id(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1])
-    )
+    ends = (same[0] if len(set(same)) == 1 else f"{base_id(same[0])}_[0-{len(same) - 1}]" for same in (groups[0], groups[-1]))
     in_allocation = sum("+" in job for job in jobs)
     one_by_one = f", {count(in_allocation, 'run')} one after the other" if in_allocation else ""
     at_once = None if in_allocation == len(jobs) else options.max_running

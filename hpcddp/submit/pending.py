@@ -60,9 +60,8 @@ def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple
     known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in plan.points], plan.repeats
     is_pending = _has_failed if plan.options.failed else _is_pending
-    wanted = [
-        (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
-    ]
+    most = max(repeats.values(), default=0)
+    wanted = [(point, run) for run in range(1, most + 1) for point in points if run <= repeats[point.label]]
     return [(point, run) for point, run in wanted if is_pending(known.get(RunKey(point.label, run)))]
 
 
@@ -104,9 +103,8 @@ def none_failed_words(pending: PendingRuns) -> str:
     parts = ["no run failed"]
     if pending.missing:
         number = len(pending.missing)
-        parts.append(
-            f"{count(number, 'run')} {'is' if number == 1 else 'are'} missing: submit without --failed for {_them(number)}"
-        )
+        what = f"{count(number, 'run')} {'is' if number == 1 else 'are'} missing"
+        parts.append(f"{what}: submit without --failed for {_them(number)}")
     labels = {planned.point.label for planned in pending.plan.points}
     if rejected := [state for state in pending.states if state.phase == "done" and state.detail and state.label in labels]:
         runs = run_ranges(state.key for state in rejected)

@@ -225,7 +225,9 @@ def check_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> R
         if done and not _pause(plan, deadline):
             return RequestCheck(refused=refused, remark=_remark(done, distinct, f"that took {PATIENCE_S:g} s"))
         try:
-            words = test_only(_script(plan, points[0], request), deadline - time.monotonic())
+            # as `hpcddp render` prints it: what Slurm judges is its header
+            launch = launch_by_hand(plan.profile, JobSpec(point=points[0], study="$HPCDDP_RUNS/adhoc"), None)
+            words = test_only(render(plan.profile, points[0], request, launch), deadline - time.monotonic())
         except UnansweredError as error:
             return RequestCheck(refused=refused, remark=_remark(done, distinct, str(error)))
         except HpcddpError as error:
@@ -246,12 +248,6 @@ def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) 
         groups.setdefault(dataclasses.replace(plan.requests[point.label], name="", env=()), []).append(point)
     for of_group in groups.values():
         yield plan.requests[of_group[0].label], of_group
-
-
-def _script(plan: SubmissionPlan, point: Point, request: JobRequest) -> str:
-    """As `hpcddp render` prints it: what Slurm judges is its header."""
-    launch = launch_by_hand(plan.profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None)
-    return render(plan.profile, point, request, launch)
 
 
 def _pause(plan: SubmissionPlan, deadline: float) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
@@ -61,20 +60,13 @@ def command_name(words: Sequence[str]) -> str:
 def by_hand(profile: ClusterProfile, point: Point, settings: Settings, near: Path) -> ScriptLaunch:
     """How a script that the user submits starts the point's ranks; `near`: the sweep's folder."""
     run_root, data_root = settings.run_root_here(), settings.data_roots.get(point.workload.data.name)
-    script = point.workload.script
+    script, plain = point.workload.script, encode(replace(profile, facts={}, sources={}))
     spec = JobSpec(
         point=point,
         study="$HPCDDP_RUNS/adhoc",
         data_root=data_root,
-        profile=_as_used(profile),
+        profile={key: value for key, value in plain.items() if key not in ("facts", "sources")},
         local_device=profile.slurm.local_device,
         script=ScriptPlace(file=str(near / script), folder=str(near)) if script else None,
     )
     return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
-
-
-def _as_used(profile: ClusterProfile) -> Mapping[str, Any]:
-    """What the records of a run say of its cluster."""
-    return {
-        key: value for key, value in encode(replace(profile, facts={}, sources={})).items() if key not in ("facts", "sources")
-    }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hpcddp.backends import base
+from hpcddp.backends import choose
 from hpcddp.backends.base import Backend, pause_s
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, RefusedError, UsageError
@@ -41,7 +41,7 @@ def submit_points(
     """
     plan = plan_submission(points, settings, options)
     study = Study(study_folder(plan.source.file, options.runs, settings).absolute())
-    session = _Session(study, base.make_backend(plan.profile.backend, study, rules=plan.profile.slurm), console, precision)
+    session = _Session(study, choose.make_backend(plan.profile.backend, study, rules=plan.profile.slurm), console, precision)
     scope = study_scope(study, plan.source.file)
     while True:
         pending = session.choose(plan, scope, options)

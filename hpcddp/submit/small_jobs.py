@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hpcddp.backends.base import Backend, JobState, Submission, make_backend, wait_for_ends
+from hpcddp.backends.base import Backend, JobState, Submission, wait_for_ends
+from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.job_records import SmokeSummary, SurveyRecord
@@ -187,7 +188,7 @@ def without_slow_nodes(plan: SubmissionPlan, record: PreflightRecord) -> Submiss
     if not hosts or not plan.source.sweep.slurm.spare_nodes:
         return plan
     excluding = {
-        label: replace(request, exclude=",".join([*([request.exclude] if request.exclude else []), *hosts]))
+        label: replace(request, exclude=",".join(filter(None, [request.exclude, *hosts])))
         for label, request in plan.requests.items()
     }
     return replace(plan, requests=excluding)

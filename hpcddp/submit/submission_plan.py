@@ -88,22 +88,16 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
 
 def obstacles(plan: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
-    found = [*(_data_obstacles(plan) if plan.reads_data else []), *plan.cannot_await]
+    found, roots, runs_here = list(plan.cannot_await), plan.settings.data_roots, plan.profile.backend == "local"
+    if plan.reads_data:
+        missing = missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.options.prepare)
+        found = [*without_folder(plan.points, roots), *dict.fromkeys(missing), *found]
     if lacks_account(plan):
-        found.append(
-            f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
-        )
+        ways = f"--set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
+        found.append(f"{plan.profile.name} needs an account: {ways}")
     if plan.options.after and plan.profile.backend != "slurm":
         found.append(f"--after {plan.options.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
     return found
-
-
-def _data_obstacles(plan: SubmissionPlan) -> list[str]:
-    roots, runs_here = plan.settings.data_roots, plan.profile.backend == "local"
-    return [
-        *without_folder(plan.points, roots),
-        *dict.fromkeys(missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.options.prepare)),
-    ]
 
 
 def lacks_account(plan: SubmissionPlan) -> bool:

@@ -38,7 +38,7 @@ def refused(run: Run, *arguments: object) -> str:
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Fake) -> Fake:
     """The backend of whatever cluster a command is for."""
-    monkeypatch.setattr("hpcddp.backends.base.make_backend", lambda *_, **__: backend)
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
     return backend
 
 

@@ -99,7 +99,7 @@ def test_the_job_of_an_interrupted_submission_is_cancelled_too(
     run: Run, study: Study, backend: Cancelling, arrived: bool
 ) -> None:
     jobs = {(f"{FIRST}.r3", "i"): "9"} if arrived else {}
-    backend.find = lambda _, name, token: jobs.get((name, token))  # type: ignore[method-assign]
+    backend.find = lambda study, name, token: jobs.get((name, token))  # type: ignore[method-assign]
     log_event(study, FIRST, "intent", run=3, token="i")
     assert run("cancel", study.folder, "-y").exit_code == 0
     (cancelled,) = backend.cancelled

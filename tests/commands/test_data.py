@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -204,7 +205,7 @@ def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tm
     assert "first, prepare bigmnist in" in done.stdout
 
 
-def job_of(study: Study, root: str, job: str = "4", backend: str = "slurm") -> Path:
+def job_of(study: Study, root: str, job: str = "4", backend: Literal["slurm", "local"] = "slurm") -> Path:
     """The folder of a job that prepares bigMNIST there."""
     task = DataTask(action="prepare", data="bigmnist", options={"root": root, "copies": 2}, folders=("root",))
     record = DataJob(task=task, job=job, name="prepare-bigmnist", backend=backend, submitted_at="2026-01-01T00:00:00+00:00")

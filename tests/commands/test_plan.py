@@ -93,9 +93,9 @@ def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
         header, *rows = (line.split() for line in run(*command, "small.yaml").stdout.splitlines() if line.startswith("  "))
         columns = [header.index(title) for title in ("lr", "workers", "channels_last")]
         assert len({tuple(row[at] for at in columns) for row in rows}) == len(rows) == 8
-    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
-    assert "node type" in header
-    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
+    head, *lines = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
+    assert "node type" in head
+    assert {row.split()[1] for row in lines[:6]} == {"v100", "a40", "v100-sxm2"}
     assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
 
 

@@ -33,7 +33,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, JobState]:
     states: dict[str, JobState] = {}
     backend = FakeBackend()
     monkeypatch.setattr(backend, "poll", lambda jobs: {job: states[job] for job in jobs})
-    monkeypatch.setattr("hpcddp.backends.base.make_backend", lambda name, *studies: backend)
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda name, *studies: backend)
     return states
 
 

@@ -168,8 +168,8 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path, study: Study, backe
     (noted,) = {(line.event, line.nodes, line.gpus_per_node, line.name) for line in events}
     assert noted == ("submitted", 4, 1, backend.batches_taken["100"].name)
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
-    alone = submission_plan(tmp_path, options=SubmitOptions(one_allocation=True, max_jobs=1))
-    assert [run.job for run in submit_runs(study_of(tmp_path / "other"), alone, FakeBackend())] == ["100+0"]
+    single = submission_plan(tmp_path, options=SubmitOptions(one_allocation=True, max_jobs=1))
+    assert [run.job for run in submit_runs(study_of(tmp_path / "other"), single, FakeBackend())] == ["100+0"]
 
 
 @pytest.mark.parametrize("arrived", [True, False])

@@ -153,7 +153,7 @@ def test_purged_files_are_put_back(study: Study, user: Path) -> None:
     (snapshot / "where.py").unlink()
     shutil.rmtree(snapshot / "hpcddp" / "worker")
     hidden = snapshot / "hpcddp" / "core" / ".nfs0001"  # as a file server keeps a file that is open
-    (snapshot / "hpcddp" / "core" / "entry.py").rename(hidden)
+    (snapshot / "hpcddp" / "core" / "launcher.py").rename(hidden)
     assert take_snapshot(study, ["where:report"]) == snapshot
     assert names(snapshot) - before == {hidden.relative_to(snapshot).as_posix()}
     assert before <= names(snapshot)
