@@ -47,7 +47,7 @@ def _reports(runs: Path, tree: Path, folder: Path) -> dict[str, Json]:
     else:
         with tarfile.open(runs) as bundle:
             bundle.extractall(folder / "runs", filter="data")
-    command = [sys.executable, "-m", "hpcddp", "analyze", folder / "runs"]
+    command = [sys.executable, "-m", "hpcddp", "analyze", str(folder / "runs")]
     done = subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, check=False)
     files = sorted((folder / "runs").rglob("report/report.json"))
     if not files:

@@ -17,7 +17,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.study.test_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training, trainings
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_study
 from tests.analysis.verdict_studies import measured
 
@@ -279,7 +279,7 @@ def rows(table: Table) -> list[list[str]]:
 
 def test_accuracy_and_what_it_takes(tmp_path: Path) -> None:
     given = {1: ((50, 90), 10.0), 4: ((50, 80, 95), 4.0)}
-    study = trainings(tmp_path / "s", {sized(gpus, target_accuracy=0.9): [each] * 2 for gpus, each in given.items()})
+    study = trainings(tmp_path / "s", {training(gpus, target_accuracy=0.9): [each] * 2 for gpus, each in given.items()})
     found = propose(study)
     blocks = accuracy_blocks(found)
     counts, times = (block for block in blocks if isinstance(block, Table))
