@@ -10,8 +10,8 @@ import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Text, rows_table
 from hpcddp.analysis.proposal.proposal import Proposal, readings_of
-from hpcddp.analysis.report.accuracy_table import accuracy_cell, accuracy_spread, reached_cell, trained_cell
 from hpcddp.analysis.report.table import UNKNOWN, Cell, giga, number_cell, number_of, text_cell, words_of
+from hpcddp.analysis.report.tables import accuracy_cell, accuracy_spread, reached_cell, trained_cell
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.util.wording import percent, quantity, time_words, times, unit
