@@ -19,20 +19,30 @@ import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.accuracy import Evaluated, Gap, evaluated, evaluated_epochs, gap, median_losses, same_training
+from hpcddp.analysis.study.accuracy import (
+    GIVEN,
+    Evaluated,
+    Gap,
+    evaluated,
+    evaluated_epochs,
+    gap,
+    median_losses,
+    reached,
+    same_training,
+    target_of,
+)
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
 from hpcddp.analysis.study.axis_words import judged_axes
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.epochs import GIVEN, reached, target_of
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.readings import over_runs
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, scaling_frame, timed_runs
-from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
+from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, series_order, short_name, value_text, workload_key
 from hpcddp.analysis.util.wording import effort, percent, quantity
 from hpcddp.analysis.verdicts.accuracy import gap_words
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import RunKey
 from hpcddp.core.text import count, natural
 
 HOLD = "batch_per_gpu"
@@ -188,7 +198,7 @@ def _differing(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> list[str]:
 def _place(group: MeasuredPoint) -> tuple[Any, ...]:
     """By size, then by values: batch 32 before 128."""
     text = key_text(group.key)
-    return (*group.layout, order(text, text))
+    return (*group.layout, series_order(text, text))
 
 
 def _levels(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> Iterator[frozenset[str]]:

@@ -21,7 +21,7 @@ from hpcddp.analysis.figures.axis import EndLabel, end_labels, short_hosts
 from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
-from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
+from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
 from hpcddp.analysis.verdicts.detail import bins_of
 from hpcddp.core.text import count

@@ -20,7 +20,7 @@ from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.core.own_script import command_text
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 SHOWN_FACTS = 3

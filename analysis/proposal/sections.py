@@ -16,7 +16,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.util.wording import percent, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.accuracy import target_sentences
-from hpcddp.core.telemetry_record import GpuTelemetry
+from hpcddp.core.attempt_records import GpuTelemetry
 
 UNEVEN_PERCENT, UNEVEN_SHARE = 10.0, 0.10
 """GPUs of one run are uneven from so many points of utilisation between least and most, or from such a share of the highest mean

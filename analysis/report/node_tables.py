@@ -21,14 +21,13 @@ from hpcddp.analysis.report.table import (
     unit_of,
     words_of,
 )
-from hpcddp.analysis.runs.bindings import NodeBindings
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.preflight_judgement import node_values, preflight_words, slow_hosts
-from hpcddp.core.preflight_record import READINGS, PreflightRecord, Reading
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.preflight import READINGS, PreflightRecord, Reading, node_values, preflight_words, slow_hosts
 
 KINDS_AT_MOST = 4
 """Nodes that are bound alike are one kind; of a job on which every node differs, the first ones show what is wrong."""

@@ -32,7 +32,7 @@ from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
-from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
+from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import (

@@ -17,14 +17,13 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.report.table import Table
-from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.study.axes import effect_rows
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PER_S
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, fact_text
-from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.util.output import library, write_file, write_text
+from hpcddp.analysis.util.output import Failures, library, write_file, write_text
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import escape_controls
 

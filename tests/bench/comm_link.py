@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.bandwidth import bus_share
+from hpcddp.core.comm_record import bus_share
 from hpcddp.core.schema import encode
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.ranks import this_rank

@@ -16,8 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.detect.recorded_answers import NODES as LINES
-from tests.detect.recorded_answers import answers
+from tests.detect.given_live import NODES as LINES
+from tests.detect.given_live import answers
 
 NODES = 1000
 ROUNDS = 7

@@ -24,8 +24,7 @@ from torchvision import datasets, transforms  # type: ignore[import-untyped]
 
 from hpcddp.core.catalog import CIFAR10
 from hpcddp.data import TrainLoader
-from hpcddp.data.crop_flip import CroppedSource
-from hpcddp.data.resident import Places, ResidentData
+from hpcddp.data.in_memory import CroppedSource, Places, ResidentData
 from hpcddp.data.source import TensorSource
 
 SAMPLES, BATCH, WORKERS = CIFAR10.train_samples, 512, 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import UNKNOWN
+from hpcddp.analysis.records.rows import UNKNOWN
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study

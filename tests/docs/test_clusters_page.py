@@ -57,7 +57,7 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _no_job(*_: Any, **__: Any) -> Any:
-    from hpcddp.core.survey_record import SurveyRecord
+    from hpcddp.core.job_records import SurveyRecord
 
     return SurveyRecord(job="7", date="2026-01-01", nodes=())
 

@@ -18,16 +18,15 @@ from hpcddp.analysis.verdicts.measured import FASTER
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.cluster.json_schema import field_docs
-from hpcddp.core.attempt_records import TrainingEnd
+from hpcddp.core.attempt_records import LoaderTimes, TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
-from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data
-from hpcddp.data.batches.loading import USUAL
-from hpcddp.data.bigmnist.manifest import MANIFEST as BIGMNIST
-from hpcddp.data.digits import FILES
+from hpcddp.data.bigmnist.shards import MANIFEST as BIGMNIST
+from hpcddp.data.loading import USUAL
 from hpcddp.data.pictures.decoders import DECODERS, EIGHTHS, MOST_PIXELS
 from hpcddp.data.pictures.image_folder import FOLDERS
 from hpcddp.data.pictures.tar_shards import TAR_MANIFEST, index_file, member_name
+from hpcddp.data.small_sets import DIGITS_FILES
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from tests.docs.key_tables import sweep_sections
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
@@ -183,7 +182,7 @@ def test_numbers_of_the_page_on_data_are_those_of_the_code() -> None:
         f"`{index_file(tar).name}`",
         f"`{TAR_MANIFEST}`",
         BIGMNIST,
-        *FILES.values(),
+        *DIGITS_FILES.values(),
         *(f"ROOT/{folder}/CLASS" for folder in FOLDERS.values()),
     ):
         assert said in " ".join(DATA.split()), said

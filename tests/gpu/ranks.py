@@ -15,7 +15,7 @@ from hpcddp.core.point import Data, Point
 from hpcddp.core.records import buckets_file, error_file, gpus_file, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.training.trainer import Trainer
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.gpu.device import gpu_count, is_real, on_device
 from tests.worker import forked, given
 
@@ -30,8 +30,6 @@ Row = dict[str, int | None]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What ranks have recorded."""
-
     folder: Path
     outcomes: list[forked.Outcome]
 
@@ -108,8 +106,14 @@ def run_point(
 
 
 def values(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, timeout_s: float = TIMEOUT_S) -> list[Any]:
-    """What `function` returned in each rank."""
     return forked.values(folder, world, on_device, function, *arguments, timeout_s=timeout_s)
+
+
+def done(study: Path, point: Point, *, before: Callable[[], None] | None = None) -> Attempt:
+    """A run that `check_done` finds nothing in."""
+    attempt = run_point(study, point, before=before)
+    attempt.check_done()
+    return attempt
 
 
 def _run(job: str, spec: dict[str, Any], before: Callable[[], None] | None) -> Any:
@@ -148,3 +152,11 @@ def _json(file: Path) -> dict[str, Any]:
 def _rows(file: Path) -> list[Row]:
     with file.open(encoding="utf-8", newline="") as lines:
         return [{name: int(value) if value else None for name, value in row.items()} for row in csv.DictReader(lines)]
+
+
+def same_bits_every_time() -> None:
+    """Called before CUDA begins: cuBLAS reads its workspace then (torch's notes on reproducibility)."""
+    import torch
+
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)

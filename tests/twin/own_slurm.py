@@ -10,7 +10,7 @@ import pytest
 from hpcddp.backends.base import Batch
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.core.job_ids import base_id
-from tests.backends.waiting import PATIENCE_S
+from tests.backends.fake_slurm import PATIENCE_S
 from tests.twin.twin import Twin
 
 

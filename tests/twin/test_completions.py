@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.waiting import PATIENCE_S
+from tests.backends.fake_slurm import PATIENCE_S
 from tests.twin.completions import completions
 from tests.twin.twin import Twin
 

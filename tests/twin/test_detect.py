@@ -14,7 +14,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.written_lists import expand_node_list
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import detect_cluster
 from tests.twin.config import has_gres

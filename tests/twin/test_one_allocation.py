@@ -22,7 +22,7 @@ from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.twin.own_slurm import CutShort, own_slurm
 from tests.twin.processes import wait_until
 from tests.twin.resumed import MODEL, at_the_end, counted_steps, read, wait_for_steps

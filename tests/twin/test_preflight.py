@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_status import preflights_of
 from tests.twin.resumed import read

@@ -7,7 +7,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
 from tests.docs.test_probe_page import scripts
-from tests.probe.small_lm import SETTINGS
+from tests.probe import SETTINGS
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 

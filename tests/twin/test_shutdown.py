@@ -15,7 +15,7 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
-from tests.backends.waiting import PATIENCE_S
+from tests.backends.fake_slurm import PATIENCE_S
 from tests.twin.lock import only_twin
 from tests.twin.manager import Twins
 from tests.twin.processes import ANSWER_S, marked, wait_until

@@ -23,10 +23,10 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.core.array_tasks import TASKS
+from hpcddp.core.launcher import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.twin.manager import Twins
 from tests.twin.shape import Site, expand
 from tests.twin.twin import Twin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from tests.backends.waiting import PATIENCE_S
+from tests.backends.fake_slurm import PATIENCE_S
 from tests.twin.twin import Twin
 
 JOB = """#!/bin/bash

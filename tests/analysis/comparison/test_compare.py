@@ -15,16 +15,15 @@ import pytest
 from hpcddp.analysis.comparison.compare import StudyComparison, compare_studies, compared_plain, judgement_of
 from hpcddp.analysis.comparison.figure import compare_figure
 from hpcddp.analysis.comparison.text import compared_text, comparison_notes, comparison_sentence, to_junit
+from hpcddp.analysis.study.accuracy import BY_ALL, GIVEN
 from hpcddp.analysis.study.effects import Ratio
-from hpcddp.analysis.study.epochs import BY_ALL, GIVEN
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.study.test_accuracy import falling, sized
+from tests.analysis.study.test_accuracy import falling, sized, trainings
+from tests.analysis.study.test_accuracy import sized as trained
 from tests.analysis.study.test_accuracy import study as evaluated
-from tests.analysis.study.test_time_to_accuracy import sized as trained
-from tests.analysis.study.test_time_to_accuracy import trainings
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_measured, write_run, write_study
 
 SIX = (100, 101, 102, 103, 104, 105)

@@ -13,7 +13,7 @@ from hpcddp.analysis.figures.figures import FIGURES
 from hpcddp.analysis.figures.style import STYLES
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training, trainings
 from tests.analysis.synthetic import point, write_measured
 
 GIVEN = {1: (((40, 70, 90), 60.0),) * 3, 2: (((30, 60, 80, 90), 40.0),) * 2, 4: (((30, 50, 60, 70), 25.0),) * 2}
@@ -23,7 +23,7 @@ GIVEN = {1: (((40, 70, 90), 60.0),) * 3, 2: (((30, 60, 80, 90), 40.0),) * 2, 4: 
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """Seven runs of three sizes; four GPUs do not reach the target."""
     folder = tmp_path_factory.mktemp("figures") / "s"
-    return find(load_study(trainings(folder, {sized(gpus, target_accuracy=0.9): runs for gpus, runs in GIVEN.items()})))
+    return find(load_study(trainings(folder, {training(gpus, target_accuracy=0.9): runs for gpus, runs in GIVEN.items()})))
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -54,7 +54,7 @@ def test_the_speedup_to_the_target_is_beside_that_of_the_throughput(found: Findi
 
 @pytest.mark.dear
 def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
-    runs = {sized(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
+    runs = {training(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
     found = find(load_study(trainings(tmp_path / "s", runs)))
     figures, notes = training_drawings(found)
     assert notes == ["figures/accuracy.png shows 6 of 8 points; epochs.csv has them all"]

@@ -19,7 +19,7 @@ from hpcddp.core.point import Fsdp, Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, Recorded, point, write_measured, write_run, write_runs, write_study
-from tests.analysis.verdicts.test_loader_limit import study_of, times
+from tests.analysis.verdicts.test_input import study_of, times
 from tests.fake_topology import FakeNode
 
 pytestmark = pytest.mark.usefixtures("undrawn")
