@@ -43,7 +43,7 @@ soak: $(VENV)/installed-test packages
 mutants: $(VENV)/installed-test
 	$(BIN)/python -m tests.mutants
 
-BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe probe_epochs comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist
+BENCHES := analyze_50m cli_latency submit_rate step_overhead probe comm large_batch loader_jpeg loader_tensors generate_bigmnist
 
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \
@@ -103,7 +103,7 @@ QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster co
 newest: $(VENV)-newest/bin/python
 	@echo "== installing the newest releases into $(VENV)-newest"
 	$< -m pip install --upgrade --upgrade-strategy eager --editable '.[train,demo,test]'
-	@code=0; $< -m pytest $(QUICK) || code=$$?; $< -m tests.locked; exit $$code
+	@code=0; $< -m pytest $(QUICK) || code=$$?; $< -m tests.test_locked; exit $$code
 
 # What a constraint of this machine lets pip install at most caps the lock, too. setuptools, which builds hpcddp, is locked as well.
 CAP = $(shell $(BIN)/python -m pip config list | sed -n "s/^[^=]*\.constraint='\(.*\)'/--constraint \1/p")

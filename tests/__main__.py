@@ -1,100 +1,147 @@
 """All tests, as `make test` runs them: `python -m tests`; with --quick those of `make quick`.
 
-Four sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those on controllers without nodes,
-those of the analysis and of the studies' pages, and the rest, which is shown as it goes; what pytest says of the others follows.
-Each collects the files that it may find its tests in. Tests in which workers time themselves (marked `timed`) come last and by
-themselves: beside others they would time these as well. The quick tests are two sessions, none of which needs a Slurm or root.
+They are collected once. Then this process forks: two processes take module after module, and one has the tests on a Slurm, which
+mostly waits for it. Results of the first are shown as they come, those of the others when they have ended. Tests in which workers
+time themselves (marked `timed`) come last and by themselves: beside others they would time these as well.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-import shutil
-import subprocess
+import itertools
+import os
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
-from tests.twin.signals import Ended, ending_signals_raise
+import pytest
 
+from hpcddp.core.bootstrap import die_with_parent
+from tests.twin.daemons import ending_signals_raise
+
+NAMES = ("of process 1", "of process 2")
 MOST_CPU_S = 2
 """Of a test that is not marked to take more: four times what an unmarked one takes on the machine where it is written. Held by
 `make quick`: beside a Slurm and ranks that train everything takes longer."""
 
-Session = subprocess.Popen[bytes]
-
-
-def files_with(pattern: str) -> tuple[str, ...]:
-    """Files of tests in which that stands."""
-    return tuple(sorted(str(file) for file in Path("tests").rglob("test_*.py") if re.search(pattern, file.read_text("utf-8"))))
-
-
-UNTIMED = ("-m", "not slurm and not soak and not timed")
-ANALYSIS = ("tests/analysis", "tests/commands/test_study_commands.py")
-TWIN = "tests/twin"
-REST = (*UNTIMED, *(f"--ignore={path}" for path in (*ANALYSIS, TWIN)))
-BESIDE = {
-    "on a Slurm": ("-m", "slurm and not soak and not controllers", *files_with(r": Twins?\b|mark\.slurm")),
-    "on controllers": ("-m", "(controllers or not slurm) and not soak and not timed", TWIN),
-    "of analysis and studies": (*UNTIMED, *ANALYSIS),
-}
-TIMED = ("-m", "timed and not slurm and not soak", *files_with(r": Link\b|mark\.timed"))
-
+ALL = ("-m", "not soak")
 QUICK = (f"--most-cpu={MOST_CPU_S}", "-m", "not slurm and not soak and not timed and not gpu and (not dear or quick)")
-QUICK_HALF = ("tests/analysis", "tests/commands", "tests/data")
-"""By the time they take."""
+
+Chunk = Sequence[pytest.Item]
+"""Tests that one process runs one after the other: those of a module, or all that use controllers, which are up once."""
+
+NUMBER_BYTES = 4
+"""Of a chunk's number in the pipe from which processes take theirs; 16,000 of them fit into it."""
+
+
+class Forked:
+    """A plug-in of pytest: what was collected runs in processes of its own."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        """That of the process; None of the one that collects."""
+        self.codes: dict[str, int] = {}
+        self._running: dict[int, str] = {}
+        self._outputs: list[IO[str]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """In place of pytest's, which has to say what could not be collected."""
+        if session.testsfailed or session.config.option.collectonly:
+            return None
+        on_slurm = [item for item in session.items if _is(item, "slurm") and not _is(item, "controllers")]
+        timed = [item for item in session.items if _is(item, "timed") and item not in set(on_slurm)]
+        apart = {*on_slurm, *timed}
+        dealt = _dealt(_chunks(item for item in session.items if item not in apart))
+        shares = dict.fromkeys(NAMES, dealt) | ({"on a Slurm": iter([on_slurm])} if on_slurm else {})
+        try:
+            for name, chunks in shares.items():
+                if self._forks(name, session.config):
+                    _run(session, itertools.chain.from_iterable(chunks))
+                    return True
+            self._wait()
+            session.testsfailed += sum(code != 0 for code in self.codes.values())
+        finally:  # of whoever is told to end, those that it started are, too
+            for child in self._running:
+                os.kill(child, signal.SIGTERM)
+            self._wait()
+        _run(session, timed)
+        return True
+
+    def _forks(self, name: str, config: pytest.Config) -> bool:
+        """Whether this is the new process. It ends with the one that started it."""
+        output = tempfile.TemporaryFile("w+", buffering=1, encoding="utf-8")  # noqa: SIM115 - open as long as the process runs
+        parent, child = os.getpid(), os.fork()
+        if child:
+            self._running[child] = name
+            self._outputs.append(output)
+            return False
+        die_with_parent(str(parent), signal.SIGTERM)
+        self.name, self._running = name, {}
+        for other in (*self._outputs, *([output] if name == NAMES[0] else ())):
+            other.close()
+        self._outputs.clear()
+        if name != NAMES[0]:
+            config.get_terminal_writer()._file = output
+        return True
+
+    def _wait(self) -> None:
+        """Until all have ended; then what they wrote is shown."""
+        while self._running:
+            child, status = os.wait()
+            if name := self._running.pop(child, None):
+                self.codes[name] = os.waitstatus_to_exitcode(status)
+        for output in self._outputs:
+            with output:
+                output.seek(0)
+                print(output.read(), end="", flush=True)
+        self._outputs.clear()
+
+
+def _is(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
+
+
+def _chunks(items: Iterable[pytest.Item]) -> list[Chunk]:
+    """The longest first: controllers, then modules by how many of their tests are dear."""
+    found: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        found.setdefault("controllers" if _is(item, "controllers") else item.path, []).append(item)
+    dear = {key: sum(_is(item, "dear") for item in chunk) for key, chunk in found.items()}
+    return [found[key] for key in sorted(found, key=lambda key: (key != "controllers", -dear[key]))]
+
+
+def _dealt(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+    """Each of them once, in whichever of the processes that are forked from now on wants the next one first."""
+    reads, writes = os.pipe()
+    os.write(writes, b"".join(number.to_bytes(NUMBER_BYTES, "little") for number in range(len(chunks))))
+    os.close(writes)
+    numbers = iter(lambda: os.read(reads, NUMBER_BYTES), b"")
+    return (chunks[int.from_bytes(number, "little")] for number in numbers)
+
+
+def _run(session: pytest.Session, items: Iterable[pytest.Item]) -> None:
+    """As pytest's own loop: fixtures stay up for the next test."""
+    following = itertools.chain(items, [None])
+    item = next(following)
+    while item is not None:
+        after = next(following)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        if session.shouldstop or session.shouldfail:
+            raise session.Interrupted(str(session.shouldstop or session.shouldfail))
+        item = after
 
 
 def main() -> int:
-    """0 where every session of pytest ended with 0."""
+    """0 where every process ended with 0."""
+    forked = Forked()
     with ending_signals_raise():
-        if sys.argv[1:] == ["--quick"]:
-            others = [f"--ignore={folder}" for folder in QUICK_HALF]
-            codes = _concurrent((*QUICK, *others), {"of analysis, commands and data": (*QUICK, *QUICK_HALF)})
-        else:
-            codes = _concurrent(REST, BESIDE)
-            (codes["timed"],) = _ended(_begin(TIMED))
-    print("== exit codes of the tests: " + ", ".join(f"{code} {name}" for name, code in codes.items()))
-    return int(any(codes.values()))
-
-
-def _concurrent(shown: tuple[str, ...], beside: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """Exit codes by session."""
-    with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in beside]
-        stack.callback(_show, outputs)
-        others = [_begin(chosen, output) for chosen, output in zip(beside.values(), outputs, strict=True)]
-        return dict(zip(("of the rest", *beside), _ended(_begin(shown), *others), strict=True))
-
-
-def _show(outputs: Sequence[IO[bytes]]) -> None:
-    for output in outputs:
-        output.seek(0)
-        shutil.copyfileobj(output, sys.stdout.buffer)
-    sys.stdout.flush()
-
-
-def _begin(chosen: tuple[str, ...], output: IO[bytes] | None = None) -> Session:
-    return subprocess.Popen([sys.executable, "-m", "pytest", *chosen], stdout=output, stderr=output and subprocess.STDOUT)
-
-
-def _ended(*sessions: Session) -> list[int]:
-    """Their exit codes. Where this process is told to end they are, too: by Ctrl-C of the terminal, or from here."""
-    try:
-        return [session.wait() for session in sessions]
-    except KeyboardInterrupt as ending:
-        for session in sessions:
-            if isinstance(ending, Ended):
-                session.terminate()
-            session.wait()
-        raise
+        code = int(pytest.main([*(QUICK if sys.argv[1:] == ["--quick"] else ALL)], plugins=[forked]))
+    if forked.name is None:
+        print("== exit codes of the tests: " + ", ".join(f"{code} {name}" for name, code in forked.codes.items()))
+    return code
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main())

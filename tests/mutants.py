@@ -382,8 +382,8 @@ FAULTS = (
     ),
     Fault(
         "analysis/verdicts/input.py",
-        "return share if share >= INPUT_SHARE and not _for_few(case, row, share) else None",
-        "return share if share >= INPUT_SHARE else None",
+        "return None if _for_few(case, row, share) else share",
+        "return share",
         "one rank's late batches are told as a slow loader",
     ),
 )

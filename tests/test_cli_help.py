@@ -36,7 +36,6 @@ each_command = pytest.mark.parametrize("name", COMMANDS)
 
 @each_command
 def test_help_has_an_example(name: str) -> None:
-    """Every command's help says what it does and shows a line that runs it."""
     text = COMMANDS[name].get_help(click.Context(COMMANDS[name], info_name=name))
     examples = [line for line in text.splitlines() if line.startswith(f"  {name}")]
     assert examples, text
@@ -44,19 +43,16 @@ def test_help_has_an_example(name: str) -> None:
 
 @each_command
 def test_options_have_help(name: str) -> None:
-    """Every option says what it is for."""
     options = [param for param in COMMANDS[name].params if isinstance(param, click.Option)]
     assert [option.name for option in options if not option.help] == []
 
 
 @each_command
 def test_usage_mentions(name: str) -> None:
-    """The page on usage shows every command."""
     assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", USAGE, re.MULTILINE)
 
 
 def test_the_exit_codes_have_a_table() -> None:
-    """The table of docs/troubleshooting.md of exit codes is that of the code, and so is the end of --help."""
     codes = {value for key, value in vars(hpcddp.core.errors).items() if key.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d) \|", TROUBLESHOOTING, re.MULTILINE)} == codes | {0}
     epilog = main.epilog or ""
@@ -75,7 +71,6 @@ def test_the_exit_codes_have_a_table() -> None:
     ],
 )
 def test_login_side_loads_nothing_heavy(arguments: str, code: int, tmp_path: Path) -> None:
-    """What runs on a login node imports neither torch nor pandas nor matplotlib, nor what those bring."""
     write_study(tmp_path / "told", [point(1, 1)])
     script = (
         "import atexit, sys\n"

@@ -15,7 +15,6 @@ RULES = [line for line in (ROOT / "docs/method.md").read_text(encoding="utf-8").
 
 
 def test_all_twelve_rules_have_a_row() -> None:
-    """Numbered as in the paper."""
     assert [int(rule.split("|")[1]) for rule in RULES] == list(range(1, 13))
 
 
@@ -30,7 +29,6 @@ def test_every_place_is_there(rule: str) -> None:
 
 
 def test_every_gate_is_explained() -> None:
-    """By the names that records have."""
     source = (ROOT / "hpcddp/worker/gates.py").read_text(encoding="utf-8")
     names = {*re.findall(r'_gate\(\s*"([^"]+)"', source), *re.findall(r'name(?:, \w+)* = "([^"]+)"', source)}
     page = (ROOT / "docs/method.md").read_text(encoding="utf-8")
@@ -49,11 +47,10 @@ def verdict_rows() -> dict[str, str]:
 
 
 def test_every_verdict_has_a_row() -> None:
-    """The closed list, in its order."""
     assert list(verdict_rows()) == list(ALL)
 
 
-NO_VERDICTS = ("detail", "notes", "sentence", "verdicts")
+NO_VERDICTS = ("findings", "notes", "sentence", "verdicts")
 """Of analysis/verdicts: their numbers are about words and pictures."""
 
 

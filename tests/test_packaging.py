@@ -1,12 +1,16 @@
-"""The package as users get it: nothing missing, no runs inside, and it works away from the checkout."""
+"""The package as users get it: nothing missing, no runs inside, and it works away from the checkout; and from a wheelhouse."""
 
 from __future__ import annotations
 
+import base64
+import configparser
+import hashlib
 import os
 import re
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -66,13 +70,11 @@ def package_files(checkout: Path) -> set[str]:
 
 
 def test_wheel_of_a_used_checkout_holds_the_package_and_no_runs(used_checkout: Path, wheel: Path) -> None:
-    """A wheel built where jobs have run carries every module, profile, template and sweep, and nothing of jobs/NAME/."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == package_files(used_checkout)
 
 
 def test_sdist_holds_files_in_place_of_links_and_builds_the_same_wheel(used_checkout: Path, wheel: Path, tmp_path: Path) -> None:
-    """An sdist carries the linked folders as real ones, and the wheel made of it equals the checkout's."""
     with tarfile.open(build("sdist", used_checkout, tmp_path / "sdist")) as sdist:
         assert [member.name for member in sdist if member.issym() or member.islnk()] == []
         sdist.extractall(tmp_path / "source", filter="data")
@@ -86,26 +88,9 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_installs_from_git(used_checkout: Path, elsewhere: Path) -> None:
-    """`pip install git+URL` gives a working command: the committed links are followed, what git ignores stays behind."""
-    git = ("git", "-C", used_checkout, "-c", "user.name=a", "-c", "user.email=a@b.c")
-    run(*git, "init", "--quiet")
-    run(*git, "add", "--all")
-    run(*git, "commit", "--quiet", "--message", "all")
-    assert not any(name.startswith(tuple(f"{runs}/" for runs in RUNS)) for name in run(*git, "ls-files").splitlines())
-    command = install(f"git+file://{used_checkout}", elsewhere / "venv") / "hpcddp"
-    assert "rcc" in run(command, "clusters", "list")
-
-
 def test_installed_command_is_not_the_checkout(installed: Path, elsewhere: Path) -> None:
-    """The tests below run the wheel's code: hpcddp is imported from the new environment."""
     where = run(installed.parent / "python", "-c", "import hpcddp.analysis; print(hpcddp.analysis.__file__)")
     assert Path(where.strip()).is_relative_to(installed.parent.parent)
-
-
-def test_help(installed: Path, elsewhere: Path) -> None:
-    """`hpcddp --help` works away from the checkout."""
-    assert "Usage: hpcddp" in run(installed, "--help")
 
 
 def test_submitit_finds_the_executor(installed: Path, elsewhere: Path) -> None:
@@ -118,7 +103,6 @@ def test_submitit_finds_the_executor(installed: Path, elsewhere: Path) -> None:
 
 
 def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
-    """An installed hpcddp renders the script that the checkout renders."""
     arguments = ("render", "--cluster", "rcc", "--nodes", "4")
     of_checkout = run(sys.executable, "-m", "hpcddp", *arguments, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
     assert of_checkout.startswith("#!")
@@ -154,7 +138,6 @@ def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> Non
 
 
 def test_analyzes(installed: Path, elsewhere: Path) -> None:
-    """An installed hpcddp draws a study's figures and tables."""
     points = [point(nodes, 1) for nodes in (1, 2, 4)]
     study = write_study(elsewhere / "runs" / "told", points)
     for number, each in enumerate(points):
@@ -166,7 +149,86 @@ def test_analyzes(installed: Path, elsewhere: Path) -> None:
 
 
 def test_one_version() -> None:
-    """Package, citation and the newest entry of the change log name the same version."""
     citation, changes = ((CHECKOUT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
     assert re.findall(r"^version: (\S+)", citation, re.MULTILINE) == [__version__]
     assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == __version__
+
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def requirements() -> dict[str, str]:
+    """Name of each package that hpcddp needs -> the least version that will do."""
+    config = configparser.ConfigParser()
+    config.read(CHECKOUT / "setup.cfg", encoding="utf-8")
+    lines = config["options"]["install_requires"].split()
+    return {re.split(r"[<>=]", line)[0]: re.split(r"[<>=]+", line)[1].rstrip(",") for line in lines}
+
+
+def empty_wheel(folder: Path, name: str, version: str, tag: str) -> None:
+    """A wheel with nothing in it but its description."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    digests = {
+        path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        for path, text in files.items()
+    }
+    rows = [f"{path},sha256={digest},{len(files[path])}" for path, digest in digests.items()]
+    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}.items():
+            archive.writestr(path, text)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in place of an index: each package for any Python, but numpy for one Python and platform each."""
+    folder = tmp_path_factory.mktemp("index")
+    for name, version in requirements().items():
+        if name != "numpy":
+            empty_wheel(folder, name, version, "py3-none-any")
+    for python in (f"cp{PYTHON.replace('.', '')}", "cp314"):
+        for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_aarch64", "manylinux_2_38_x86_64"):
+            empty_wheel(folder, "numpy", "2.0.0", f"{python}-{python}-{platform}")
+    return folder
+
+
+def offline(index: Path) -> dict[str, str]:
+    """Variables with which pip and uv find packages in that folder only."""
+    config = index / "uv.toml"
+    config.write_text(f'[pip]\nno-index = true\nfind-links = ["{index}"]\nno-build-isolation = true\n')
+    pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_NO_BUILD_ISOLATION": "0"}
+    return {**os.environ, **pip, "UV_CONFIG_FILE": str(config)}
+
+
+def wheelhouse(checkout: Path, index: Path, *variables: str) -> Path:
+    """The folder that the target makes of a checkout."""
+    run("make", "wheelhouse", f"VENV={sys.prefix}", *variables, cwd=checkout, env=offline(index))
+    return checkout / "wheelhouse"
+
+
+def test_hpcddp_is_installed_from_it_and_nothing_else(tmp_path: Path, index: Path) -> None:
+    folder = wheelhouse(copy_checkout(tmp_path / "checkout"), index, f"FOR_PYTHON={PYTHON}", "FOR_PLATFORM=x86_64-manylinux_2_31")
+    names = {file.name.split("-")[0] for file in folder.glob("*.whl")}
+    assert names == {"hpcddp", *requirements()}
+    assert [file.name for file in folder.glob("numpy-*")] == [
+        f"numpy-2.0.0-cp{PYTHON.replace('.', '')}-cp{PYTHON.replace('.', '')}-manylinux_2_28_x86_64.whl"
+    ]
+    assert run("sha256sum", "--check", "SHA256SUMS", cwd=folder).count(": OK") == len(names)
+    venv.create(tmp_path / "site", with_pip=False, symlinks=True)
+    python = tmp_path / "site" / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "--quiet", "--no-index")
+    run(*pip, "--find-links", folder, "hpcddp", env={**os.environ, "PIP_CONFIG_FILE": os.devnull})
+    assert run(python, "-c", "import hpcddp; print(hpcddp.__version__)", cwd=tmp_path).strip()
+
+
+def test_another_platform_gets_its_own_wheels_and_a_lack_is_named(tmp_path: Path, index: Path) -> None:
+    checkout = copy_checkout(tmp_path / "checkout")
+    folder = wheelhouse(checkout, index, "FOR_PYTHON=3.14", "FOR_PLATFORM=aarch64-manylinux_2_28")
+    assert [file.name for file in folder.glob("numpy-*")] == ["numpy-2.0.0-cp314-cp314-manylinux_2_17_aarch64.whl"]
+    command = ["make", "wheelhouse", f"VENV={sys.prefix}", "FOR_PYTHON=3.14", "FOR_PLATFORM=ppc64le-manylinux_2_28"]
+    done = subprocess.run(command, cwd=checkout, env=offline(index), capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert not (checkout / "wheelhouse" / "SHA256SUMS").exists()

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hpcddp.analysis.audit.cells import Interval, Number, print_like
-from hpcddp.analysis.audit.columns import SETTINGS, Column
+from hpcddp.analysis.audit.cells import SETTINGS, AuditColumn, Interval, Number, print_like
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import BASELINES, Groups, Runs
 from hpcddp.analysis.audit.table import Row, lines_of
@@ -37,7 +36,7 @@ class Claims:
     """One column of claims, and the basis on which it was computed."""
 
     groups: Groups
-    column: Column
+    column: AuditColumn
 
     @cached_property
     def rows(self) -> list[Row]:

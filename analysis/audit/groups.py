@@ -163,7 +163,7 @@ def _of_name(rows: list[Row], name: str) -> list[Row]:
     return [other for other in rows if other.size == smallest]
 
 
-def batches(row: Row) -> tuple[float, int] | None:
+def batch_sizes(row: Row) -> tuple[float, int] | None:
     """(per GPU, of all), of which the table gives either."""
     per_gpu, total = row.batch, row.count("global_batch")
     if row.gpus and per_gpu:
@@ -174,7 +174,7 @@ def batches(row: Row) -> tuple[float, int] | None:
 
 def same_batch(row: Row, other: Row) -> bool:
     """Per GPU or in all, as far as the table tells."""
-    here, there = batches(row), batches(other)
+    here, there = batch_sizes(row), batch_sizes(other)
     pairs = list(zip(here, there, strict=True)) if here and there else []
     return not pairs or any(max(pair) <= ROUNDED_BATCH * min(pair) for pair in pairs)
 

@@ -40,7 +40,7 @@ from hpcddp.analysis.study.readings import over_runs
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, scaling_frame, timed_runs
 from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, series_order, short_name, value_text, workload_key
 from hpcddp.analysis.util.wording import effort, percent, quantity
-from hpcddp.analysis.verdicts.accuracy import gap_words
+from hpcddp.analysis.verdicts.sentence import gap_words
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import RunKey
 from hpcddp.core.text import count, natural

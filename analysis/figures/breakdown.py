@@ -196,7 +196,7 @@ WAITS, TRAVELS = GRID, INK
 
 
 def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
-    """Columns detail.PARTS_COLUMNS and TRAVELS_COLUMNS; a panel per run."""
+    """Columns findings.PARTS_COLUMNS and TRAVELS_COLUMNS; a panel per run."""
     panels = [(name, panel) for name, panel in parts.groupby("panel", sort=False)]
     rows = max(len(shown_ranks(panel)) + len(shown_travels(travels, str(name))) for name, panel in panels)
     with new_figure(style, TIMELINE_MM + RANK_MM * rows, len(panels)) as (figure, axes):

@@ -23,7 +23,7 @@ from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOW
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
-from hpcddp.analysis.verdicts.detail import bins_of
+from hpcddp.analysis.verdicts.findings import bins_of
 from hpcddp.core.text import count
 
 MAX_ROWS = 16
@@ -207,7 +207,7 @@ NAME_MM = 3.4
 
 
 def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
-    """`cells`: columns detail.RANKS_COLUMNS; a panel per run, all on the same scale."""
+    """`cells`: columns findings.RANKS_COLUMNS; a panel per run, all on the same scale."""
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(RANK_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
     with new_figure(style, MAP_MM + height_mm, len(panels)) as (figure, axes):

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
-from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span
-from hpcddp.analysis.proposal.sections import accuracy_blocks, gpu_use, targets_of, what_changes_it
-from hpcddp.analysis.report.table import Table, number_of, text_cell, words_of
-from hpcddp.analysis.report.tables import range_words
+from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, row_of_readings
+from hpcddp.analysis.report.table import UNKNOWN, Cell, Table, giga, number_cell, number_of, text_cell, words_of
+from hpcddp.analysis.report.tables import accuracy_cell, accuracy_spread, range_words, reached_cell, trained_cell
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, trained
-from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, unit, units
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, times, unit, units
 from hpcddp.analysis.verdicts.context import data_wait
-from hpcddp.analysis.verdicts.sentence import sentence
+from hpcddp.analysis.verdicts.sentence import sentence, target_sentences
 from hpcddp.analysis.verdicts.verdicts import doubts
+from hpcddp.core.attempt_records import GpuTelemetry
 from hpcddp.core.own_script import command_text
 from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hpcddp.analysis.figures.style import Style
 
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""
@@ -44,26 +52,16 @@ PARALLEL = {
 def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     """`figures`: names of those that lie beside the page."""
     blocks: list[Block] = [Heading(f"Scaling and resources: {found.name}"), Text(summary(found))]
-    blocks += [
-        Text(workload_words(found)),
-        Text(method_words(found)),
-        Heading("Hardware and software"),
-        Items(list(fact_lines(found))),
-    ]
+    blocks += [Text(workload_words(found)), Text(method_words(found))]
+    blocks += [Heading("Hardware and software"), Items(list(fact_lines(found)))]
     blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), scaling_table(found)]
     blocks += [Picture(name, f"{CAPTIONS[name]} of {found.name} against {baselines(found)}.") for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
     blocks += [*accuracy_blocks(found), *what_changes_it(found)]
-    unknown = list(unknown_lines(found))
-    if unknown:
+    if unknown := list(unknown_lines(found)):
         blocks += [Heading("Not known"), Items(unknown)]
-    return [*blocks, Heading("Runs behind the numbers"), Items(source_lines(found))]
-
-
-def source_lines(found: Proposal) -> list[str]:
-    """Which runs each size's numbers are of."""
-    return [_source(found, size) for size in found.sizes]
+    return [*blocks, Heading("Runs behind the numbers"), Items([_source(found, size) for size in found.sizes])]
 
 
 def summary(found: Proposal) -> str:
@@ -73,15 +71,11 @@ def summary(found: Proposal) -> str:
     which = full_names(found.found.shown_apart)[rows["series"].iloc[0]]
     more = f" This is with {which}; {found.others} more series of the study {verb} not shown here." if found.others else ""
     runs = {(size.nodes, int(size.row["gpus_per_node"])): size.runs for size in found.sizes}
-    return (
-        sentence(
-            rows,
-            doubts=lambda rows: doubts(
-                found.found.verdicts, [run for row in rows for run in runs[row["nodes"], row["gpus_per_node"]]]
-            ),
-        )
-        + more
-    )
+
+    def against(rows: Sequence[Any]) -> list[str]:
+        return doubts(found.found.verdicts, [run for row in rows for run in runs[row["nodes"], row["gpus_per_node"]]])
+
+    return sentence(rows, doubts=against) + more
 
 
 def workload_words(found: Proposal) -> str:
@@ -91,14 +85,11 @@ def workload_words(found: Proposal) -> str:
     workload = point.workload
     batches = sorted({int(size.row["batch_per_gpu"]) for size in found.sizes})
     totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
-    gpu = unit(point.device)
-    batch = f"{' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))} samples per {gpu} and step"
-    total = f"{' to '.join(map(str, dict.fromkeys((totals[0], totals[-1]))))} over all {gpu}s"
-    command = command_text(point)
-    by = f" by `{command}`" if command else ""
+    gpu, each, total = unit(point.device), *(" to ".join(map(str, sorted({of[0], of[-1]}))) for of in (batches, totals))
+    by = f" by `{command}`" if (command := command_text(point)) else ""
     return (
         f"Measured: training of {workload.model} on {workload.data.name}{by} in {workload.precision} "
-        f"{PARALLEL[workload.parallel]}, {batch}, {total}. Work of a run: {found.kind}."
+        f"{PARALLEL[workload.parallel]}, {each} samples per {gpu} and step, {total} over all {gpu}s. Work of a run: {found.kind}."
     )
 
 
@@ -197,12 +188,11 @@ def resources(found: Proposal) -> list[Block]:
     if amounts is None:
         return [Text("Not known: how many samples an epoch has was not recorded.")]
     source = found.source(choice.size)
-    known = amounts.epoch_s.low is not None
-    spread = "In brackets: the least and the most of any run." if known else "From one run: the spread is not known."
+    several = amounts.epoch_s.low is not None
+    spread = "In brackets: the least and the most of any run." if several else "From one run: the spread is not known."
     pauses_s = choice.size.row["pauses_s_per_epoch"]
-    pauses = (
-        "" if pd.isna(pauses_s) else f"Evaluation and checkpoints took {time_words(float(pauses_s))} per epoch in these runs. "
-    )
+    took = "" if pd.isna(pauses_s) else time_words(float(pauses_s))
+    pauses = f"Evaluation and checkpoints took {took} per epoch in these runs. " if took else ""
     about = (
         f"At {_nodes(choice.size.nodes)}, means over the runs of {source}. {spread} Training alone: start, evaluation, "
         f"checkpoints and failed jobs come on top. {pauses}Nodes count whole, however many of their {_unit(found)}s are used."
@@ -246,12 +236,12 @@ def unknown_lines(found: Proposal) -> Iterator[str]:
             f"Whether a training takes as many epochs at every size: the global batch grows from {totals[0]} to {totals[-1]}, "
             f"and convergence was not measured."
         )
-    for name, sizes in (
-        ("one " + _unit(found), [size.vs_gpu for size in found.sizes]),
-        ("one node", [s.vs_node for s in found.sizes]),
-    ):
-        if all(known is None for known in sizes):
-            yield f"Efficiency against {name}: that baseline has no run that counts."
+    of_baselines = {
+        f"one {_unit(found)}": [size.vs_gpu for size in found.sizes],
+        "one node": [size.vs_node for size in found.sizes],
+    }
+    for name in (name for name, known in of_baselines.items() if not any(known)):
+        yield f"Efficiency against {name}: that baseline has no run that counts."
     if found.costs and found.costs.gpu_kwh is None and _device(found) != "cpu":
         yield "Energy: it was not recorded."
     if found.costs and found.costs.node_kwh is None and _device(found) != "cpu":
@@ -301,3 +291,171 @@ def _device(found: Proposal) -> str:
 
 def _unit(found: Proposal) -> str:
     return unit(_device(found))
+
+
+UNEVEN_PERCENT, UNEVEN_SHARE = 10.0, 0.10
+"""GPUs of one run are uneven from so many points of utilisation between least and most, or from such a share of the highest mean
+power or memory: a convention."""
+
+SHOWN_RANKS = 8
+"""Of uneven ranks; the records have all."""
+
+
+class _RankGpu(NamedTuple):
+    rank: int
+    host: str
+    gpu: GpuTelemetry
+
+
+def gpu_use(found: Proposal) -> list[Block]:
+    """The blocks of the page; none on CPUs."""
+    if found.sizes[0].row["device"] == "cpu":
+        return []
+    rows = [{**size.row, **row_of_readings(found.found, size), "runs": found.source(size)} for size in found.sizes]
+    remarks = [*_not_read(rows), *(f"At {row['runs']} {row['misleads']}." for row in rows if pd.notna(row["misleads"]))]
+    return [
+        Heading("Use of the GPUs"),
+        Text(
+            "Read on every node while the timed steps ran, medians over the runs, of energy means. Utilisation is the share of "
+            "time in which any kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it "
+            "has; energy is of GPUs alone, without hosts, network and cooling."
+        ),
+        rows_table(COLUMNS, rows),
+        *([Items(remarks)] if remarks else []),
+        *_by_rank(found),
+    ]
+
+
+def _memory(row: Mapping[str, Any]) -> Cell:
+    of = "" if pd.isna(row["gpu_mem_total_bytes"]) else f" of {giga(row['gpu_mem_total_bytes'])}"
+    return number_cell(row["gpu_mem_used_peak_bytes"], lambda peak: f"{giga(peak)}{of}")
+
+
+COLUMNS: dict[str, CellOf] = {
+    "nodes": number_of("nodes", str),
+    "GPUs": number_of("gpus", str),
+    "utilisation": number_of("gpu_util_percent", "{:.0f} %".format),
+    "waiting for data": number_of("data_wait_share", percent),
+    "GPU memory, GB": _memory,
+    "mean power per GPU, W": number_of("gpu_power_w_mean", quantity),
+    "kWh per GPU and epoch": lambda row: number_cell(row["gpu_kwh_per_epoch"], lambda kwh: quantity(kwh / row["gpus"])),
+    "runs": words_of("runs"),
+}
+"""Of a size: its rows of scaling_frame and of readings as one."""
+
+RANK_COLUMNS: dict[str, CellOf] = {
+    "rank": lambda of: text_cell(of.rank),
+    "host": lambda of: text_cell(of.host),
+    "utilisation": lambda of: number_cell(of.gpu.util_percent_mean, "{:.0f} %".format),
+    "GPU memory, GB": lambda of: number_cell(of.gpu.mem_used_peak_bytes, giga),
+    "mean power, W": lambda of: number_cell(of.gpu.power_w_mean, quantity),
+    "energy, Wh": lambda of: number_cell(of.gpu.energy_j, lambda joules: quantity(joules / 3600)),
+}
+"""Of a _RankGpu."""
+
+
+def _not_read(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Reasons, sizes with the same together."""
+    why: dict[str, list[str]] = {}
+    for row in rows:
+        if pd.notna(row["gpus_not_read"]):
+            why.setdefault(str(row["gpus_not_read"]), []).append(row["runs"])
+    yield from (f"Not read at {', '.join(sizes)}: {reason}." for reason, sizes in why.items())
+
+
+def _by_rank(found: Proposal) -> list[Block]:
+    """Of the size that is asked for, or else the largest: the run whose GPUs differ most, where they do."""
+    size = found.choice.size if found.choice else found.sizes[-1]
+    uneven = [(run, spread) for run in size.runs if (spread := _spread(run)) >= 1]
+    if not uneven:
+        return []
+    run = max(uneven, key=lambda each: each[1])[0]
+    gpus = _of_ranks(run)
+    middle = pd.Series([each.gpu.util_percent_mean for each in gpus], dtype=float).median()
+    furthest = sorted(gpus, key=lambda each: -abs((each.gpu.util_percent_mean or 0.0) - middle))[:SHOWN_RANKS]
+    which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs that are furthest off"
+    window_s = run.readings.nodes[0].window_s
+    time = "" if window_s is None else f", over {time_words(window_s)} of timed steps"
+    text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
+    return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda each: each.rank))]
+
+
+def _of_ranks(run: Run) -> list[_RankGpu]:
+    """Nodes are in the order of their first ranks, and ranks of a node number its GPUs."""
+    each = run.point.layout.gpus_per_node if run.point else 0
+    return [_RankGpu(i * each + gpu.gpu, str(node.host), gpu) for i, node in enumerate(run.readings.nodes) for gpu in node.gpus]
+
+
+def _spread(run: Run) -> float:
+    """How far apart the run's GPUs are, in the largest of the limits; 1 and more is uneven."""
+    gpus = run.readings.gpus
+    util = [gpu.util_percent_mean for gpu in gpus if gpu.util_percent_mean is not None]
+    found = [(max(util) - min(util)) / UNEVEN_PERCENT] if util else [0.0]
+    for name in ("power_w_mean", "mem_used_peak_bytes"):
+        known = [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
+        found += [(1 - min(known) / max(known)) / UNEVEN_SHARE] if known and max(known) > 0 else []
+    return max(found)
+
+
+ABOUT = (
+    "Of the whole evaluation set, each sample once, as the median over runs; sizes that trained unlike numbers of samples "
+    "are not to be ranked by it."
+)
+
+
+def accuracy_blocks(found: Proposal) -> list[Block]:
+    """A heading and tables; nothing where no run of the series was evaluated."""
+    rows = [size.row for size in found.sizes if pd.notna(size.row["accuracy"])]
+    if not rows:
+        return []
+    gpu = unit(rows[0]["device"])
+    size: dict[str, CellOf] = {f"nodes x {gpu}s": lambda row: text_cell(f"{row['nodes']} x {row['gpus_per_node']}")}
+    counts = {**size, "n": number_of("eval_n", str), "accuracy": accuracy_cell, "between": accuracy_spread}
+    counts["samples trained"] = trained_cell
+    blocks: list[Block] = [Heading("Accuracy"), Text(ABOUT), rows_table(counts, rows, UNKNOWN)]
+    targets = targets_of(found)
+    if targets.empty:
+        return blocks
+    base = next((base for base in ("1gpu", "1node") if targets[f"speedup_{base}"].notna().any()), "1gpu")
+    effort = {
+        **size,
+        "reached": reached_cell,
+        "epochs": number_of("epochs", "{:g}".format),
+        "time": number_of("train_s", time_words),
+        "node hours": number_of("node_h", quantity),
+        f"over one {gpu if base == '1gpu' else 'node'}": number_of(f"speedup_{base}", times),
+        "throughput": number_of(f"throughput_{base}", times),
+    }
+    sentences = " ".join(target_sentences(targets, found.rows, {}))
+    return [*blocks, Text(sentences), rows_table(effort, (row for _, row in targets.iterrows()), UNKNOWN)]
+
+
+def targets_of(found: Proposal) -> pd.DataFrame:
+    """What each size of the series takes to an accuracy: rows of targets_frame."""
+    every = found.found.targets
+    rows: pd.DataFrame = every[every["series"] == found.sizes[0].row["series"]]
+    return rows
+
+
+def what_changes_it(found: Proposal) -> list[Block]:
+    """A sentence for each key that was varied beside the size, at the largest size at which enough runs tell its effect from
+    chance; nothing without one."""
+    tested = [(axis, [panel for panel in axis.panels if panel.p is not None]) for axis in found.found.effects]
+    sentences = [effect_sentence(axis, panels[-1]) for axis, panels in tested if panels]
+    return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []
+
+
+def drawings(found: Proposal, style: Style | None = None) -> dict[str, Callable[[], Figure]]:
+    """What draws the figures of the one series it is about, by name; none for a single size."""
+    if len(found.sizes) < 2:
+        return {}
+    from hpcddp.analysis.figures.scaling import efficiency_figure, scaling_figure
+    from hpcddp.analysis.figures.style import DEFAULT
+
+    shown, runs, series = found.found.shown, found.found.runs, found.sizes[0].row["series"]
+    rows, names = shown[shown["series"] == series], full_names(found.found.apart)
+    rejected = runs[(runs["state"] == "rejected") & (runs["series"] == series)].dropna(subset=["samples_per_s"])
+    return {
+        "scaling": partial(scaling_figure, rows, names, rejected, style=style or DEFAULT),
+        "efficiency": partial(efficiency_figure, rows, names, style or DEFAULT),
+    }

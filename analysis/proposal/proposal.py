@@ -14,6 +14,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import by_point, timed_runs
+from hpcddp.analysis.verdicts.context import OF_POINT
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import scaling_kind
@@ -118,11 +119,7 @@ class Proposal:
 
 
 def propose(
-    study: Study,
-    nodes: int | None = None,
-    epochs: int | None = None,
-    trainings: int = 1,
-    co2_g_per_kwh: float | None = None,
+    study: Study, nodes: int | None = None, epochs: int | None = None, trainings: int = 1, co2_g_per_kwh: float | None = None
 ) -> Proposal:
     """`epochs` of one training; by default those that the sweep says. `co2_g_per_kwh` is the user's own factor.
 
@@ -146,7 +143,7 @@ def propose(
         kind=scaling_kind(found.records.hold, rows["work"].iloc[0]),
         others=full["series"].nunique() - 1,
         choice=choice,
-        costs=epoch_costs(choice.size, readings_of(found, choice.size)) if choice else None,
+        costs=epoch_costs(choice.size, row_of_readings(found, choice.size)) if choice else None,
         epochs=epochs,
         trainings=trainings,
         co2_g_per_kwh=co2_g_per_kwh,
@@ -180,9 +177,9 @@ def choose(sizes: Sequence[MeasuredSize], nodes: int | None) -> Choice | None:
     return Choice(chosen, nodes is not None, next((size for size in full if size.nodes > chosen.nodes), None))
 
 
-def readings_of(found: Findings, size: MeasuredSize) -> Mapping[str, Any]:
+def row_of_readings(found: Findings, size: MeasuredSize) -> Mapping[str, Any]:
     """The size's row of readings."""
-    same = [found.readings[name] == size.row[name] for name in ("series", "nodes", "gpus_per_node")]
+    same = [found.readings[name] == size.row[name] for name in OF_POINT]
     return {str(name): value for name, value in found.readings[same[0] & same[1] & same[2]].iloc[0].items()}
 
 

@@ -17,18 +17,21 @@ from hpcddp.analysis.verdicts.context import (
     CORES,
     INPUT_SHARE,
     LIMITED,
+    WAITING,
     WORKERS,
     Advice,
     Case,
     PointRow,
     Set,
     Verdict,
+    by_slurm,
     found_points,
     listed,
+    measured_advice,
     phrase,
     run_numbers,
+    unless_slower,
 )
-from hpcddp.analysis.verdicts.measured import WAITING, measured_advice, unless_slower
 from hpcddp.core.text import count
 
 BUSY = 0.9
@@ -85,8 +88,9 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
+        counted = f" ({cores * threads:.3g} CPUs as Slurm counts: {threads} per core)" if threads > 1 else ""
         yield found.verdict(
-            evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
+            evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{counted} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
             todo=measured_advice(case, found.rows, WAITING) or unless_slower(case, found.rows, cpu_advice(runs)),
@@ -108,10 +112,6 @@ def starved_share(case: Case, row: PointRow) -> float | None:
     runs = case.runs_of(row)
     shares = [share for run in runs if (share := starved(run)) is not None]
     return max(shares) if shares and 2 * len(shares) >= len(runs) else None
-
-
-def _threads_words(cores: float, threads: int) -> str:
-    return f" ({cores * threads:.3g} CPUs as Slurm counts: {threads} per core)" if threads > 1 else ""
 
 
 def cpu_advice(runs: Sequence[Run]) -> Advice:
@@ -205,7 +205,7 @@ def _affected(runs: Sequence[Run], find: Callable[[Run], list[T]]) -> tuple[list
 
 
 def _shared_advice(run: Run, group: SharedCores) -> Advice:
-    if not _by_slurm(run):
+    if not by_slurm(run):
         return UNBIND
     if group.by_threads:
         return phrase("ask for one thread of each core: ", NO_THREADS, ", or `one_thread_per_core` of the profile")
@@ -216,7 +216,7 @@ def _shared_advice(run: Run, group: SharedCores) -> Advice:
 
 def _far_advice(run: Run, host: str) -> Advice:
     """With srun's option for this very node where its NUMA nodes are known. Ranks that torchrun starts are not srun's to bind."""
-    if not _by_slurm(run):
+    if not by_slurm(run):
         return UNBIND
     if _by_torchrun(run):
         return phrase(
@@ -246,10 +246,6 @@ def _cores_wanted(run: Run) -> int:
 
 def _ranks(run: Run) -> int:
     return sum(len(node.ranks) for node in run.signals.bindings) if run.signals else 0
-
-
-def _by_slurm(run: Run) -> bool:
-    return run.signals is not None and run.signals.slurm
 
 
 def _by_torchrun(run: Run) -> bool:

@@ -1,16 +1,21 @@
-"""Communication-bound and latency-bound: gradients travel with nothing left to compute."""
+"""Communication-bound and latency-bound: gradients travel with nothing left to compute; and what NCCL's own log says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.runs.communication import RunNetwork
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
+    EXCHANGING,
     LIMITED,
+    OF_SHARDS,
     Advice,
     Case,
     PointRow,
@@ -19,14 +24,16 @@ from hpcddp.analysis.verdicts.context import (
     found_points,
     larger_batch,
     layout,
+    measured_advice,
     phrase,
+    run_names,
     run_numbers,
     span,
     step_s,
 )
-from hpcddp.analysis.verdicts.measured import EXCHANGING, OF_SHARDS, measured_advice
-from hpcddp.analysis.verdicts.slow_ranks import waiting_share
+from hpcddp.analysis.verdicts.straggler import waiting_share
 from hpcddp.core.text import count
+from hpcddp.core.transport_record import transport_words
 
 COMM_SHARE = 0.15
 """Share of the step, which means an efficiency of 85 %: 8 V100 or A100 of one node reach 84-87 % in mixed precision."""
@@ -60,17 +67,15 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
     """Ranks wait while gradients travel, and not because there are many small exchanges."""
     by_latency = {key: _by_latency(case, series) for key, series in case.points.groupby("series", sort=False)}
     for found in found_points(case, lambda _, row: _comm_share(case, row, by_latency[row["series"]])):
-        rows, shares, runs = found.rows, found.values, found.runs
+        rows, shares = found.rows, found.values
         split = [row for row in rows if pd.notna(row["transfer_s"])]
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
-        all_split = len(split) == len(rows)
-        what = "gradients travelling" if all_split else "communication (transfer or waiting for other ranks)"
+        what = "gradients travelling" if len(split) == len(rows) else "communication (transfer or waiting for other ranks)"
         yield found.verdict(
-            evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
+            evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(found.runs)})"
             f"{_link_words(case, worst)}",
             todo=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
-            runs=runs,
             weight=LIMITED + max(shares),
         )
 
@@ -86,10 +91,8 @@ def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> Advi
 
 def comm_share(case: Case, row: PointRow) -> float | None:
     """Exposed transfer as a share of the step; None below COMM_SHARE, or where latency is the cause. Where transfer is not
-    known, it is exposed communication less what ranks wait for the slowest of them, by step rows.
-
-    Points without the hook are taken to be as those of their series that have it.
-    """
+    known, it is exposed communication less what ranks wait for the slowest of them, by step rows. Points without the hook are
+    taken to be as those of their series that have it."""
     return _comm_share(case, row, _by_latency(case, case.points[case.points["series"] == row["series"]]))
 
 
@@ -169,18 +172,17 @@ def _sharded_advice(case: Case, row: PointRow) -> Advice:
 def latency_bound(case: Case) -> Iterator[Verdict]:
     """Most of the exposed communication is the cost of calls, not of bytes."""
     for found in found_points(case, latency_share):
-        rows, shares, runs = found.rows, found.values, found.runs
+        rows, shares = found.rows, found.values
         worst = rows[shares.index(max(shares))]
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
         cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
         yield found.verdict(
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
-            f"({run_numbers(runs)})",
+            f"({run_numbers(found.runs)})",
             todo=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
-            runs=runs,
             weight=LIMITED + max(shares),
         )
 
@@ -213,3 +215,121 @@ def _latency_advice(case: Case, row: PointRow, number: int) -> Advice:
         larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap
         return phrase("fewer, larger buckets: ", Set({BUCKET: larger}))
     return phrase("the model is small for this many ranks: more work between exchanges, ", larger_batch(case, row))
+
+
+OF_TCP, OF_ADAPTERS, OF_GDR = 0.95, 0.5, 0.4
+"""Shares that weigh these: on Alps bus bandwidth is 5.4 GB/s by TCP instead of 123 (docs.cscs.ch, NCCL); of adapters some are in
+use; without GPUDirect RDMA an all-reduce fell from 180 to 10 GB/s (NVIDIA/nccl#1676), on GH200 by a sixth (NVIDIA/nccl#1579)."""
+
+RDMA_FABRICS = ("infiniband", "roce")
+"""Words of a fabric's name that say RDMA where the profile has no `protocol`."""
+
+NO_GDR = ("geforce", "titan", "gb10")
+"""Of names of GPUs: NVIDIA has GPUDirect RDMA for data centre and workstation cards."""
+
+PEER_MODULE = "lsmod | grep peermem"
+
+
+@dataclass(frozen=True)
+class TransportFault:
+    """What is wrong with a run's network, and what to do."""
+
+    evidence: str
+    advice: str
+    share: float = 1.0
+
+
+def tcp_instead_of_rdma(case: Case) -> Iterator[Verdict]:
+    """Data between nodes went over plain TCP, on a cluster whose fabric has RDMA."""
+    yield from _verdicts(case, lambda run, network: tcp_fault(network), OF_TCP)
+
+
+def idle_adapters(case: Case) -> Iterator[Verdict]:
+    """Fewer adapters of a node were in use than its profile has."""
+    yield from _verdicts(case, lambda run, network: adapter_fault(network), OF_ADAPTERS)
+
+
+def no_gpudirect(case: Case) -> Iterator[Verdict]:
+    """Adapters did not read and write GPUs' memory themselves, though they could."""
+    yield from _verdicts(case, lambda run, network: gdr_fault(network, run.gpu), OF_GDR)
+
+
+def tcp_fault(network: RunNetwork) -> TransportFault | None:
+    """Any TCP counts: NCCL takes it only where it found nothing else, or was told to."""
+    record = network.transport
+    if not record.is_tcp or not _has_rdma(network) or len(record.nodes) < 2:
+        return None
+    remarks = f" ({'; '.join(record.remarks)})" if record.remarks else ""
+    return TransportFault(
+        f"{transport_words(record)}, and the profile's network is {network.fabric.name or 'RDMA'}{remarks}", _tcp_advice(network)
+    )
+
+
+def adapter_fault(network: RunNetwork) -> TransportFault | None:
+    """One adapter that is missing is one too few: each is an equal share of the node's bandwidth."""
+    record, expected = network.transport, network.fabric.adapters_per_node
+    fewest = record.fewest_adapters
+    if record.is_tcp or len(record.nodes) < 2 or not expected or not fewest or network.full_nodes is not True:
+        return None
+    host, used = fewest
+    if len(used) >= expected:
+        return None
+    words = f"{len(used)} of {count(expected, 'adapter')} in use on {host} ({', '.join(used)})"
+    chosen = record.settings.get("NCCL_IB_HCA")
+    why = f"NCCL_IB_HCA is {chosen}: leave it out" if chosen else f"see which are up, `ibstat` on {host}"
+    advice = f"{why}; if the node has no more, correct `fabric.adapters_per_node` of the profile"
+    return TransportFault(words, advice, 1 - len(used) / expected)
+
+
+def gdr_fault(network: RunNetwork, gpu: str | None) -> TransportFault | None:
+    """Only where it could be: an adapter whose driver refuses, or one near a GPU that NCCL passes over. A distance that NCCL
+    holds to be too far is no fault."""
+    record = network.transport
+    if record.is_tcp or record.uses_gdr is not False or not _has_rdma(network) or len(record.nodes) < 2:
+        return None
+    if gpu is None or any(name in gpu.lower() for name in NO_GDR):
+        return None
+    words = f"none of {count(record.network_connections, 'connection')} between nodes; {transport_words(record)}"
+    if record.gdr_off:
+        off = f"it is off for {', '.join(record.gdr_off[:8])}"
+        advice = f"ask the site for nvidia-peermem on the nodes (`{PEER_MODULE}`)"
+        return TransportFault(f"{words}; {off}", f"{advice}; NCCL up to 2.22 does not find every version of it")
+    level, near = record.settings.get("NCCL_NET_GDR_LEVEL"), "; the profile has GPUs next to adapters" if network.near else ""
+    if level:
+        return TransportFault(f"{words}{near}", f"NCCL_NET_GDR_LEVEL is {level}: leave it out")
+    compare = "compare `nvidia-smi topo -m` on a node with the profile"
+    return TransportFault(f"{words}{near}", compare) if near else None
+
+
+def _has_rdma(network: RunNetwork) -> bool:
+    protocol, name = network.fabric.protocol, (network.fabric.name or "").lower()
+    return any(word in name for word in RDMA_FABRICS) if protocol is None else protocol == "rdma"
+
+
+def _tcp_advice(network: RunNetwork) -> str:
+    settings, remarks = network.transport.settings, " ".join(network.transport.remarks)
+    if settings.get("NCCL_IB_DISABLE") == "1":
+        return "NCCL_IB_DISABLE is 1: leave it out"
+    if "Socket" in settings.get("NCCL_NET", ""):
+        return "NCCL_NET is Socket: leave it out"
+    if "libibverbs" in remarks:
+        return "NCCL did not find libibverbs: add it to the environment or the container (rdma-core)"
+    if "slingshot" in (network.fabric.name or "").lower():
+        return "load the site's libfabric plug-in; `NCCL_NET: AWS Libfabric` in `env_rules` of the profile refuses TCP"
+    return "see on a node whether adapters are up (`ibstat`), and in a container whether it has /dev/infiniband"
+
+
+def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], TransportFault | None], weight: float) -> Iterator[Verdict]:
+    judged = [(run, judge(run, run.network)) for run in case.counting if run.network and len(run.network.transport.nodes) > 1]
+    found = [(run, fault) for run, fault in judged if fault is not None]
+    if not found:
+        return
+    first, fault = max(found, key=lambda each: each[1].share)
+    yield Verdict(
+        where=f"in {len(found)} of {count(len(judged), 'run')} on several nodes",
+        evidence=f"{fault.evidence} ({first.name})",
+        todo=fault.advice,
+        numbers={"runs": len(found), "of": len(judged)},
+        runs=run_names([run for run, _ in found]),
+        weight=LIMITED + weight,
+    )

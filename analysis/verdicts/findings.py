@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import Bins, pooled_bins
 from hpcddp.analysis.study.accuracy import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
 from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.axis_words import judged_axes, leading_sentences
@@ -20,7 +22,9 @@ from hpcddp.analysis.study.comm_bench import (
     buckets_frame,
     comm_frame,
     comm_notes,
+    fabric_limit,
     fits_frame,
+    layout_of_bench,
     stragglers_frame,
 )
 from hpcddp.analysis.study.fits import LAW_COLUMNS, Fitted, fit_study, implied, law_notes, laws_frame
@@ -39,12 +43,10 @@ from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outlie
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.output import Failures
-from hpcddp.analysis.verdicts.accuracy import accuracy_sentences, target_sentences
-from hpcddp.analysis.verdicts.advice import decided
+from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
-from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.gates import damaged_notes
-from hpcddp.analysis.verdicts.loader_limit import LOADER_COLUMNS, loaders_frame
+from hpcddp.analysis.verdicts.input import LOADER_COLUMNS, loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
@@ -54,13 +56,21 @@ from hpcddp.analysis.verdicts.notes import (
     notes,
     preflight_notes,
     restart_notes,
+    staging_notes,
     start_notes,
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.sentence import best_sentence, loader_sentence, nothing_counts, sentences, size_words
-from hpcddp.analysis.verdicts.staging_notes import staging_notes
-from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
+from hpcddp.analysis.verdicts.sentence import (
+    accuracy_sentences,
+    best_sentence,
+    loader_sentence,
+    none_counts_sentence,
+    sentences,
+    size_words,
+    target_sentences,
+)
+from hpcddp.analysis.verdicts.verdicts import cause, decided, doubts, verdicts
 from hpcddp.core.point import scaling_kind
 
 
@@ -112,15 +122,12 @@ class Findings:
 
 def no_rows(columns: Mapping[str, str]) -> pd.DataFrame:
     """What stands in for a table that could not be made; `columns`: column -> type."""
-    return pd.DataFrame(columns=list(columns)).astype(columns)
+    return _frame((), columns)
 
 
 def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
-    """All findings about a study; `train_epochs` is the number of epochs of a complete training.
-
-    Errors in the tables of runs and of scaling, and in what tells series apart, are raised: nothing holds without these. Any
-    other error costs the table, the notes or the sentences in which it is raised.
-    """
+    """All findings about a study; `train_epochs`: of a complete training. Errors in the tables of runs and of scaling, and in
+    what tells series apart, are raised: nothing holds without these. Any other costs the table, notes or sentences it is of."""
     failures = Failures(records.failures)
 
     def table(of: str, columns: Mapping[str, str], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -235,7 +242,176 @@ def _sentences(
         return found + (leading_sentences(case.effects) if case.is_of_keys else [])
 
     return {
-        "the sentences": lambda: nothing_counts(case.records.runs) or first(),
+        "the sentences": lambda: none_counts_sentence(case.records.runs) or first(),
         "the sentences on accuracy": lambda: accuracy_sentences(case),
         "the sentences on time to accuracy": lambda: target_sentences(targets, case.points, full_names(apart)),
     }
+
+
+MOST_RUNS = 2
+LEAST_PERCENT = 1.0
+"""Share of the step: a rank map is left out where no rank ever differs by this much."""
+
+LEAST_STEPS = 20
+"""Steps of a point below which there is no distribution."""
+
+TIMES_COLUMNS = {"row": "Int64", "kind": "string", "bin": "Int64", "count": "Int64"}
+"""Steps of the runs that a point's throughput comes from. `row` is the point's in the scaling table, `kind` is timed or
+warm-up, `bin` is that of distribution.py."""
+
+RANKS_COLUMNS = {
+    **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
+    "over_percent": "Float64",
+}
+"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see runs/slow_ranks.py."""
+
+PARTS_COLUMNS = {
+    **{"panel": "string", "step": "Int64", "step_s": "Float64", "aligned": "boolean", "rank": "Int64", "host": "string"},
+    **{"part": "string", "begin_s": "Float64", "end_s": "Float64"},
+}
+"""A part of a rank's step, in seconds after the first rank's start; `step_s` is how long the step lasts."""
+
+TRAVELS_COLUMNS = {
+    **{"panel": "string", "bucket": "Int64", "bytes": "Int64"},
+    **dict.fromkeys(("first_ready_s", "last_ready_s", "done_s"), "Float64"),
+}
+"""An all-reduce of that step, over all ranks."""
+
+
+@dataclass(frozen=True)
+class DetailTables:
+    """Tables of the columns above."""
+
+    times: pd.DataFrame
+    ranks: pd.DataFrame
+    parts: pd.DataFrame
+    travels: pd.DataFrame
+    trained: pd.DataFrame
+    """TRAINED_COLUMNS: what gradients reached of the network while training."""
+
+
+def detail_tables(case: Case, verdicts: Sequence[Verdict]) -> DetailTables:
+    """All of it; tables without rows where there is nothing to show."""
+    runs = detail_runs(case, verdicts)
+    return DetailTables(
+        times_frame(case),
+        _frame((cell for panel, run in runs for cell in _cells(panel, run)), RANKS_COLUMNS),
+        _frame((part for panel, run in runs for part in _parts(panel, run)), PARTS_COLUMNS),
+        _frame((travel for panel, run in runs for travel in _travels(panel, run)), TRAVELS_COLUMNS),
+        trained_frame(case),
+    )
+
+
+def no_detail_tables() -> DetailTables:
+    """Tables without rows."""
+    every = (TIMES_COLUMNS, RANKS_COLUMNS, PARTS_COLUMNS, TRAVELS_COLUMNS, TRAINED_COLUMNS)
+    return DetailTables(*map(no_rows, every))
+
+
+def times_frame(case: Case) -> pd.DataFrame:
+    """TIMES_COLUMNS of the points with enough steps."""
+    found = []
+    for row, point in case.points.iterrows():
+        labels = str(point["label"]).split(" + ")
+        runs = [run for run in case.runs_of(point) if run.label in labels]
+        timed = pooled_bins(run.distribution.timed for run in runs if run.distribution)
+        warmup = pooled_bins(run.distribution.warmup for run in runs if run.distribution)
+        if sum(count for _, count in timed) >= LEAST_STEPS:
+            found += [(row, kind, *each) for kind, bins in (("timed", timed), ("warm-up", warmup)) for each in bins]
+    return _frame(found, TIMES_COLUMNS)
+
+
+def _frame(rows: Iterable[tuple[Any, ...] | dict[str, Any]], columns: Mapping[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(columns)).astype(columns)
+
+
+def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
+    """The bins of a point's steps, from times_frame."""
+    found = times[(times["row"] == row) & (times["kind"] == kind)]
+    return tuple(zip(found["bin"], found["count"], strict=True))
+
+
+def detail_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
+    """(title, run): the worst run of the straggler that costs most, and the middle one of the largest point; each with several
+    ranks, and once."""
+    accused = [verdict.runs[0] for verdict in verdicts if verdict.name == "straggler"][: MOST_RUNS - 1]
+    runs = [run for run in case.counting if run.name in accused]
+    if len(case.points):
+        largest = case.points.iloc[int(case.points["ranks"].astype(int).argmax())]
+        if largest["ranks"] > 1 and not any(run in case.runs_of(largest) for run in runs):
+            runs.append(_middle(case, largest))
+    return [(_title(case, run), run) for run in runs if run.timeline is not None]
+
+
+def _middle(case: Case, point: pd.Series[Any]) -> Run:
+    """The run that is nearest to the median, of those that the breakdown comes from."""
+    labels = str(point["breakdown_label"]).split(" + ")
+    runs = [run for run in case.runs_of(point) if run.label in labels]
+    middle = pd.Series([run.step_ns for run in runs]).median()
+    return min(runs, key=lambda run: (abs((run.step_ns or 0) - middle), run.run))
+
+
+def _title(case: Case, run: Run) -> str:
+    """`16 nodes x 4 GPUs, run 2`, with its series where there are several."""
+    assert run.point is not None
+    layout = run.point.layout
+    size = f"{layout.nodes} x {layout.gpus_per_node} {unit(run.point.device)}s, run {run.run}"
+    series = next((str(row["series"]) for _, row in case.points.iterrows() if run in case.runs_of(row)), "")
+    return ", ".join(filter(None, [size, case.names.get(series, "")]))
+
+
+def _cells(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    """Cells of the rank map; none where all ranks are as fast as the median one."""
+    found = run.rank_map
+    if found is None or max(abs(value) for row in found.over_percent for value in row) < LEAST_PERCENT:
+        return
+    for row, (host, values) in enumerate(zip(found.hosts, found.over_percent, strict=True)):
+        rank = None if found.ranks is None else found.ranks[row]
+        for column, value in enumerate(values):
+            first, end = found.steps[column : column + 2]
+            yield panel, row, host, rank, first, end - first, value
+
+
+def _parts(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    assert run.timeline is not None
+    step = (run.timeline.step, run.timeline.step_ns / 1e9, run.timeline.aligned)
+    for rank in run.timeline.ranks:
+        at = rank.start_ns
+        for part, ns in rank.parts_ns:
+            yield panel, *step, rank.rank, rank.host, part, at / 1e9, (at + ns) / 1e9
+            at += ns
+
+
+def _travels(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    assert run.timeline is not None
+    for bucket in run.timeline.buckets:
+        times = (bucket.first_ready_ns, bucket.last_ready_ns, bucket.done_ns)
+        yield panel, bucket.index, bucket.size_bytes, *(ns / 1e9 for ns in times)
+
+
+TRAINED_COLUMNS = {
+    **{"layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpu": "string", "kind": "string", "bytes": "Int64"},
+    **{"busbw_bytes_per_s": "Float64", "limit_bytes_per_s": "Float64"},
+}
+"""`kind`: bucket, each by itself (NCCL); or together, a step's at their mean size (gloo, which has two under way at once)."""
+
+
+def trained_frame(case: Case) -> pd.DataFrame:
+    """Rows of points with the communication hook and several ranks; TRAINED_COLUMNS."""
+    return _frame((row for _, point in case.points.iterrows() for row in _of_point(case, point)), TRAINED_COLUMNS)
+
+
+def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
+    if pd.isna(point["busbw_bytes_per_s"]) or point["ranks"] < 2:
+        return
+    runs = case.runs_of(point)
+    hooked = {run.key for run in runs if run.exchange is not None}
+    mine = case.buckets[[pair in hooked for pair in zip(case.buckets["label"], case.buckets["run"], strict=True)]]
+    who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
+    who["layout"] = layout_of_bench(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
+    who["limit_bytes_per_s"] = fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
+    by_size = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
+    yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in by_size.items())
+    if by_size.empty and len(mine):
+        mean = round(float(point["step_bytes"]) / (len(mine) / len(hooked)))
+        yield {**who, "kind": "together", "bytes": mean, "busbw_bytes_per_s": point["busbw_bytes_per_s"]}

@@ -7,7 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase, run_names
+from hpcddp.analysis.verdicts.context import (
+    AGAIN,
+    DOUBTFUL,
+    HOSTS,
+    WRONG,
+    Advice,
+    Case,
+    Set,
+    Verdict,
+    by_slurm,
+    phrase,
+    run_names,
+)
 from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.text import count, natural
 
@@ -33,10 +45,16 @@ FOREIGN = 0.05
 most."""
 
 
+def done_for_nothing(runs: Sequence[Run]) -> list[Run]:
+    """The runs that are done where every one was rejected; none where any counts."""
+    done = [run for run in runs if run.state != "missing"]
+    return [] if any(run.state == "counts" for run in done) else done
+
+
 def nothing_counts(case: Case) -> Iterator[Verdict]:
     """Every run that is done was rejected, for any reason: there is no number at all."""
-    done = [run for run in case.records.runs if run.state != "missing"]
-    if not done or any(run.state == "counts" for run in done):
+    done = done_for_nothing(case.records.runs)
+    if not done:
         return
     reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
     most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
@@ -66,10 +84,8 @@ def wrong_evaluation(case: Case) -> Iterator[Verdict]:
 
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
-    hot = [(run.signals, evidence) for run in case.records.runs if run.signals and (evidence := _evidence(run, CLOCKS))]
-    hosts = {
-        host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in re.findall(r"[\w.-]+", evidence)
-    }
+    hot = [(run.signals, re.findall(r"[\w.-]+", _evidence(run, CLOCKS) or "")) for run in case.records.runs if run.signals]
+    hosts = {host for signals, words in hot if signals.slurm for host in signals.hosts if host in words}
     leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts, key=natural))})) if hosts else ""
     advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
     yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)
@@ -113,7 +129,7 @@ def shared_node(case: Case) -> Iterator[Verdict]:
 
 
 def _share_advice(run: Run, host: str) -> Advice:
-    if run.signals is None or not run.signals.slurm:
+    if not by_slurm(run):
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
         return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))

@@ -1,39 +1,50 @@
-"""Input-bound: the step waits for its batch."""
+"""Input-bound: the step waits for its batch, for which limit of the loaders, and which single change is expected to help."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any, Literal
 
 import pandas as pd
 
+from hpcddp.analysis.records.attempts import merged_loader
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.readings import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.binding import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.context import (
     CORES,
+    FASTER,
     INPUT_SHARE,
     LIMITED,
+    WAITING,
     WORKERS,
     Advice,
     Case,
     PointRow,
     Set,
     Verdict,
+    data_wait,
+    fastest_loading,
     found_points,
     larger_batch,
+    loading_advice,
+    loading_row,
+    measured_advice,
     phrase,
     run_numbers,
     span,
     step_s,
+    unless_slower,
 )
-from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
-from hpcddp.analysis.verdicts.measured import FASTER, WAITING, fastest_loading, loading_advice, measured_advice, unless_slower
-from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
+from hpcddp.analysis.verdicts.straggler import data_share, faster, slow_ranks
+from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point import Point
+from hpcddp.core.point_rules import IN_MEMORY
 from hpcddp.core.text import count
 
 MOSTLY_FIRST = 0.5
@@ -48,7 +59,8 @@ def input_bound(case: Case) -> Iterator[Verdict]:
     for found in found_points(case, input_share):
         rows, shares = found.rows, found.values
         limit = loader_limit(case, _widest_row(rows))
-        gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
+        saved = [statistics.median(data_share(run) or 0.0 for run in case.runs_of(row)) for row in rows]
+        gain = 1 / (1 - min(0.99, max(shares + saved))) - 1  # all ranks wait for the one whose batch comes last
         yield found.verdict(
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
             f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
@@ -64,34 +76,19 @@ def input_bound(case: Case) -> Iterator[Verdict]:
 def input_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that waits for data, the mean over ranks; None below INPUT_SHARE, and where ranks with late
     batches hold up others that hardly wait: these are stragglers."""
-    if row["input"] != "full" or pd.isna(row["data_wait_s"]):
+    share, trainer = data_wait(row), _limits(case, row).get("trainer")
+    if share is None or (trainer and trainer <= (1 + NO_FASTER) * row["samples_per_s"]):
         return None
-    share = float(row["data_wait_s"] / step_s(row))
-    limits = _limits(case, row)
-    if "trainer" in limits and limits["trainer"] <= (1 + NO_FASTER) * row["samples_per_s"]:
-        return None
-    return share if share >= INPUT_SHARE and not _for_few(case, row, share) else None
-
-
-def _saved(case: Case, row: PointRow) -> float:
-    """The share of a step that would be saved without waiting for data: all ranks wait for the one whose batch comes last."""
-    return statistics.median(data_share(run) or 0.0 for run in case.runs_of(row))
+    return None if _for_few(case, row, share) else share
 
 
 def _for_few(case: Case, row: PointRow, share: float) -> bool:
-    """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does."""
-    runs = [run for run in case.runs_of(row) if run.unevenness and run.step_ns]
-    late = [run for run in runs if _waits_little(run, share)]
-    return bool(late) and 2 * len(late) >= len(runs)
-
-
-def _waits_little(run: Run, share: float) -> bool:
-    """Whether some ranks wait for data and the median rank hardly: the mean over ranks less what ranks wait beyond the median
-    one is what the median rank waits."""
-    if run.unevenness is None or not run.step_ns or not any(each.by_data for each in slow_ranks(run.unevenness, run.step_ns)):
-        return False
-    over_ns = statistics.fmean(run.unevenness.part_over_ns["data_wait"])
-    return share - over_ns / run.step_ns < INPUT_SHARE
+    """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does: it waits for
+    the mean over ranks less what ranks wait beyond it."""
+    known = [(run.unevenness, run.step_ns) for run in case.runs_of(row) if run.unevenness and run.step_ns]
+    late = [(uneven, ns) for uneven, ns in known if any(each.by_data for each in slow_ranks(uneven, ns))]
+    few = [ns for uneven, ns in late if share - statistics.fmean(uneven.part_over_ns["data_wait"]) / ns < INPUT_SHARE]
+    return bool(few) and 2 * len(few) >= len(known)
 
 
 def _limits(case: Case, row: PointRow) -> dict[str, float]:
@@ -226,3 +223,180 @@ def _uneven_advice(by_data: bool) -> Advice:
         Set({"measure.gc": "frozen"}),
         "), cores that ranks share, other processes on the nodes; the figure of ranks shows who was slow when",
     )
+
+
+LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
+
+CORES_WAITED = 0.2
+"""Share of the loaders' time from which on they lack processors: on as many processors as processes, what else a node does takes
+a few per cent of it."""
+
+MOSTLY = 0.5
+"""Share of the loaders' time that is most of it."""
+
+BUSY = 0.8
+"""Share of what the loaders could give that is trained, from which on they are what is waited for: their batches come unevenly,
+so that a queue of two batches a process is empty now and then before they are busy all the time."""
+
+PASSING_S = 0.0005
+"""What passing a batch from a loader process to its rank takes of processors, at least: 0.7 to 1.5 ms on a virtual machine."""
+
+PICTURES = "imagenet"
+"""The data set that is decoded."""
+
+FASTEST = "simplejpeg"
+
+
+@dataclass(frozen=True)
+class FoundLimit:
+    """Of one point."""
+
+    limit: LoaderLimit
+    because: str
+    """What was measured, in words."""
+    advice: Advice
+    """The single change, with its setting where there is one; empty where nothing is known to help."""
+
+
+def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
+    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
+    nothing says it, or the loaders could give more than is trained."""
+    loading = loading_row(case, row)
+    if loading is not None and merged_loader(run.loader for run in case.runs_of(loading)) is None:
+        loading = None
+    runs = case.runs_of(row if loading is None else loading)
+    times = merged_loader(run.loader for run in runs)
+    if times is None:
+        return None
+    if not times.workers:
+        return _without_processes(case, row, runs[0], times)
+    if loading is None:
+        return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
+    if not _passing_limits(times) and row["samples_per_s"] < BUSY * loading["samples_per_s"]:
+        by_itself, beside = (quantity(each["samples_per_s"]) for each in (loading, row))  # what they lack is what training takes
+        because = f"loaders give {by_itself} samples/s by themselves, beside training {beside}"
+        return FoundLimit("cores", because, _more_cores(case.runs_of(row)[0]))
+    return _of_times(runs[0], times)
+
+
+def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) -> FoundLimit:
+    """Between two steps of the rank: a process helps where reading takes longer than passing on."""
+    batch_s = times.read_s / times.batches
+    if batch_s >= PASSING_S:
+        return FoundLimit("loader processes", "a rank has none, and loads between its steps", "")
+    resident = _passing_nothing_on(run) if run.point and run.point.workload.data.name in IN_MEMORY else ""
+    because = f"a rank reads a batch in {quantity(1e6 * batch_s)} µs, and a process would need longer to pass it on"
+    return FoundLimit(
+        "hand-over", because, resident or phrase("larger batches cost less for each sample: ", larger_batch(case, row))
+    )
+
+
+def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
+    total_s = times.read_s + times.hand_over_s
+    lacks, waits = (times.processor_wait_s or 0.0) / total_s, (times.storage_wait_s or 0.0) / total_s
+    if _passing_limits(times):
+        each_us, read_us = (1e6 * s / times.batches for s in (times.hand_over_s + times.receive_s, times.read_s))
+        passing = f"passing a batch from a loader process to its rank takes {quantity(each_us)} µs of processors"
+        return FoundLimit("hand-over", f"{passing}, reading it {quantity(read_us)} µs", _passing_nothing_on(run))
+    if lacks >= CORES_WAITED:
+        return FoundLimit("cores", f"loaders wait for a free processor {percent(lacks)} of their time", _more_cores(run))
+    without_files = run.point is not None and run.point.workload.data.name.startswith((*IN_MEMORY, "synthetic"))
+    if waits >= MOSTLY and (without_files or not times.waits_for_files):
+        because = f"loaders wait {percent(waits)} of their time for neither a processor nor files, which they hardly read"
+        search = "find what reading a sample waits for (a lock, the network, a sleep in the data set's code); waits overlap with "
+        return FoundLimit("other waits", because, phrase(search, Set({WORKERS: 2 * max(1, times.workers)})))
+    if waits >= MOSTLY:
+        return FoundLimit("storage", f"loaders wait for files {percent(waits)} of their time", _faster_storage(run))
+    if times.compute_s < MOSTLY * total_s:
+        return None  # on a kernel that does not say for what they wait
+    return _computing(run, times, percent(times.compute_s / total_s))
+
+
+def _passing_limits(times: LoaderTimes) -> bool:
+    """Whether it is most of what processes do, or ranks take longer to receive batches than their processes to read them."""
+    total_s = times.read_s + times.hand_over_s
+    return times.hand_over_s >= MOSTLY * total_s or times.receive_s * max(1, times.workers) > total_s
+
+
+def _passing_nothing_on(run: Run) -> Advice:
+    if run.point and run.point.workload.data.name in IN_MEMORY:
+        return phrase("data on the device need no loaders: ", Set({"workload.data.resident": True, WORKERS: 0}))
+    return phrase("a rank that reads for itself passes nothing on: ", Set({WORKERS: 0}))
+
+
+def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
+    """What loaders compute is most of their time: more of them where cores are left for them."""
+    assert run.point is not None
+    cores, workers = cores_of(run), times.workers
+    because = f"loaders compute {share} of their time"
+    more = most_workers(run, cores) if cores else workers
+    if more > workers:
+        full = math.floor(cores or 0)
+        has = f"a rank has {full} physical cores and {count(workers, 'loader worker')}: "
+        gain = f"; {quantity(times.samples_per_s)} samples/s become up to {quantity(times.samples_per_s * more / workers)}"
+        advice = phrase(has, Set({WORKERS: more}), gain)
+        return FoundLimit("loader processes", f"{because}, {workers} on {full} cores a rank", advice)
+    if run.point.workload.data.name == PICTURES and run.decoder and not run.decoder.startswith(FASTEST):
+        install = f"install {FASTEST} in the compute environment (`pip install {FASTEST}`), which decodes less and faster"
+        return FoundLimit("decoder", f"{because}, with {run.decoder}", install)
+    return FoundLimit("cores", f"{because}, and each core has one", _more_cores(run))
+
+
+def _more_cores(run: Run) -> Advice:
+    """Empty where nobody says how many there are."""
+    assert run.point is not None
+    cores, most = cores_of(run), most_cores(run)
+    if not cores or not most:
+        return ""
+    if most <= cores:
+        fewer = " or have fewer ranks on a node," if run.point.layout.gpus_per_node > 1 else ""
+        return f"the node has no more cores for a rank: see that nothing else runs there,{fewer} or prepare data that need less"
+    workers = max(most_workers(run, most), run.point.workload.loader_workers)
+    return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", Set({CORES: most, WORKERS: workers}))
+
+
+def _faster_storage(run: Run) -> Advice:
+    """In the order of what it costs."""
+    assert run.point is not None
+    data = run.point.workload.data
+    packed = "pack single files into tar files (`hpcddp data pack imagenet`), " if data.name == PICTURES else ""
+    stage = Set({"workload.data.stage": "tmpdir"})
+    staged = phrase("copy the data to each node's own disk (", stage, "), ") if data.stage == "none" else ""
+    return phrase(packed, staged, f"{'or ' if packed or staged else ''}move the data to a faster file system")
+
+
+OF_LOADERS_TIME = ("compute_share", "processor_wait_share", "storage_wait_share", "hand_over_share")
+
+LOADER_COLUMNS = {
+    **{"label": "string", "series": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpus": "Int64", "device": "string"},
+    **{"input": "string", "n": "Int64", "workers": "Int64"},
+    **dict.fromkeys(("samples_per_s", "data_wait_share", "loader_samples_per_s", *OF_LOADERS_TIME), "Float64"),
+    "limit": "string",
+}
+"""`workers` of a rank; `samples_per_s` trained, or loaded alone with `input: io`; `data_wait_share` of the step; `loader_...` as
+LoaderTimes has it; shares are of the time that loaders spend on batches. `limit`: where the step waits."""
+
+OF_ROW = ("label", "series", "nodes", "gpus_per_node", "gpus", "device", "input", "n", "samples_per_s")
+
+
+def loaders_frame(case: Case, scaling: pd.DataFrame) -> pd.DataFrame:
+    """A row per row of the scaling table whose runs have loaders."""
+    known = ((row, merged_loader(run.loader for run in case.runs_of(row))) for _, row in scaling.iterrows())
+    rows = [_row(case, row, times) for row, times in known if times is not None]
+    return pd.DataFrame(rows, columns=list(LOADER_COLUMNS)).astype(LOADER_COLUMNS)
+
+
+def _row(case: Case, row: PointRow, times: LoaderTimes) -> dict[str, Any]:
+    total_s = times.read_s + times.hand_over_s
+    waits = (times.processor_wait_s, times.storage_wait_s)
+    shares = [None if part_s is None else part_s / total_s for part_s in (times.compute_s, *waits, times.hand_over_s)]
+    wait = None if pd.isna(row["data_wait_s"]) else float(row["data_wait_s"] / step_s(row))
+    limit = loader_limit(case, row) if row["input"] == "full" and wait is not None and wait >= INPUT_SHARE else None
+    return {
+        **{name: row[name] for name in OF_ROW},
+        "workers": times.workers,
+        "data_wait_share": wait,
+        "loader_samples_per_s": times.samples_per_s,
+        **dict(zip(OF_LOADERS_TIME, shares, strict=True)),
+        "limit": limit.limit if limit else None,
+    }

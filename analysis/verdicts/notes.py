@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -14,7 +15,7 @@ from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight import PreflightRecord, preflight_words
 from hpcddp.core.study_files import FEWEST
-from hpcddp.core.text import count, duration
+from hpcddp.core.text import count, duration, size
 from hpcddp.core.transport_record import transport_words
 
 VAGUE_CLOCK = 0.02
@@ -25,7 +26,6 @@ WARMUP_DETECTED_FROM = 100
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
-
 
 LONG_START_S = 60
 """torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
@@ -39,12 +39,7 @@ APART = {"env_id": "software environments", "layout.node_type": "node types"}
 
 def notes(scaling: pd.DataFrame) -> list[Advice]:
     """All notes on a scaling table, each a sentence."""
-    return [
-        *apart_notes(scaling),
-        *batch_notes(scaling),
-        *hook_notes(scaling),
-        *spread_notes(scaling),
-    ]
+    return [*apart_notes(scaling), *batch_notes(scaling), *hook_notes(scaling), *spread_notes(scaling)]
 
 
 def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
@@ -269,3 +264,43 @@ def _cpus_of_rank(run: Run) -> int | None:
 def _more(runs: int, words: str) -> str:
     """Than the one that is named, in these words; empty where it is the only one."""
     return words.format(count(runs - 1, "more run")) if runs > 1 else ""
+
+
+def staging_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """One note on all copies, and one for each point that was measured with a copy and without."""
+    counting = [run for run in runs if run.state == "counts"]
+    staged = [(run, run.staging) for run in counting if run.staging and not run.staging.reused]
+    if not staged:
+        return
+    waits = sorted(staging.wait_s for _, staging in staged)
+    ends = duration(waits[0]), duration(waits[-1])
+    spread = f" ({ends[0]} to {ends[1]}, median of {len(waits)} runs)" if ends[0] != ends[1] else ""
+    rates = [staging.bytes_per_s for _, staging in staged if staging.bytes_per_s]
+    copied = size(max(staging.copied_bytes for _, staging in staged))
+    copied += f" at {size(statistics.median(rates))}/s" if rates else ""
+    yield (
+        f"before {count(len(staged), 'run')} {copied} were copied to each node, for which ranks waited "
+        f"{duration(statistics.median(waits))}{spread}; no step's time has it"
+    )
+    points = defaultdict[str, list[Run]](list)
+    for run in counting:
+        points[run.label].append(run)
+    for label, same in points.items():
+        yield from _break_even(label, [run for run in same if run.staging], [run for run in same if not run.staging])
+
+
+def _break_even(label: str, staged: Sequence[Run], direct: Sequence[Run]) -> Iterator[str]:
+    """Nothing where one of the two was not measured, or nobody knows what an epoch is."""
+    with_copy, without = ([run.epoch_ns / 1e9 for run in runs if run.epoch_ns] for runs in (staged, direct))
+    if not with_copy or not without:
+        return
+    took_s, instead_s = statistics.median(with_copy), statistics.median(without)
+    times = f"an epoch of {label} takes {quantity(took_s)} s with a copy on each node and {quantity(instead_s)} s without"
+    waits = [run.staging.wait_s for run in staged if run.staging and not run.staging.reused]
+    if max(with_copy) >= min(without):
+        yield f"{times}: runs with and without overlap, so that no gain is seen"
+    elif waits:
+        wait_s = statistics.median(waits)
+        epochs = wait_s / (instead_s - took_s)
+        pays = "within the first epoch" if epochs < 1 else f"after {epochs:.1f} epochs"
+        yield f"{times}: the copy, {duration(wait_s)}, pays {pays}"

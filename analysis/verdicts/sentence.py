@@ -11,11 +11,13 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.accuracy import GIVEN, Gap, gap, same_training
 from hpcddp.analysis.study.axes import DEFAULTS, Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import fastest, is_surely_faster, times_words, too_few
 from hpcddp.analysis.study.series import Apart, differing, full_names, value_text, with_values, words
-from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
+from hpcddp.analysis.util.wording import accuracy_words, effort, percent, points, quantity, times, unit, units
 from hpcddp.analysis.verdicts.context import Case, PointRow, data_wait, listed
+from hpcddp.analysis.verdicts.gates import done_for_nothing
 from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
@@ -55,48 +57,45 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
     return [*shown, f"{left} more series: see the table."] if left else shown
 
 
-def nothing_counts(runs: Sequence[Run]) -> list[str]:
+def none_counts_sentence(runs: Sequence[Run]) -> list[str]:
     """The sentence where every run that is done was rejected; otherwise none."""
-    done = [run for run in runs if run.state != "missing"]
-    if not done or any(run.state == "counts" for run in done):
-        return []
-    rejected = "all are" if len(done) > 1 else "it is"
-    return [f"No run counts: {count(len(done), 'run')} {'are' if len(done) > 1 else 'is'} done, and {rejected} rejected."]
+    done = len(done_for_nothing(runs))
+    are = "are done, and all are" if done > 1 else "is done, and it is"
+    return [f"No run counts: {count(done, 'run')} {are} rejected."] if done else []
 
 
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
-    """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`
-
-    `which` begins it. The sentence also names a smaller point that is as fast, the cause where efficiency is low and the cause
-    known, and what is not certain yet; numbers that are not certain have two digits.
-    """
+    """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`,
+    begun by `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
     largest = series.iloc[-1]
-    bases = _bases(series, largest)
+    sizes = {1, int(largest["full_node_gpus"])}
+    bases = [row for _, row in series.iloc[:-1].iterrows() if row["nodes"] == 1 and row["gpus_per_node"] in sizes]
     open_ = open_words([largest, *bases], doubts)
     verb = "load" if largest["input"] == "io" else "train"
     subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
+    subject = subject[0].upper() + subject[1:]
     against = _comparisons(largest)
     if not against:
-        return f"{_capital(subject)} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
+        return f"{subject} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
     comparisons = ", and ".join(
         f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i, _waits(largest, bases))}"
         for i, (base, speedup, share, perfect) in enumerate(against)
     )
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
-    return f"{_capital(subject)} {_no_faster(series)}{comparisons}{f', held back most by {why}' if why else ''}{open_}."
+    return f"{subject} {_no_faster(series)}{comparisons}{f', held back most by {why}' if why else ''}{open_}."
 
 
 def _which(values: Mapping[str, Any]) -> str:
     """`With 64 samples per GPU and precision fp16, `: what distinguishes a series from the others."""
-    words = [_phrase(name, value) for name, value in with_values(values).items()]
-    return f"With {listed(words)}, " if words else ""
 
-
-def _phrase(name: str, value: Any) -> str:
-    if name in COUNTED:
+    def phrase(name: str, value: Any) -> str:
+        if name not in COUNTED:
+            return words({name: value})
         what, each = COUNTED[name]
         return f"{value_text(value)} {what}{'' if value == 1 else 's'} {each}"
-    return words({name: value})
+
+    found = [phrase(name, value) for name, value in with_values(values).items()]
+    return f"With {listed(found)}, " if found else ""
 
 
 def open_words(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
@@ -108,11 +107,6 @@ def open_words(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
     if len(found) > 3:
         found = [*found[:2], f"{len(found) - 2} more reasons among the verdicts"]
     return f"; not certain yet: {listed(found)}" if found else ""
-
-
-def _bases(series: pd.DataFrame, point: pd.Series[Any]) -> list[pd.Series[Any]]:
-    sizes = {1, int(point["full_node_gpus"])}
-    return [row for _, row in series.iloc[:-1].iterrows() if row["nodes"] == 1 and row["gpus_per_node"] in sizes]
 
 
 def _as_fast(speedup: float, vague: bool) -> str:
@@ -159,9 +153,7 @@ def size_words(point: pd.Series[Any]) -> str:
 
 
 def _comparisons(point: pd.Series[Any]) -> list[tuple[str, float, float, float]]:
-    """Baseline in words, speedup, efficiency, perfect speedup; a baseline that is the point itself or the other one again is
-    left out.
-    """
+    """Baseline in words, speedup, efficiency, perfect speedup; without the point itself, or the other baseline again."""
     found = []
     if pd.notna(point["speedup_1gpu"]) and point["gpus"] > 1:
         found.append((f"one {unit(point['device'])}", point["speedup_1gpu"], point["efficiency_1gpu"], point["gpus"]))
@@ -169,10 +161,6 @@ def _comparisons(point: pd.Series[Any]) -> list[tuple[str, float, float, float]]
         nodes = point["gpus"] / point["full_node_gpus"]
         found.append(("one node", point["speedup_1node"], point["efficiency_1node"], nodes))
     return found
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 HEADS = {
@@ -185,16 +173,13 @@ ORDER = "; not certain: values were measured one after the other, and drift of t
 
 
 def best_sentence(case: Case, doubts: Doubts) -> str:
-    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`
-
-    Empty where no two of the points that are shown are compared.
-    """
+    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`; empty where no two
+    of the points that are shown are compared."""
     return _best_of(case, case.points, case.names, doubts)
 
 
 def loader_sentence(case: Case, doubts: Doubts) -> str:
-    """`Fastest loader: workers 0 loads 7 330 samples/s, ...`, of points that only load, at the largest layout that has several;
-    empty where there is none."""
+    """The same of points that only load, at the largest layout that has several; empty where there is none."""
     several = [rows for _, rows in case.loading.groupby(["nodes", "gpus_per_node"]) if len(rows) > 1]
     return _best_of(case, several[-1], full_names(differing(several[-1]["series"])), doubts) if several else ""
 
@@ -235,7 +220,7 @@ def _base(panels: Sequence[AxisPanel], values: Mapping[str, AxisValue]) -> AxisV
 def _claim(names: Mapping[str, str], axes: Sequence[Axis], points: AxisPanel, best: AxisValue, base: AxisValue | None) -> str:
     name, found = names[_series(best)], points.compared(best, base or best)
     named = f"{names[_series(base)]} ({_base_word(axes, base)})" if base else ""
-    sure, unsure, without = HEADS[_loads(best)]
+    sure, unsure, without = HEADS[bool(best.point["input"] == "io")]
     if points.p is not None and not points.differs:
         fast = "no other value is faster" if best is base else f"the fastest, {name}, is {times_words(found)} as fast"
         said = f"{named} {_rate(base)}; {fast}" if base else f"the fastest, {name}, {_rate(best)}"
@@ -249,15 +234,138 @@ def _claim(names: Mapping[str, str], axes: Sequence[Axis], points: AxisPanel, be
     return f"{head}: {name} {_rate(best)}{f', {times_words(found)}{against}' if base else ''}"
 
 
-def _loads(value: AxisValue) -> bool:
-    return bool(value.point["input"] == "io")
-
-
 def _rate(value: AxisValue) -> str:
-    return f"{'loads' if _loads(value) else 'trains'} {quantity(value.rate)} samples/s"
+    return f"{'loads' if value.point['input'] == 'io' else 'trains'} {quantity(value.rate)} samples/s"
 
 
 def _base_word(axes: Sequence[Axis], base: AxisValue) -> str:
     keys = json.loads(_series(base))
     varied = [key for axis in axes for key in (axis.key, *axis.joint)]
     return "the default" if all(keys.get(key) == DEFAULTS.get(key) for key in varied) else "the base"
+
+
+NO_GAP = "no difference found"
+
+
+def accuracy_sentences(case: Case) -> list[str]:
+    """Of each series that has its own sentence the smallest and the largest point; of keys the least and most accurate value."""
+    series = case.series if case.is_of_keys else case.several
+    found = [(name, rows) for name, each in series if len(rows := each[each["accuracy"].notna()])]
+    if case.is_of_keys and len(found) > 1:
+        found.sort(key=lambda pair: float(pair[1]["accuracy"].iloc[0]))
+        found = [(f"{found[i][0]}, the {end} of {len(found)}", found[i][1]) for i, end in ((0, "lowest"), (-1, "highest"))]
+    return [_sentence(case, name, rows) for name, rows in found][:AT_MOST]
+
+
+def _sentence(case: Case, name: str, rows: pd.DataFrame) -> str:
+    def accuracy(row: PointRow) -> str:
+        return accuracy_words(row["accuracy"], row["eval_correct"], int(row["eval_samples"]))
+
+    first, last = rows.iloc[0], rows.iloc[-1]
+    which = f" ({name})" if name else ""
+    if len(rows) == 1:
+        return f"Accuracy{which} is {accuracy(last)}{_spread(last)}{_after(last)} with {size_words(last)}{_loss(last)}."
+    both = [case.evaluated(row) for row in (first, last)]
+    if None in both or not same_training(*filter(None, both)):
+        texts = [f"{accuracy(row)}{_after(row)} with {size_words(row)}" for row in (first, last)]
+        return f"Accuracy{which} is {texts[0]} and {texts[1]}: not ranked, as they trained unlike amounts{_loss(last)}."
+    texts = [f"{accuracy(row)} with {size_words(row)}" for row in (first, last)]
+    small, large = filter(None, both)
+    apart = f": {words}" if (words := gap_words(gap(large.shares, small.shares))) else ", one run each"
+    return f"Accuracy{which}{_after(last)} is {texts[0]} and {texts[1]}{apart}{_loss(last)}."
+
+
+def gap_words(found: Gap) -> str:
+    """`0.32 points lower (95 % -0.50 to -0.14)`; nothing of two single runs, whose chance nobody knows."""
+    if found.low is None or found.high is None:
+        return ""
+    way = "higher" if found.gap > 0 else "lower"
+    apart = NO_GAP if found.differs is False or not found.gap else f"{points(abs(found.gap))} points {way}"
+    unit = " points" if apart == NO_GAP else ""
+    return f"{apart} ({found.kind} {points(found.low, '+')} to {points(found.high, '+')}{unit})"
+
+
+def _spread(row: pd.Series[Any]) -> str:
+    if pd.isna(row["accuracy_low"]):
+        return ", of one run,"
+    ends = f"{points(row['accuracy_low'])} to {points(row['accuracy_high'])}"
+    return f", median of {count(int(row['eval_n']), 'run')} ({row['accuracy_interval']} {ends}),"
+
+
+def _after(row: pd.Series[Any]) -> str:
+    """` after 640,000 samples`; nothing where that is not known."""
+    if pd.isna(row["samples_trained"]):
+        return ""
+    most = "" if pd.isna(row["samples_trained_most"]) else f" to {int(row['samples_trained_most']):,}"
+    return f" after {int(row['samples_trained']):,}{most} samples"
+
+
+def _loss(row: pd.Series[Any]) -> str:
+    if pd.isna(row["loss_start"]) or pd.isna(row["loss_end"]):
+        return ""
+    steps = int(row["loss_steps"])
+    over = "of its first and last step" if steps == 1 else f"means of its first and last {steps} steps"
+    return f"; there the training loss went from {quantity(row['loss_start'])} to {quantity(row['loss_end'])} ({over})"
+
+
+Row = Any
+
+
+def target_sentences(targets: pd.DataFrame, points: pd.DataFrame, names: dict[str, str]) -> list[str]:
+    """One for each series that trained epochs; `points`: the scaling table's rows, `names`: what tells series apart."""
+    found = []
+    for series, rows in targets.groupby("series", sort=False):
+        of_series = points[points["series"] == series]
+        sizes = {(row["nodes"], row["gpus_per_node"]): size_words(row) for _, row in of_series.iterrows()}
+        name = f" ({names[str(series)]})" if targets["series"].nunique() > 1 else ""
+        found.append(_target_sentence([row for _, row in rows.iterrows()], name, sizes))
+    return found[:AT_MOST]
+
+
+def _target_sentence(rows: list[Row], name: str, sizes: dict[tuple[int, int], str]) -> str:
+    def size(row: Row) -> str:
+        return sizes[row["nodes"], row["gpus_per_node"]]
+
+    target = f"{100 * rows[0]['target']:.2f} % accuracy{name}"
+    which = "" if rows[0]["target_of"] == GIVEN else f", {rows[0]['target_of']},"
+    there = [row for row in rows if pd.notna(row["train_s"])]
+    missed = [row for row in rows if pd.isna(row["train_s"])]
+    lacking = "".join(f"; with {size(row)} {int(row['reached'])} of {count(int(row['n']), 'run')} reached it" for row in missed)
+    if not there:
+        return f"{target}{which} was reached by less than half of the runs{lacking}."
+    first, last = there[0], there[-1]
+    begin = f"{target}{which} takes {effort(first['train_s'], first['epochs'])} with {size(first)}"
+    if len(there) == 1:
+        return f"{begin}{lacking}."
+    end = enough(there)
+    stop = "" if end is last else f"; more than {size(end)} do not reach it sooner"
+    return f"{begin} and {effort(last['train_s'], last['epochs'])} with {size(last)}{_faster(first, last)}{stop}{lacking}."
+
+
+def _faster(first: Row, last: Row) -> str:
+    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; against the smallest size, if that is a
+    baseline."""
+    kinds = ["1gpu", "1node"] if first["gpus_per_node"] == 1 else ["1node"]
+    known = [base for base in kinds if pd.notna(first[f"speedup_{base}"]) and pd.notna(last[f"speedup_{base}"])]
+    base = next(iter(known), None)
+    if base is None or first["nodes"] != 1:
+        return ""
+    speedup, low, high, kind = (last[f"speedup_{base}{end}"] for end in ("", "_low", "_high", "_interval"))
+    ends = "" if pd.isna(low) else f" ({kind} {times(low)} to {times(high)})"
+    rate = last[f"throughput_{base}"]
+    return f": {times(speedup)} times as fast{ends}" + ("" if pd.isna(rate) else f", where throughput is {times(rate)} times")
+
+
+def enough(rows: list[Row]) -> Row:
+    """The smallest size that no larger one beats: by HARDLY in the median, and beyond its own interval where it has one."""
+    for i, row in enumerate(rows):
+        if not any(_sooner(other, row) for other in rows[i + 1 :]):
+            return row
+    return rows[-1]
+
+
+def _sooner(row: Row, other: Row) -> bool:
+    """Whether the first takes less time, for sure."""
+    both = all(pd.notna(each["interval"]) and each["interval"] == "95 %" for each in (row, other))
+    surely = not both or row["train_s_high"] < other["train_s_low"]
+    return bool(row["train_s"] * (1 + HARDLY) < other["train_s"] and surely)

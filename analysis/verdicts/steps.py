@@ -56,7 +56,11 @@ EACH_KIND = 0.10
 FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
 
-SUSTAINED = Set({"measure.warmup_steps": 500, "measure.stop": "seconds", "measure.seconds": 120})
+SUSTAINED = phrase(
+    "time the sustained rate, after a warm-up that uses the burst up: ",
+    Set({"measure.warmup_steps": 500, "measure.stop": "seconds", "measure.seconds": 120}),
+    "; ask for the guaranteed bandwidth",
+)
 
 EXPLAINED = 0.5
 """Share of the difference between slow and fast steps from which on a part explains it."""
@@ -69,8 +73,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
         known = "not known" if interval is None else f"known to {interval:.1f} % only"
+        others = (
+            f"{count(len(runs) - 1, 'more run')} {'is' if len(runs) == 2 else 'are'} not known to {WIDE_PERCENT:.0f} % either"
+        )
         yield found.verdict(
-            evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
+            evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{f'; {others}' if runs[1:] else ''}",
             todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=runs,
@@ -79,18 +86,12 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
 
 
 def _wide(runs: list[Run]) -> list[Run]:
-    """Those of a point whose means are not known, where most are not: one alone is an outlier.
-
-    Not where steps are of two kinds, begin too early, or stall so much that too many more were needed: these have other verdicts.
-    """
+    """Those of a point whose means are not known, where most are not: one alone is an outlier. Not where steps are of two kinds,
+    begin too early, or stall so much that too many more were needed: these have other verdicts."""
     wide = [run for run in runs if (run.steady_steps or 0) < FEW_STEPS or (run.step_ci_percent or 0) > WIDE_PERCENT]
     hopeless = [run for run in wide if run.stalls and _times_more(run) > TOO_MANY]
     helped = [run for run in wide if not begins_slowly(run) and not _bursts(run) and run not in hopeless]
     return helped if 2 * len(helped) > len(runs) else []
-
-
-def _others(runs: int) -> str:
-    return f"; {count(runs, 'more run')} {'is' if runs == 1 else 'are'} not known to {WIDE_PERCENT:.0f} % either" if runs else ""
 
 
 def _times_more(run: Run) -> float:
@@ -117,31 +118,23 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
     if runs:
         worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
         assert worst.early is not None
-        needed = max(max(run.warmup_detected_steps or 0, _warmup_steps(run)) for run in runs)
+        timed = [(run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0) for run in runs]
+        needed = max(*timed, *(run.warmup_detected_steps or 0 for run in runs))
         yield Verdict(
             where=f"in {len(runs)} of {len(case.counting)} runs",
             evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
             f"mean step by {100 * worst.early.moved:.1f} %",
-            todo=phrase(Set({"measure.warmup_steps": _rounded_up(needed)}), ", or ", Set({"measure.warmup": "detect"})),
+            todo=phrase(Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)}), ", or ", Set({"measure.warmup": "detect"})),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
         )
 
 
-def _warmup_steps(run: Run) -> int:
-    """With those that were timed."""
-    return (run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0)
-
-
 def begins_slowly(run: Run) -> bool:
     """Whether steps of the warm-up were timed, and cost something."""
     return run.early is not None and (run.early.moved > MOVED or run.early.slower > EARLY_SLOWER)
-
-
-def _rounded_up(steps: int) -> int:
-    return -(-steps // 50) * 50
 
 
 def burst_network(case: Case) -> Iterator[Verdict]:
@@ -159,9 +152,7 @@ def burst_network(case: Case) -> Iterator[Verdict]:
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
         f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
-        todo=phrase(
-            "time the sustained rate, after a warm-up that uses the burst up: ", SUSTAINED, "; ask for the guaranteed bandwidth"
-        ),
+        todo=SUSTAINED,
         numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
         runs=run_names(runs),
         weight=DOUBTFUL + min(0.99, slower),
@@ -227,7 +218,7 @@ COLLECTING = phrase(
 )
 
 
-def stalls(case: Case) -> Iterator[Verdict]:
+def stalling_points(case: Case) -> Iterator[Verdict]:
     """Points of which most runs stall: a verdict per series and cause."""
     for name, series in case.series:
         found = [(row, run) for _, row in series.iterrows() if (run := stalling(case, row))]
@@ -293,13 +284,11 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
 
 def _words(run: Run, found: Stalls, what: str) -> str:
     mean, median, long, other = (quantity(ns / 1e6) for ns in (found.mean_ns, found.median_ns, found.long_ns, found.other_ns))
-    share = f"{percent(found.of[what])} of the difference is {LONG_IN[what]}" if what in found.of else f"they are {LONG_IN[what]}"
-    if what == "unknown":
-        share = f"what is longer are {LONG_IN[what]}"
-    often = f"{100 * found.long_share:.2g} %"
+    begin = "what is longer are" if what == "unknown" else "they are"
+    begin = f"{percent(found.of[what])} of the difference is" if what in found.of else begin
     return (
-        f"steps of {run.name} take {mean} ms on average, a typical one (the median) {median}: {often} of them last {long} ms, "
-        f"the others {other}; {share}"
+        f"steps of {run.name} take {mean} ms on average, a typical one (the median) {median}: {100 * found.long_share:.2g} % of "
+        f"them last {long} ms, the others {other}; {begin} {LONG_IN[what]}"
     )
 
 

@@ -7,14 +7,27 @@ import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
 from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
-from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
+from hpcddp.analysis.verdicts.context import (
+    AGAIN,
+    HOSTS,
+    LIMITED,
+    Advice,
+    Case,
+    PointRow,
+    Set,
+    Verdict,
+    by_slurm,
+    phrase,
+    run_names,
+)
 from hpcddp.core.preflight import SlowReading, below_words
 from hpcddp.core.text import count, natural
 
@@ -47,8 +60,7 @@ class Straggler:
     """The share of all-reduces at which it was the last to be ready; None where step rows alone say that it is slow."""
 
 
-@dataclass(frozen=True)
-class LastRank:
+class LastRank(NamedTuple):
     """A rank or host that is last at nearly every all-reduce of one run; fields as those of Straggler."""
 
     who: str
@@ -76,11 +88,6 @@ def straggler(case: Case) -> Iterator[Verdict]:
         )
 
 
-def straggler_hosts(case: Case) -> set[str]:
-    """Hosts of which the verdict is, or of whose ranks."""
-    return {each.host for each in _found(case)}
-
-
 def _found(case: Case) -> list[Straggler]:
     return [*_by_all_reduces(case), *_by_own_time(case)]
 
@@ -97,7 +104,9 @@ def _evidence(found: Straggler, more: str) -> str:
 
 
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
-    """Stragglers by the order in which ranks are ready for all-reduces, in runs with the communication hook."""
+    """Stragglers by the order in which ranks are ready for all-reduces, in runs with the communication hook. Step rows must not
+    contradict it: by them the rank, or one of the host, computes longer; in a run unlike the others as much longer as a straggler
+    by step rows alone."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     groups = case.stragglers.groupby(["label", "run"], sort=True)
     judged = [
@@ -106,15 +115,15 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     runs = Counter(run.label for run, _ in judged)
     often = Counter((run.label, found.who) for run, found in judged if found)
     for run, found in judged:
-        if found and _is_slow_itself(run, found, 2 * often[run.label, found.who] >= runs[run.label]):
-            yield Straggler(run, found.who, found.host, part_of(run, found.who), found.wait_s, found.cost, found.last)
-
-
-def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
-    """Whether step rows do not contradict it: by them the rank, or one of the host, computes longer; in a run unlike the others
-    as much longer as a straggler by step rows alone."""
-    over_ns, least_ns = over_of(run, found.who), OWN_TIME * found.wait_s * 1e9
-    return over_ns is None or over_ns >= max(least_ns, 0.0 if often else SLOWER * (run.step_ns or 0.0))
+        if found is None:
+            continue
+        ranks, uneven = _ranks_of(run, found.who), run.unevenness
+        over_ns = max((uneven.over_ns[rank] for rank in ranks), default=None) if uneven else None
+        unlike = 2 * often[run.label, found.who] < runs[run.label]
+        least_ns = max(OWN_TIME * found.wait_s * 1e9, SLOWER * (run.step_ns or 0.0) * unlike)
+        if over_ns is None or over_ns >= least_ns:
+            part = _part(uneven, ranks) if uneven and ranks else None
+            yield Straggler(run, found.who, found.host, part, found.wait_s, found.cost, found.last)
 
 
 def slow_link(case: Case) -> Iterator[Verdict]:
@@ -155,8 +164,7 @@ def _late_host(run: Run) -> tuple[str, float, float] | None:
 
 
 def _leave_out(run: Run, host: str) -> Advice:
-    slurm = run.signals and run.signals.slurm
-    return phrase("leave it out, ", Set({HOSTS: host})) if slurm else f"leave {host} out"
+    return phrase("leave it out, ", Set({HOSTS: host})) if by_slurm(run) else f"leave {host} out"
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
@@ -175,13 +183,9 @@ def _by_own_time(case: Case) -> Iterator[Straggler]:
 
 def waited_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that the others wait for a straggler: the median over its runs, so that one bad run is no
-    cause.
-
-    None where that is at most COSTLY.
-    """
-    mine = {run.name for run in case.runs_of(row)}
-    worst: dict[str, float] = dict.fromkeys(mine, 0.0)
-    for each in (*_by_all_reduces(case), *_by_own_time(case)):
+    cause; None where that is at most COSTLY."""
+    worst = {run.name: 0.0 for run in case.runs_of(row)}
+    for each in _found(case):
         if each.run.name in worst:
             worst[each.run.name] = max(worst[each.run.name], each.cost)
     share = statistics.median(worst.values()) if worst else 0.0
@@ -189,10 +193,7 @@ def waited_share(case: Case, row: PointRow) -> float | None:
 
 
 def culprit(ranks: pd.DataFrame) -> LastRank | None:
-    """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something.
-
-    Nobody waits for the only rank of a run.
-    """
+    """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something."""
     if len(ranks) < 2:
         return None
     number, at, last_at = (ranks[name].to_numpy() for name in ("rank", "host", "last"))
@@ -224,7 +225,7 @@ def _straggler_advice(worst: Straggler) -> Advice:
 
 def slow_nodes(case: Case) -> Iterator[Verdict]:
     """A verdict for each such node. One that the steps themselves show to be slow is a straggler, and that is said already."""
-    known, found = straggler_hosts(case), dict[str, list[Run]]()
+    known, found = {each.host for each in _found(case)}, dict[str, list[Run]]()
     for run in case.counting:
         for host in run.signals.hosts if run.signals else ():
             if host not in known and named_slow(case, run, host):
@@ -241,12 +242,8 @@ def named_slow(case: Case, run: Run, host: str) -> list[SlowReading]:
 
 def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
     slow = named_slow(case, runs[0], host)
-    by_slurm = any(run.signals and run.signals.slurm for run in runs)
-    leave_out = (
-        phrase("leave it out, ", Set({HOSTS: host}), ", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
-        if by_slurm
-        else f"leave {host} out"
-    )
+    spare = phrase(", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
+    leave_out = phrase("leave it out, ", Set({HOSTS: host}), spare) if any(map(by_slurm, runs)) else f"leave {host} out"
     return Verdict(
         where=f"on {host}",
         evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "
@@ -257,3 +254,83 @@ def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
         runs=run_names(runs),
         weight=LIMITED,
     )
+
+
+SLOWER = 0.05
+"""Share of the step that a slow rank always needs more: over twice what ranks of sound runs differ by, half of what a node
+costs that a site takes out of service."""
+
+MOSTLY = 0.5
+"""Share of all waiting: a rank that is always slow explains all of it, a rank that was slow now and then, like others, a small
+part."""
+
+WORDS = {
+    "data_wait": "waiting for its batch",
+    "h2d_exposed": "copying its batch",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "the optimizer",
+    "record": "writing records",
+    "other": "between the parts",
+}
+
+
+@dataclass(frozen=True)
+class SlowRanks:
+    """Ranks that the others wait for: one, or those of a host."""
+
+    name: str
+    """`rank 3 on r007`, or `r007`."""
+    host: str
+    over_ns: float
+    """Time per step beyond that of the median rank."""
+    part: str | None
+    """The part of the step that holds most of that time; None where the parts were not measured."""
+
+    @property
+    def by_data(self) -> bool:
+        return self.part == "data_wait"
+
+
+def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
+    """The slow ranks of a run, the slowest first."""
+    limit = max(SLOWER * step_ns, MOSTLY * found.often_ns)
+    slow = [rank for rank, over_ns in enumerate(found.over_ns) if over_ns > limit]
+    of_host, slow_of = Counter(found.hosts), Counter(found.hosts[rank] for rank in slow)
+    groups: dict[str, list[int]] = {}
+    for rank in slow:
+        host = found.hosts[rank]
+        is_host = len(of_host) > 1 and 2 * slow_of[host] > of_host[host] > 1  # most of a host's ranks, of several hosts
+        groups.setdefault(host if is_host else f"rank {rank} on {host}", []).append(rank)
+    named = [
+        SlowRanks(name, found.hosts[mine[0]], max(found.over_ns[r] for r in mine), _part(found, mine))
+        for name, mine in groups.items()
+    ]
+    return sorted(named, key=lambda each: -each.over_ns)
+
+
+def _part(found: Unevenness, ranks: Sequence[int]) -> str | None:
+    by_part = {part: sum(values[rank] for rank in ranks) for part, values in found.part_over_ns.items()}
+    return max(by_part, key=lambda part: by_part[part], default=None)
+
+
+def _ranks_of(run: Run, name: str) -> list[int]:
+    hosts = run.unevenness.hosts if run.unevenness else ()
+    return [rank for rank, host in enumerate(hosts) if name in (host, f"rank {rank} on {host}")]
+
+
+def waiting_share(case: Case, row: PointRow) -> float:
+    """The share of a point's step that ranks wait for each other at least, by step rows only: the median over its runs; 0 where
+    it is not known."""
+    shares = [run.unevenness.waiting_ns / run.step_ns for run in case.runs_of(row) if run.unevenness and run.step_ns]
+    return statistics.median(shares) if shares else 0.0
+
+
+def data_share(run: Run) -> float | None:
+    """The share of the step that would be saved if no rank ever waited for data; None where that is not known."""
+    return run.unevenness.data_ns / run.step_ns if run.unevenness and run.step_ns else None
+
+
+def faster(share: float) -> str:
+    """`up to 49 % faster`: the step without that share of it."""
+    return f"up to {percent(1 / (1 - min(share, 0.99)) - 1)} faster"

@@ -1,28 +1,17 @@
 """Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
 
-    context.py        what a verdict is, and what each function below is given
-    gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
-    steps.py          too few steps, warm-up inside the window, burst network
-    comparability.py  contradicting figures, noisy and suspect baselines, mixed hardware and software, missing baselines
-    gates.py        damaged data
-    binding.py          CPU starvation
-    binding.py        shared cores, far socket
-    input.py          input-bound
-    computation.py    slower computation
-    steps.py         stalls
-    comm.py           latency-bound, communication-bound
-    straggler.py      straggler, slow link, slow node (by preflight)
-    input.py         uneven ranks
-    slow_ranks.py     who is slow, for these two
-    transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
-
+Each function of ALL is given a Case (context.py) and yields Verdicts; every threshold has its reason, and stands above its use.
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/step_times.py.
-Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
+
+What is advised is decided here, in the words of the study's loops: no key of a sweep is advised two values. The weightiest
+verdict decides; one that would set another value refers to it. Numbers of which more does no harm become the largest that anybody
+needs. In loops of the user's own a key of hpcddp's trainer is the script's, and without a sweep there is no `--set`.
 """
 
 from __future__ import annotations
 
 import itertools
+import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,75 +21,55 @@ from typing import Any
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.output import Failures
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts.binding import cores_shared, cpu_starvation, far_socket, starved_share
-from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
-from hpcddp.analysis.verdicts.comparability import (
-    baseline_missing,
-    contradicting,
-    mixed_hardware,
-    mixed_software,
-    noisy_baseline,
-    suspect_baseline,
-)
-from hpcddp.analysis.verdicts.computation import slower_computation, slower_share
-from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
-from hpcddp.analysis.verdicts.gates import (
-    clock_throttling,
-    damaged_data,
-    nothing_counts,
-    shared_node,
-    unsynchronised,
-    wrong_evaluation,
-)
-from hpcddp.analysis.verdicts.input import input_bound, input_share, uneven_ranks, uneven_share
-from hpcddp.analysis.verdicts.steps import burst_network, stalled_share, stalls, too_few_steps, warmup_inside
-from hpcddp.analysis.verdicts.straggler import link_share, slow_link, slow_nodes, straggler, waited_share
-from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
+from hpcddp.analysis.verdicts import binding, comm, comparability, gates, input, steps, straggler
+from hpcddp.analysis.verdicts.context import HOSTS, Advice, Case, PointRow, Set, Verdict, phrase
+from hpcddp.core.point import Point, to_json
+from hpcddp.core.text import natural
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
-    "no run counts": nothing_counts,
-    "unsynchronised ranks": unsynchronised,
-    "wrong evaluation": wrong_evaluation,
-    "clock throttling": clock_throttling,
-    "shared node": shared_node,
-    "damaged data": damaged_data,
-    "mixed hardware": mixed_hardware,
-    "mixed software": mixed_software,
-    "contradicting figures": contradicting,
-    "warm-up inside the window": warmup_inside,
-    "too few steps": too_few_steps,
-    "noisy baseline": noisy_baseline,
-    "suspect baseline": suspect_baseline,
-    "burst network": burst_network,
-    "TCP instead of RDMA": tcp_instead_of_rdma,
-    "idle adapters": idle_adapters,
-    "no GPUDirect RDMA": no_gpudirect,
-    "CPU starvation": cpu_starvation,
-    "shared cores": cores_shared,
-    "far socket": far_socket,
-    "input-bound": input_bound,
-    "slower computation": slower_computation,
-    "stalls": stalls,
-    "straggler": straggler,
-    "slow link": slow_link,
-    "slow node": slow_nodes,
-    "uneven ranks": uneven_ranks,
-    "latency-bound": latency_bound,
-    "communication-bound": communication_bound,
-    "baseline missing": baseline_missing,
+    "no run counts": gates.nothing_counts,
+    "unsynchronised ranks": gates.unsynchronised,
+    "wrong evaluation": gates.wrong_evaluation,
+    "clock throttling": gates.clock_throttling,
+    "shared node": gates.shared_node,
+    "damaged data": gates.damaged_data,
+    "mixed hardware": comparability.mixed_hardware,
+    "mixed software": comparability.mixed_software,
+    "contradicting figures": comparability.contradicting,
+    "warm-up inside the window": steps.warmup_inside,
+    "too few steps": steps.too_few_steps,
+    "noisy baseline": comparability.noisy_baseline,
+    "suspect baseline": comparability.suspect_baseline,
+    "burst network": steps.burst_network,
+    "TCP instead of RDMA": comm.tcp_instead_of_rdma,
+    "idle adapters": comm.idle_adapters,
+    "no GPUDirect RDMA": comm.no_gpudirect,
+    "CPU starvation": binding.cpu_starvation,
+    "shared cores": binding.cores_shared,
+    "far socket": binding.far_socket,
+    "input-bound": input.input_bound,
+    "slower computation": comparability.slower_computation,
+    "stalls": steps.stalling_points,
+    "straggler": straggler.straggler,
+    "slow link": straggler.slow_link,
+    "slow node": straggler.slow_nodes,
+    "uneven ranks": input.uneven_ranks,
+    "latency-bound": comm.latency_bound,
+    "communication-bound": comm.communication_bound,
+    "baseline missing": comparability.baseline_missing,
 }
 """Name of a verdict -> the function that finds it."""
 
 CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
-    "CPU starvation": (starved_share, "too few processor cores"),
-    "input-bound": (input_share, "waiting for data"),
-    "slower computation": (slower_share, "computation that is slower with more ranks"),
-    "stalls": (stalled_share, "steps that stall now and then"),
-    "straggler": (waited_share, "waiting for one slow rank or node"),
-    "slow link": (link_share, "waiting for gradients over one slow link"),
-    "uneven ranks": (uneven_share, "ranks that wait for each other in turn"),
-    "latency-bound": (latency_share, "many small messages between ranks"),
-    "communication-bound": (comm_share, "exchanging gradients"),
+    "CPU starvation": (binding.starved_share, "too few processor cores"),
+    "input-bound": (input.input_share, "waiting for data"),
+    "slower computation": (comparability.slower_share, "computation that is slower with more ranks"),
+    "stalls": (steps.stalled_share, "steps that stall now and then"),
+    "straggler": (straggler.waited_share, "waiting for one slow rank or node"),
+    "slow link": (straggler.link_share, "waiting for gradients over one slow link"),
+    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn"),
+    "latency-bound": (comm.latency_share, "many small messages between ranks"),
+    "communication-bound": (comm.comm_share, "exchanging gradients"),
 }
 """What may hold a point back, how much of it, and how the sentence says it."""
 
@@ -176,3 +145,94 @@ def _wrapped(text: str, before: str, width: int) -> list[str]:
     glued = "`".join(piece.replace(" ", "\0") if index % 2 else piece for index, piece in enumerate(pieces))
     lines = textwrap.wrap(glued, width - len(before), break_long_words=False, break_on_hyphens=False)
     return [f"{before if index == 0 else ' ' * len(before)}{line}".replace("\0", " ") for index, line in enumerate(lines)]
+
+
+IN_SCRIPT: Mapping[str, str] = {
+    "workload.batch_per_gpu": "`samples_per_step={}`, by batches of that size",
+    "workload.global_batch": "batches of {} over all ranks",
+    "workload.loader_workers_per_rank": "`DataLoader(..., num_workers={})`",
+    "workload.ddp.bucket_cap_mb": "`DistributedDataParallel(..., bucket_cap_mb={})`",
+    "workload.ddp.compression": "`model.register_comm_hook(None, {}_compress_hook)`",
+    "workload.parallel": "`DistributedDataParallel`",
+    "workload.fsdp.reshard_after_forward": "`fully_shard(..., reshard_after_forward=False)`",
+    "workload.data.stage": "before the loop",
+    "workload.data.resident": "all of it before the loop",
+    "workload.data.decoder": "decoding with {}",
+    "measure.input": "iterating over the loader by itself",
+}
+"""Key -> what a script has in its place; `{}` is the value."""
+
+WITHOUT_SWEEP: Mapping[str, str] = {
+    "measure.steps": "`measure(..., steps={})`",
+    "measure.warmup_steps": "`measure(..., warmup_steps={})`",
+    "measure.gc": "`gc.freeze()` before the loop",
+    "measure.comm": "a sweep's `measure.comm: {}`",
+    "repeat": "starting it {} times",
+    "slurm.exclude": "`sbatch --exclude={}`",
+    "layout.exclusive": "`sbatch --exclusive`",
+}
+"""The same of a script that was started by itself, besides."""
+
+LARGEST = ("measure.steps", "measure.warmup_steps", "repeat")
+"""Keys of which the largest value does for all who advise less."""
+
+
+def decided(found: Sequence[Verdict], notes: Sequence[Advice], points: Sequence[Point]) -> tuple[list[Verdict], list[str]]:
+    """The verdicts, the weightiest first, with their advice in words, and the notes: no key has two values in them."""
+    shared = _shared([*(each.todo for each in found), *notes])
+    words, chosen = _words(points), dict[str, tuple[object, str]]()
+
+    def text(advice: Advice, name: str) -> str:
+        pieces = [
+            piece if isinstance(piece, str) else Set({key: shared.get(key, value) for key, value in piece.values.items()})
+            for piece in phrase(advice)
+        ]
+        mine = {key: value for piece in pieces if isinstance(piece, Set) for key, value in piece.values.items()}
+        other = next((key for key, value in mine.items() if key in chosen and chosen[key][0] != value), None)
+        if other is None:
+            chosen.update({key: (value, name) for key, value in mine.items() if key not in chosen})
+        elif name:
+            value, first = chosen[other]
+            pieces = [f"do first what the verdict `{first}` advises, ", Set({other: value})]
+        else:
+            pieces = [_referred(piece, chosen) for piece in pieces]
+        return "".join(piece if isinstance(piece, str) else _set_words(piece.values, words) for piece in pieces)
+
+    return [replace(each, advice=text(each.todo, each.name)) for each in found], [text(note, "") for note in notes]
+
+
+def _shared(advice: Sequence[Advice]) -> dict[str, object]:
+    """Key -> the one value that serves all, of keys that have such a value."""
+    given = [pair for each in advice for piece in phrase(each) if isinstance(piece, Set) for pair in piece.values.items()]
+    found: dict[str, object] = {key: max(int(str(n)) for k, n in given if k == key) for key, _ in given if key in LARGEST}
+    hosts = {host for key, value in given if key == HOSTS for host in str(value).split(",")}
+    return {**found, HOSTS: ",".join(sorted(hosts, key=natural))}
+
+
+def _referred(piece: str | Set, chosen: Mapping[str, tuple[object, str]]) -> str | Set:
+    """A note's setting, or in its place the verdict that has decided otherwise."""
+    if isinstance(piece, str):
+        return piece
+    first = next((chosen[key][1] for key, value in piece.values.items() if key in chosen and chosen[key][0] != value), None)
+    return piece if first is None else f"do what the verdict `{first}` advises"
+
+
+def _words(points: Sequence[Point]) -> Mapping[str, str]:
+    """Nothing of hpcddp's own loop, nor where a study has that, too."""
+    if not points or not all(point.own_loop for point in points):
+        return {}
+    return {**IN_SCRIPT, **WITHOUT_SWEEP} if any(point.script for point in points) else IN_SCRIPT
+
+
+def _set_words(values: Mapping[str, object], words: Mapping[str, str]) -> str:
+    """What the script has in place of its keys, then the others as a sweep has them."""
+    given = {key: f"{value:g}" if isinstance(value, float) else value for key, value in values.items()}
+    texts = {key: value if isinstance(value, str) else to_json(value) for key, value in given.items()}
+    in_script = [key for key in texts if key in IN_SCRIPT and words]
+    rest = [key for key in texts if key not in in_script]
+    if all(key in words for key in rest):
+        in_script, rest = [*in_script, *rest], []
+    in_sweep = ", ".join(f"{key}: {texts[key]}" for key in rest)
+    by_option = " ".join(f"--set {shlex.quote(f'{key}={texts[key]}')}" for key in rest)
+    said = f"`{in_sweep}` in a sweep of the script" if "repeat" in words else f"`{by_option}`"
+    return " with ".join([*(words[key].format(texts[key]) for key in in_script), *([said] if rest else [])])

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hpcddp.cluster.slurm_rules import SlurmRules
-from hpcddp.core.entry import WORKER
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launcher import WORKER
 from hpcddp.core.run_root import Study
 from hpcddp.script.render import ScriptLaunch
 

@@ -26,10 +26,9 @@ from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import EXIT_FILE, GRACE_S, WALLTIME_VARIABLE, RanksExit
 from hpcddp.core.bootstrap import PARENT_VARIABLE, ownership_problems
-from hpcddp.core.entry import call
 from hpcddp.core.job_ids import slurm_environment
 from hpcddp.core.jobspec import spec_from_dict
-from hpcddp.core.launcher import command_from_snapshot, trust_option
+from hpcddp.core.launcher import call, command_from_snapshot, trust_option
 from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode

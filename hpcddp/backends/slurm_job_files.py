@@ -15,10 +15,9 @@ from pathlib import Path
 from submitit.core.utils import DelayedSubmission
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.launcher import PICKLE, command_from_snapshot, prepare_array, shared_by_all
+from hpcddp.core.launcher import PICKLE, call, call_task, command_from_snapshot, prepare_array, shared_by_all
 from hpcddp.core.records import not_for_others, write_file
 from hpcddp.script.render import ScriptLaunch, folders_of
 

@@ -62,7 +62,7 @@ def proposal(
         click.echo(escape_controls(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
-    from hpcddp.analysis.proposal.figures import drawings
+    from hpcddp.analysis.proposal.page import drawings
     from hpcddp.analysis.util.output import write_text
 
     failures, figures = Failures(), drawings(found, STYLES[style])

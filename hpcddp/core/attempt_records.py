@@ -1,7 +1,5 @@
 """end.json and error files of an attempt as frozen dataclasses; launch.json is in core/launch_record.py.
 
-For Python 3.10, without libraries.
-
 The worker writes them by `schema.encode`, study and analysis read them by `schema.decode_record`: a key that an older version did
 not write, or that is null, has its default, and one that a newer version added is passed over. A field without a default is one
 that no reader can do without. Units are in the names; what is None was not measured, or does not apply. `merge` says what a field
@@ -262,9 +260,8 @@ class EvaluationResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CommCheck:
-    """With `comm: check`: how the views of the exchange agree, on the rank where they agree least; see worker/comm/check.py.
-
-    What the profiler saw is missing where it saw nothing.
+    """With `comm: check`: how the views of the exchange agree, on the rank where they agree least; see worker/comm/check.py. What
+    the profiler saw is missing where it saw nothing.
     """
 
     rank: Count | None = None

@@ -58,9 +58,8 @@ def _batch_means(times: Sequence[float]) -> list[float]:
 
 
 def _widened(away: Sequence[float], squares: float) -> float:
-    """By how much neighbours' correlation raises the variance of the mean; `away`: batch means less their mean.
-
-    A correlation comes out low by about 1 / k of k values, as their own mean was taken off (Marriott & Pope 1954).
+    """By how much neighbours' correlation raises the variance of the mean; `away`: batch means less their mean. A correlation
+    comes out low by about 1 / k of k values, as their own mean was taken off (Marriott & Pope 1954).
     """
     if not squares:
         return 1.0
@@ -77,9 +76,8 @@ def _effective(times: Sequence[float], mean: float, error: float) -> float:
 
 
 def student_t(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, from four degrees of freedom on within 0.2 %.
-
-    Abramowitz & Stegun 26.7.5: an expansion around the normal quantile in powers of 1 / freedom.
+    """The 97.5 % quantile of Student's t, from four degrees of freedom on within 0.2 %. Abramowitz & Stegun 26.7.5: an expansion
+    around the normal quantile in powers of 1 / freedom.
     """
     z, v = Z, freedom
     quantile: float = (

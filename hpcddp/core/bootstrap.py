@@ -123,7 +123,6 @@ def use_snapshot(folder: Path) -> None:
 
 def die_with_parent(parent: str | None, with_signal: int) -> None:
     """This process gets `with_signal` when its parent ends, however that happens (Linux only; elsewhere nothing is done).
-
     `parent` is the id of the process that started this one, maybe through a wrapper; it may have ended already.
     """
     if parent is None or not sys.platform.startswith("linux"):

@@ -1,7 +1,4 @@
-"""What is known of models and data sets without loading either, for planning and checks; and how a job finds the user's own.
-
-Standard library only, Python 3.10.
-"""
+"""What is known of models and data sets without loading either, for planning and checks; and how a job finds the user's own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Why a run did not finish, by the words of an error or of a log: one table for both, with what to do next.
 
-Standard library only: ranks word their own errors by it, `hpcddp status` reads records and logs by it.
+Ranks word their own errors by it, `hpcddp status` reads records and logs by it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 AGAIN = "submit it again"
-
 EXCLUDE_NODE = f"{AGAIN}; to exclude {{node}}: --set slurm.exclude={{node}}"
-
 EXCLUDE_WITHOUT_GPU = f"{AGAIN}; if {{node}} fails every time, tell its administrators, and --set slurm.exclude={{node}}"
 
 MORE_MEMORY = (
@@ -20,11 +18,8 @@ MORE_MEMORY = (
 )
 
 MAKE_ROOM = f"make room there (`df -h`, `quota -s`), or put runs elsewhere with --runs, caches with XDG_CACHE_HOME; then {AGAIN}"
-
 WRITABLE_RUNS = f"put the runs where the compute nodes may write, with --runs; then {AGAIN}"
-
 FIX_COMPUTE = f"fix `compute` of the cluster's profile, which `hpcddp clusters show` shows; then {AGAIN}"
-
 PROVIDE_DATA = f"put the data where every node sees them, or name their folder with workload.data.root; then {AGAIN}"
 
 AWAITED = f"find in `hpcddp logs` the rank that did not come so far, or ask the site to check the network; then {AGAIN}"

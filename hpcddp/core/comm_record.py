@@ -1,4 +1,4 @@
-"""comm.json: times of collectives by operation and size, and what they say of a link. Standard library only, Python 3.10.
+"""comm.json: times of collectives by operation and size, and what they say of a link.
 
 Bandwidth is as nccl-tests defines it: NVIDIA/nccl-tests doc/PERFORMANCE.md.
 """
@@ -28,9 +28,8 @@ ITERATIONS = 10
 
 
 def bus_share(op: str, ranks: int) -> float:
-    """Bytes that pass the busiest link per byte of the message: algorithm bandwidth times this is bus bandwidth.
-
-    0 for an all-reduce, reduce-scatter or all-gather of one rank: nothing passes.
+    """Bytes that pass the busiest link per byte of the message: algorithm bandwidth times this is bus bandwidth. 0 for an
+    all-reduce, reduce-scatter or all-gather of one rank: nothing passes.
     """
     if op == "all_reduce":
         return 2 * (ranks - 1) / ranks

@@ -1,4 +1,4 @@
-"""What `hpcddp data` is to do to a data set, and what a job leaves that does it. For Python 3.10, without libraries.
+"""What `hpcddp data` is to do to a data set, and what a job leaves that does it.
 
 In the folder of its records (`Study.data_dir`): `job.json` a DataJob, `progress.json` a DataProgress while it runs, `end.json` a
 DataEnd once it is over.

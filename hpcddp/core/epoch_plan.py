@@ -1,7 +1,4 @@
-"""Which steps make up which epoch, and how many samples each trains: the batch may grow between epochs.
-
-Standard library only, Python 3.10.
-"""
+"""Which steps make up which epoch, and how many samples each trains: the batch may grow between epochs."""
 
 from __future__ import annotations
 

@@ -95,9 +95,8 @@ _VENDOR = re.compile(r"(NVIDIA |Tesla |GeForce )*")
 
 def gpu_peak(gpu: str) -> Peak | None:
     """The entry of `NVIDIA A100-SXM4-80GB`, `Tesla V100-SXM2-16GB`, `NVIDIA A40` and the like; None for one that is not known.
-
-    `AMD Instinct MI250X` is one of the module's two dies, which are GPUs of their own to torch and Slurm.
-    A part of a GPU (`... MIG 1g.5gb`) and variants with other clocks or units have names of their own, and are not known.
+    `AMD Instinct MI250X` is one of the module's two dies, which are GPUs of their own to torch and Slurm. A part of a GPU (`...
+    MIG 1g.5gb`) and variants with other clocks or units have names of their own, and are not known.
     """
     bare = _VENDOR.sub("", gpu, count=1)
     return next((peak for peak in PEAKS if re.fullmatch(peak.name, bare)), None)

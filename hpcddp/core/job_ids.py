@@ -2,7 +2,6 @@
 
 A task's job id is ARRAYID_TASK, as squeue and sacct print it: SLURM_JOB_ID is a number of its own for each task, and the last to
 start has the array's. JOBID+TASK is hpcddp's own notation: Slurm knows JOBID, and numbers steps as they start.
-Standard library only, Python 3.10.
 """
 
 from __future__ import annotations

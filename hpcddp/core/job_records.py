@@ -1,7 +1,4 @@
-"""smoke.json and survey.json, and what each rank or node of such a job leaves for them, as frozen dataclasses.
-
-For Python 3.10, without libraries.
-"""
+"""smoke.json and survey.json, and what each rank or node of such a job leaves for them, as frozen dataclasses."""
 
 from __future__ import annotations
 

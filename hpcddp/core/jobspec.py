@@ -1,4 +1,4 @@
-"""What one job receives: the value that crosses from the login node into every rank. Standard library only, Python 3.10."""
+"""What one job receives: the value that crosses from the login node into every rank."""
 
 from __future__ import annotations
 

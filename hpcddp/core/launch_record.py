@@ -1,7 +1,4 @@
-"""launch.json and nodes/HOST.json as frozen dataclasses; core/attempt_records.py says how they are written and read.
-
-For Python 3.10, without libraries.
-"""
+"""launch.json and nodes/HOST.json as frozen dataclasses; core/attempt_records.py says how they are written and read."""
 
 from __future__ import annotations
 

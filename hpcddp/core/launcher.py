@@ -6,13 +6,12 @@ known inside the step only. An array, or runs that share an allocation, have a l
     .jobs/NAME/            the array's: job.sbatch, tasks.jsonl, submitted.pkl that all tasks load
     .jobs/NAME/7/          a task's: logs and results, as a single job's folder has them
     .jobs/ARRAYID -> NAME
-
-Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import shlex
@@ -132,9 +131,8 @@ def forget_failure(folder: Path, node: str) -> None:
 
 
 def note_failure(folder: Path, node: str, codes: Mapping[int, int]) -> str:
-    """Writes into the job's folder which rank ended a torchrun, by the exit codes of those that failed; returns the sentence.
-
-    A rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
+    """Writes into the job's folder which rank ended a torchrun, by the exit codes of those that failed; returns the sentence. A
+    rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
     """
     first = min(codes, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] > 0))
     words = ended_words(first, codes[first])
@@ -151,3 +149,19 @@ def first_failure(folder: Path) -> str | None:
 
 def _note(folder: Path, node: str) -> Path:
     return folder / f"torchrun.{node}.json"
+
+
+WORKER = "hpcddp.worker.main:run"
+
+
+def call(entry: str, spec: Mapping[str, object]) -> object:
+    """Calls `package.module:function` with `spec`: submitit pickles text, so that the login side never loads torch."""
+    if by_torchrun():  # it ends the other ranks by SIGTERM when one fails; submitit had that ignored
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    module, _, function = entry.partition(":")
+    return getattr(importlib.import_module(module), function)(spec)
+
+
+def call_task(entry: str, shared: Mapping[str, object]) -> object:
+    """The same in a task of an array, with `shared` and what is the task's own; submitit says the task's folder."""
+    return call(entry, {**shared, **read_task(Path(os.environ["SUBMITIT_FOLDER"]))})

@@ -1,5 +1,5 @@
 """A lock on a file system that several machines share. It needs no flock, which some mounts refuse (Lustre without `flock`) and
-others keep to one machine (`localflock`). Standard library only, Python 3.10.
+others keep to one machine (`localflock`).
 
 The lock is a folder of numbered files. The highest number counts: with a holder's name in it the lock is held, empty it is free.
 A process takes the lock by linking the next number, which only one of several can (open(2) advises link for NFS), and releases it
@@ -88,7 +88,7 @@ class HeldLock:
 
     def check(self) -> None:
         """HpcddpError when another machine took this process for dead, which had been stopped, and took the lock over."""
-        if _number(self.file) != _newest(self.file.parent):
+        if int(self.file.name) != _newest(self.file.parent):
             raise HpcddpError(f"{self.file.parent}: this process stood still for long and another has taken over; run it again")
 
 
@@ -148,10 +148,6 @@ def _newest(folder: Path) -> int:
     """The highest number; a listing over NFS may lack the newest files, so the next numbers are tried by name."""
     listed = max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=0)
     return next(number for number in itertools.count(listed) if not (folder / str(number + 1)).exists())
-
-
-def _number(file: Path) -> int:
-    return int(file.name)
 
 
 def _remove_older(folder: Path, holder: int) -> None:

@@ -1,7 +1,4 @@
-"""Files that others publish and that data sets are read from: their names, sizes and checksums, and who serves them.
-
-Standard library only, Python 3.10.
-"""
+"""Files that others publish and that data sets are read from: their names, sizes and checksums, and who serves them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A sweep's point that is a script of the user's own: its command line, its files, and what its job found out of it.
 
 Its files are it and the modules beside it that it imports, these with theirs: read from the source, nothing is imported.
-Standard library only, Python 3.10: jobs hash these files, too.
 """
 
 from __future__ import annotations

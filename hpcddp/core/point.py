@@ -1,6 +1,6 @@
 """A point: everything that can change a number, resolved, with an id that is a hash of that content.
 
-The words are the sweep file's. Standard library only, Python 3.10: jobs read it too.
+The words are the sweep file's.
 """
 
 from __future__ import annotations
@@ -373,9 +373,8 @@ class Point:
 
     @functools.cached_property
     def label(self) -> str:
-        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU, id.
-
-        In place of the batch `comm` of a benchmark of collectives, and `script` where only the user's script knows it.
+        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU, id. In place of the batch
+        `comm` of a benchmark of collectives, and `script` where only the user's script knows it.
         """
         batch = self.workload.known_batch
         what = "comm" if self.work == "comm" else "script" if batch is None else f"b{batch}"

@@ -1,7 +1,4 @@
-"""Which values of a point cannot go together: said before a job is queued, and again in the job.
-
-Standard library only, Python 3.10.
-"""
+"""Which values of a point cannot go together: said before a job is queued, and again in the job."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A node is as fast as its slowest rank, since the others wait for that one. It is slow where it is more than SLOW below the median
 of all nodes. Of one node nothing can be said. Of two the median lies between them, so that the slower one must be 18 % below the
-other. From three on one node that is out of line moves it little. For Python 3.10, without libraries.
+other. From three on one node that is out of line moves it little.
 """
 
 from __future__ import annotations

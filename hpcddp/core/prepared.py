@@ -1,7 +1,4 @@
-"""Whether a folder holds a data set, by the names of its files and its manifest: what a login node can say without torch.
-
-Standard library only, Python 3.10.
-"""
+"""Whether a folder holds a data set, by the names of its files and its manifest: what a login node can say without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of an attempt, as files: names, columns and the writers. Standard library only, Python 3.10.
+"""The records of an attempt, as files: names, columns and the writers.
 
 Everything is written as the job goes, flushed once a second while steps go on, readable without hpcddp. An attempt's folder:
 
@@ -49,19 +49,8 @@ SHARDED_PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter")
 """What comm_exposed is made of where parameters are sharded: end.json has their means, step rows their sum."""
 
 STEP_COLUMNS_1 = (
-    "step",
-    "flags",
-    "start_ns",
-    "data_wait_ns",
-    "h2d_exposed_ns",
-    "h2d_hidden_ns",
-    "forward_ns",
-    "backward_ns",
-    "comm_exposed_ns",
-    "optimizer_ns",
-    "record_ns",
-    "other_ns",
-    "total_ns",
+    *("step", "flags", "start_ns", "data_wait_ns", "h2d_exposed_ns", "h2d_hidden_ns", "forward_ns", "backward_ns"),
+    *("comm_exposed_ns", "optimizer_ns", "record_ns", "other_ns", "total_ns"),
 )
 """`step` counts from 0 over the run: an attempt that takes the run up goes on at its checkpoint's. `start_ns` is Unix time;
 h2d_hidden_ns overlaps other parts and is outside their sum."""
@@ -78,17 +67,8 @@ BUCKET_COLUMNS = ("step", "index", "bytes", "ready_ns", "done_ns")
 """Unix times on the rank's own timeline: when the bucket's gradients were there, and when their all-reduce had ended."""
 
 EPOCH_COLUMNS = (
-    "epoch",
-    "step",
-    "samples",
-    "train_ns",
-    "elapsed_ns",
-    "lr_e12",
-    "batch",
-    "train_loss_e9",
-    "correct",
-    "total",
-    "eval_loss_e9",
+    *("epoch", "step", "samples", "train_ns", "elapsed_ns", "lr_e12", "batch"),
+    *("train_loss_e9", "correct", "total", "eval_loss_e9"),
 )
 """An epoch of `work: train`, as it ended. `epoch` counts from 1; `step` and `samples` (of all ranks) are those of the run so far.
 `train_ns` is the sum of rank 0's steps so far, `elapsed_ns` what passed meanwhile, evaluations with it; neither has what passed
@@ -97,33 +77,15 @@ between attempts. `lr_e12` (the learning rate times 10^12) and `batch` (of all r
 evaluation, of every sample once over all ranks, and empty where the epoch was not evaluated."""
 
 NODE_COLUMNS = (
-    "unix_ns",
-    "cpu_busy_ns",
-    "cpu_total_ns",
-    "job_cpu_ns",
-    "mem_used_bytes",
-    "mem_total_bytes",
-    "net_rx_bytes",
-    "net_tx_bytes",
-    "ib_rx_bytes",
-    "ib_tx_bytes",
-    "energy_mj",
-    "power_mw",
+    *("unix_ns", "cpu_busy_ns", "cpu_total_ns", "job_cpu_ns", "mem_used_bytes", "mem_total_bytes", "net_rx_bytes"),
+    *("net_tx_bytes", "ib_rx_bytes", "ib_tx_bytes", "energy_mj", "power_mw"),
 )
 """A reading of a node; times, traffic and energy are counters since it booted, summed over its processors and interfaces. Energy
 and power are of the whole node, GPUs included, where worker/telemetry/node.py finds a source."""
 
 GPU_COLUMNS = (
-    "unix_ns",
-    "gpu",
-    "util_percent",
-    "mem_used_bytes",
-    "power_mw",
-    "energy_mj",
-    "sm_mhz",
-    "mem_mhz",
-    "temperature_c",
-    "throttle_reasons",
+    *("unix_ns", "gpu", "util_percent", "mem_used_bytes", "power_mw", "energy_mj"),
+    *("sm_mhz", "mem_mhz", "temperature_c", "throttle_reasons"),
 )
 """A reading of a GPU by NVML or AMD SMI; `gpu` counts as CUDA does in this job, `energy_mj` since the driver was loaded."""
 
@@ -200,9 +162,8 @@ def write_file(file: Path, content: str | bytes, mode: Literal["w", "x"] = "w") 
 
 def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
     """Writes a file beside it, syncs and renames: a reader sees the old file, or the complete new one. Failing leaves nothing.
-
-    Without `sync`, for what can be made again, a machine that goes down may leave neither. A link in its place is replaced,
-    never written through.
+    Without `sync`, for what can be made again, a machine that goes down may leave neither. A link in its place is replaced, never
+    written through.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -222,7 +183,6 @@ def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> N
 
 def append_line(file: Path, *plains: Any, sync: bool = True) -> None:
     """A JSON line for each value, added in a single write, synced: those of concurrent writers do not mix on a local file system.
-
     OSError where not all of it could be written. Without `sync` for what may be missing after the machine went down.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -240,9 +200,8 @@ def append_line(file: Path, *plains: Any, sync: bool = True) -> None:
 
 
 class RowWriter:
-    """Appends rows to a CSV of integers; `rows` and `crc32` (of all bytes, header included) go into end.json.
-
-    OSError names the file where it cannot be written, as on a full disk; the file then ends with the last whole row.
+    """Appends rows to a CSV of integers; `rows` and `crc32` (of all bytes, header included) go into end.json. OSError names the
+    file where it cannot be written, as on a full disk; the file then ends with the last whole row.
     """
 
     def __init__(self, file: Path, columns: tuple[str, ...]) -> None:
@@ -302,9 +261,8 @@ NO_WRITE = 0o022
 
 @contextlib.contextmanager
 def not_for_others(trusted: Collection[int]) -> Iterator[int]:
-    """Files made inside are writable by this user only, whatever the umask: 002 lets a whole project's group write.
-
-    Where groups are trusted the umask stays. Yields the umask that held before.
+    """Files made inside are writable by this user only, whatever the umask: 002 lets a whole project's group write. Where groups
+    are trusted the umask stays. Yields the umask that held before.
     """
     before = os.umask(NO_WRITE)
     os.umask(before if trusted else before | NO_WRITE)

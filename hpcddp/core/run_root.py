@@ -11,7 +11,7 @@
         point.json
         r1/JOBID.RESTART/              a run, an attempt: its records (see records.py)
 
-RUNS may be moved whole: nothing in it holds an absolute path that is read back. Standard library only, Python 3.10.
+RUNS may be moved whole: nothing in it holds an absolute path that is read back.
 """
 
 from __future__ import annotations
@@ -170,9 +170,8 @@ def newest_of(attempts: Sequence[Path], job: str) -> Path | None:
 
 
 def studies(root: Path) -> list[Study]:
-    """The studies at `root`: itself or, failing that, its direct sub-folders, sorted by name.
-
-    A study has a study.json, or (jobs submitted by hand, under `adhoc/`) at least one point.
+    """The studies at `root`: itself or, failing that, its direct sub-folders, sorted by name. A study has a study.json, or (jobs
+    submitted by hand, under `adhoc/`) at least one point.
     """
     if _is_study(root):
         return [Study(root)]

@@ -1,7 +1,7 @@
 """How long an attempt took from srun to its first step: modules are loaded by then, and what is left is mostly imports.
 
 The worker notes when its job step began on its node (launch.json, `launched_unix_ns`), and when all ranks had met; the first step
-has its row. Standard library only, Python 3.10.
+has its row.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Slurm sends it to every process of a step (sbatch --signal, without `B:`), on ea
 handled: a mask, unlike a handler, holds in every thread and in every process that a rank forks or spawns (signal(7)). So it ends
 no loader's process, sampler, compiler or torchrun, no handler runs in one, and no collective is interrupted; submitit's own
 handler, which would requeue the job without a checkpoint, never runs either. The bootstrap blocks it before any thread is there.
-Standard library only, Python 3.10.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def escape_controls(text: str) -> str:
     """
     if text.isprintable():
         return text
-    acting = {ord(character): _escaped(character) for character in set(text) if _acts(character)}
-    return text.translate(acting) if acting else text
+    acting = (each for each in set(text) - {"\n", "\t"} if unicodedata.category(each) in ("Cc", "Cf", "Cs"))
+    return text.translate({ord(each): each.encode("unicode_escape").decode() for each in acting})
 
 
 def escape_json(value: Any) -> Any:
@@ -67,14 +67,6 @@ def first_few(names: Sequence[str], at_most: int = 4) -> str:
     """`a, b, c, d and 96 more`"""
     more = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _acts(character: str) -> bool:
-    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def size(count_bytes: float) -> str:

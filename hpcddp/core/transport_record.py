@@ -1,10 +1,8 @@
-"""transport.json: over which network, adapters and links of the node the ranks' library sends, as it said itself.
-
-For Python 3.10, without libraries.
-"""
+"""transport.json: over which network, adapters and links of the node the ranks' library sends, as it said itself."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -102,6 +100,9 @@ def merged(schema: int, ranks: Sequence[tuple[str, RankTransport]]) -> Transport
     """One record of all ranks, each with its host."""
     every = [rank for _, rank in ranks]
     hosts = {host: [rank for own, rank in ranks if own == host] for host, _ in ranks}
+    gdr, in_node = [rank.gdr for rank in every if rank.gdr is not None], Counter[str]()
+    for rank in every:
+        in_node.update(rank.in_node)
     return TransportRecord(
         schema=schema,
         library=every[0].library,
@@ -113,8 +114,8 @@ def merged(schema: int, ranks: Sequence[tuple[str, RankTransport]]) -> Transport
         gdr_off=_each_once(name for rank in every for name in rank.gdr_off),
         network_connections=sum(rank.network_connections for rank in every),
         gdr_connections=sum(rank.gdr_connections for rank in every),
-        gdr=_any(rank.gdr for rank in every),
-        in_node=_summed(rank.in_node for rank in every),
+        gdr=any(gdr) if gdr else None,
+        in_node=dict(sorted(in_node.items())),
         channels=max((rank.channels for rank in every if rank.channels is not None), default=None),
         settings={name: value for rank in every for name, value in rank.settings.items()},
         remarks=_each_once(remark for rank in every for remark in rank.remarks),
@@ -127,7 +128,8 @@ def transport_words(record: TransportRecord) -> str:
     if record.unknown:
         return f"{library}: network unknown ({record.unknown})"
     if record.library == "gloo":
-        return f"{library} over {_names(record) or 'an unknown interface'}"
+        names = " and ".join(_each_once(name for node in record.nodes.values() for name in node.used))
+        return f"{library} over {names or 'an unknown interface'}"
     if len(record.nodes) < 2 and not record.network_connections:
         return f"{library} within the node{_in_node(record)}"
     return ", ".join(filter(None, (f"{library} over {_network(record)}", _adapters(record), _gdr(record))))
@@ -164,10 +166,6 @@ def _in_node(record: TransportRecord) -> str:
     return f": {' and '.join(kinds)}" if kinds else ""
 
 
-def _names(record: TransportRecord) -> str:
-    return " and ".join(_each_once(name for node in record.nodes.values() for name in node.used))
-
-
 def _node(ranks: Iterable[RankTransport]) -> NodeAdapters:
     own = list(ranks)
     return NodeAdapters(
@@ -178,16 +176,3 @@ def _node(ranks: Iterable[RankTransport]) -> NodeAdapters:
 
 def _each_once(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
-
-
-def _any(values: Iterable[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
-    return any(known) if known else None
-
-
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for kind, number in each.items():
-            total[kind] = total.get(kind, 0) + number
-    return dict(sorted(total.items()))

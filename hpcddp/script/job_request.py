@@ -69,13 +69,26 @@ class JobRequest:
         return None if self.cpus_per_rank is None else self.cpus_per_rank * self.ranks_per_node // self.tasks_per_node
 
 
-OWN_SRUN_OPTIONS: Mapping[str, str] = {
+OF_BOTH = {
     "--nodes": "set layout.nodes",
-    "--nodelist": "set slurm.nodelist",
     "--ntasks": "set layout.gpus_per_node",
     "--ntasks-per-node": "set layout.gpus_per_node",
     "--cpus-per-task": "set layout.physical_cores_per_rank",
     "--time": "set slurm.walltime_min",
+}
+
+OWN_OPTIONS: Mapping[str, str] = {
+    **OF_BOTH,
+    "--array": "each run is a job: set repeat",
+    "--clusters": "set SLURM_CLUSTERS, which `hpcddp status` reads too",
+    "--wait": "use `hpcddp submit --wait`",
+    "--test-only": "use `hpcddp submit --dry-run`",
+}
+"""Raw sbatch options that would make a job other than its point says, or one that cannot be followed, and what to do instead."""
+
+OWN_SRUN_OPTIONS: Mapping[str, str] = {
+    **OF_BOTH,
+    "--nodelist": "set slurm.nodelist",
     "--output": "`hpcddp logs` finds them where they are",
     "--error": "`hpcddp logs` finds them where they are",
     "--kill-on-bad-exit": "a run without one of its ranks would hang",
@@ -115,17 +128,13 @@ def job_options(rules: SlurmRules) -> tuple[str, ...]:
 
 def srun_options(profile: ClusterProfile, node: NodeType, point: Point, *, exclusive: bool) -> tuple[str, ...]:
     """Raw srun options that the profile gives for these ranks; `exclusive`: on nodes of their own."""
-    masks = (f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}",) if exclusive and _fills_nodes(node, point) else ()
-    return (*profile.slurm.srun_options, *masks)
+    is_bound = exclusive and point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks) > 0
+    return (*profile.slurm.srun_options, *([f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}"] if is_bound else []))
 
 
-def _fills_nodes(node: NodeType, point: Point) -> bool:
-    """Whether there is a rank for each of the masks, and srun starts each of them."""
-    return bool(node.cpu_masks) and point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks)
-
-
-def own_srun_options(request: JobRequest) -> Iterator[str]:
-    """A sentence for each srun option that hpcddp sets itself."""
-    for option in request.srun_options:
-        if (name := option.partition("=")[0]) in OWN_SRUN_OPTIONS:
-            yield f"srun option {option}: hpcddp sets {name} itself; {OWN_SRUN_OPTIONS[name]}."
+def own_options(request: JobRequest) -> Iterator[str]:
+    """A sentence for each raw option that hpcddp sets itself."""
+    for kind, options, own in (("job", request.options, OWN_OPTIONS), ("srun", request.srun_options, OWN_SRUN_OPTIONS)):
+        for option in options:
+            if (name := option.partition("=")[0]) in own:
+                yield f"{kind} option {option}: hpcddp sets {name} itself; {own[name]}."

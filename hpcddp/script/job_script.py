@@ -70,7 +70,6 @@ class Counts(NamedTuple):
 
 class Launch(NamedTuple):
     """A call of srun with its `options`, or of a launcher. `words` are what a task runs, with those of a text behind `bash -c`.
-
     `arguments` have torchrun's names; the one without a name stands for some that only the running script knows.
     """
 

@@ -22,7 +22,6 @@ BY_SRUN = ("pyxis", "cscs")
 """Runtimes that srun itself starts, by options; the others are commands in front of the ranks' own."""
 
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-
 SET_BY_SCRIPT = ("HPCDDP_RUNS", "PWD")
 
 FROM_SCRIPT = ("MASTER_ADDR", "OMP_NUM_THREADS", "PYTHONUNBUFFERED")
@@ -119,13 +118,15 @@ def rule_lines(profile: ClusterProfile, point: Point, step_nodes: Collection[int
     """The rules for a script whose steps have so many nodes, on nodes of the point's type."""
     by_nodes = {nodes: [rule for rule in profile.env_rules if _fits(rule, profile, point, nodes)] for nodes in step_nodes}
     fitting = [rule for rule in profile.env_rules if any(rule in rules for rules in by_nodes.values())]
-    differing = {rule.name for rule in fitting if _is_of_step(rule) or not all(rule in rules for rules in by_nodes.values())}
+    in_steps = [rule for rule in fitting if rule.command is not None or rule.when.nccl is not None]
+    in_steps += [rule for rule in fitting if not all(rule in rules for rules in by_nodes.values())]
+    differing = {rule.name for rule in in_steps}
     with_nccl = [rule for rule in fitting if rule.when.nccl]
     return RuleLines(
         exports=tuple(_exports([rule for rule in fitting if rule.name not in differing], profile.sources)),
         nccl=tuple(dict.fromkeys(_spaceless(rule.when.nccl or "") for rule in with_nccl)),
         nccl_names=tuple(dict.fromkeys(rule.name for rule in with_nccl)),
-        in_steps={nodes: _in_step(rules, differing) for nodes, rules in by_nodes.items()},
+        in_steps={nodes: "\n".join(_lines(rules, differing)) for nodes, rules in by_nodes.items()},
     )
 
 
@@ -149,16 +150,8 @@ def _fits(rule: EnvRule, profile: ClusterProfile, point: Point, nodes: int) -> b
     )
 
 
-def _is_of_step(rule: EnvRule) -> bool:
-    return rule.command is not None or rule.when.nccl is not None
-
-
-def _in_step(rules: Sequence[EnvRule], names: Collection[str]) -> str:
-    return "\n".join(_lines(rule for rule in rules if rule.name in names))
-
-
-def _lines(rules: Iterable[EnvRule]) -> Iterable[str]:
-    for rule in rules:
+def _lines(rules: Sequence[EnvRule], names: Collection[str]) -> Iterator[str]:
+    for rule in (rule for rule in rules if rule.name in names):
         line = _from_command(rule) if rule.command is not None else f"export {rule.name}={shlex.quote(str(rule.value))}"
         yield f'if [[ $HPCDDP_NCCL == *" {_spaceless(rule.when.nccl)} "* ]]; then {line}; fi' if rule.when.nccl else line
 

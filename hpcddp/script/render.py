@@ -118,7 +118,8 @@ def _template_text(
         request = replace(request, name=launch.array)
     is_staged = point.workload.data.stage != "none"
     disks = disk_folders(profile, point) if is_staged else ()
-    requests = [step.request for step in _steps(launch)] or [request]
+    steps = (*launch.steps, *([launch.preflight] if launch.preflight else []))
+    requests = [step.request for step in steps] or [request]
     values = {
         "cluster": profile,
         "point": point,
@@ -132,11 +133,6 @@ def _template_text(
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
-
-
-def _steps(launch: ScriptLaunch) -> tuple[JobStep, ...]:
-    """All that the job starts one after the other."""
-    return (*launch.steps, *([launch.preflight] if launch.preflight else []))
 
 
 def _word(value: object) -> str:
@@ -167,7 +163,6 @@ def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:
 
 def removal(profile: ClusterProfile, point: Point) -> str | None:
     """What bash does on a node for the copies of this job's runs, those of an array's task and of runs in one allocation too.
-
     None where they go with the job.
     """
     if profile.node_types and profile.node_type(point.layout.node_type).local_disk_per_job:

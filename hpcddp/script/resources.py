@@ -14,7 +14,7 @@ from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
-from hpcddp.script.job_request import JobRequest, User, job_options, own_srun_options, srun_options
+from hpcddp.script.job_request import JobRequest, User, job_options, own_options, srun_options
 from hpcddp.script.queues import Queue, beyond_queue, choose_queue, cores_counted, memory_limit_mb, rival_types
 from hpcddp.sweep.file import SlurmOptions
 
@@ -116,19 +116,6 @@ def _memory_share_mb(rules: SlurmRules, queue: Queue, node: NodeType, point: Poi
     return min([share, *(limit for limit in limits_mb if limit is not None)])
 
 
-OWN_OPTIONS = {
-    "--nodes": "set layout.nodes",
-    "--ntasks": "set layout.gpus_per_node",
-    "--ntasks-per-node": "set layout.gpus_per_node",
-    "--cpus-per-task": "set layout.physical_cores_per_rank",
-    "--time": "set slurm.walltime_min",
-    "--array": "each run is a job: set repeat",
-    "--clusters": "set SLURM_CLUSTERS, which `hpcddp status` reads too",
-    "--wait": "use `hpcddp submit --wait`",
-    "--test-only": "use `hpcddp submit --dry-run`",
-}
-"""Raw sbatch options that would make a job other than its point says, or one that cannot be followed, and what to do instead."""
-
 MEMORY_OPTIONS = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 
 SIGNAL_EARLY_S = 60
@@ -141,8 +128,7 @@ BEGIN_S = 60
 def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
     node = profile.node_type(point.layout.node_type)
-    yield from _own_options(request)
-    yield from own_srun_options(request)
+    yield from own_options(request)
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _in_partition_of_others(profile, point, request)
@@ -153,12 +139,6 @@ def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) ->
     yield from beyond_queue(profile, point, request)
     yield from _beyond_user(profile, point, request)
     yield from _warned_at_once(request)
-
-
-def _own_options(request: JobRequest) -> Iterator[str]:
-    for option in request.options:
-        if (name := option.partition("=")[0]) in OWN_OPTIONS:
-            yield f"job option {option}: hpcddp sets {name} itself; {OWN_OPTIONS[name]}."
 
 
 def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iterator[str]:

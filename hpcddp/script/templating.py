@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
 FOLDER = Path(__file__).parents[1] / "templates"
-
 Filters = Mapping[str, Callable[[Any], str]]
 
 
 def render_template(template: str, filters: Filters, values: Mapping[str, object], *, marks: bool = False) -> str:
-    """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong.
-
-    With `marks`, each piece of literal text has its place in the template before it (template_marks.py).
+    """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong. With
+    `marks`, each piece of literal text has its place in the template before it (template_marks.py).
     """
     import jinja2
 

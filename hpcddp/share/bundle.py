@@ -72,7 +72,9 @@ def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: boo
     if out.exists() and not force:
         raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
     contents = _contents(study, FREE_TEXT if pseudonymise else ())
-    names = named_in(_texts(study, contents)) if pseudonymise else None
+    paths = [path for path, _ in contents.files]
+    texts = ((path, b"" if path.endswith(".csv") else (study.folder / path).read_bytes()) for path in paths)
+    names = named_in(texts) if pseudonymise else None
     remaining: dict[str, tuple[str, ...]] = {}
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -124,12 +126,6 @@ def _contents(study: Study, without: tuple[str, ...]) -> _Contents:
     found.files.sort()
     found.folders.sort()
     return found
-
-
-def _texts(study: Study, contents: _Contents) -> Iterator[tuple[str, bytes]]:
-    """Files with their bytes; rows of numbers without them."""
-    for path, _ in contents.files:
-        yield path, b"" if path.endswith(".csv") else (study.folder / path).read_bytes()
 
 
 def _write(

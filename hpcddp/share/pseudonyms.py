@@ -37,7 +37,6 @@ _OF_NAMES = {
 """What stands for a name -> where files have such names, which are replaced wherever they are a word."""
 
 _NOBODY = ("", "root", "localhost")
-
 _TEMPORARY = r"(?:tmp|var/tmp|dev/shm|run/user)/."
 _SYSTEM = rf"(?!{_TEMPORARY})(?:bin|dev|etc|lib|lib64|path|proc|run|sbin|sys|tmp|usr|var)(?![\w.+@%~-])"
 """First parts of paths that every system has."""

@@ -20,7 +20,6 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.records import naming
 
 Kind = Literal["records", "nodes", "scripts", "profiles", "logs"]
-
 _LABEL = r"n\d+-g\d+-(?:b\d+|comm|script)-[0-9a-f]{12}"
 _ATTEMPT = rf"{_LABEL}/r\d+/[\w.+-]*\.\d+"
 _JOB = r"\.jobs/[\w.+-]+(?:/(?:\d+|preflight))?"
@@ -103,9 +102,8 @@ class _Bounded(gzip.GzipFile):
 
 @contextlib.contextmanager
 def opened_study(place: Path) -> Iterator[Path]:
-    """`place` itself where it is a folder; of a bundle, the study unpacked into a temporary folder.
-
-    UsageError where the file is no bundle, is damaged, or would not fit.
+    """`place` itself where it is a folder; of a bundle, the study unpacked into a temporary folder. UsageError where the file is
+    no bundle, is damaged, or would not fit.
     """
     if not place.is_file():
         yield place

@@ -53,7 +53,8 @@ def _checkpoints(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Pat
 
 def _abandoned(attempts: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """Of attempts that are over: files that were never complete, and checkpoints from which no submission would go on."""
-    begun_anew = max((number for number, attempt in enumerate(attempts, start=1) if _is_done(attempt)), default=0)
+    ends = [read_end(attempt) for attempt in attempts]
+    begun_anew = max((number for number, end in enumerate(ends, start=1) if end and end.state == "done"), default=0)
     files = [(number, file) for number, attempt in enumerate(attempts) for file in sorted(attempt.glob("checkpoints/*"))]
     usable = [file for number, file in files if number >= begun_anew and re.fullmatch(r"\d+\.\w+\.pt", file.name)]
     left = usable[-CHECKPOINTS_LEFT:]
@@ -83,11 +84,6 @@ def _named_by(study: Study, job: str) -> set[str]:
     except OSError:
         return set()
     return set(re.findall(r"/\.code/([0-9a-f]+)", script))
-
-
-def _is_done(attempt: Path) -> bool:
-    end = read_end(attempt)
-    return end is not None and end.state == "done"
 
 
 def _is_folder(path: Path) -> bool:

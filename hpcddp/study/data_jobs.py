@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hpcddp.backends.base import Backend, JobState
+from hpcddp.backends.base import JobState
 from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
 from hpcddp.core.run_root import Study, single_study
 from hpcddp.core.schema import encode
@@ -84,12 +84,9 @@ def data_job_states(study: Study) -> list[DataJobState]:
     ends = {job.job: end for job in jobs if (end := _end(study, job)) is not None}
     polled: dict[str, JobState] = {}
     for name in dict.fromkeys(job.backend for job in jobs):
-        polled |= _poll(make_backend(name, study), [job for job in jobs if job.backend == name and job.job not in ends])
+        without_end = {job.job: job.name for job in jobs if job.backend == name and job.job not in ends}
+        polled |= make_backend(name, study).poll(without_end) if without_end else {}
     return [_state(study, job, ends.get(job.job) or _end(study, job), polled.get(job.job)) for job in jobs]
-
-
-def _poll(backend: Backend, jobs: Sequence[DataJob]) -> Mapping[str, JobState]:
-    return backend.poll({job.job: job.name for job in jobs}) if jobs else {}
 
 
 def _end(study: Study, job: DataJob) -> DataEnd | None:

@@ -62,7 +62,7 @@ BY_FAULT: Mapping[str, str] = {
     "interrupted": AGAIN,
     "error": "`hpcddp logs` shows where in the code; fix it, then submit it again",
 }
-"""Kind of a fault (worker/faults.py) -> next step; its sentence is the worker's own."""
+"""Kind of a fault (worker/watchdog/detector.py and worker/faults.py) -> next step; its sentence is the worker's own."""
 
 NO_GPU = re.compile(r"finds no GPU")
 """worker/gpus.py's words; torch has said why in the rank's log."""
@@ -155,9 +155,8 @@ def without_node(job: JobState, end: AttemptEnd | None) -> tuple[JobState, Attem
 
 
 def _slurm_state(job: JobState, log: Sequence[LogLine], cancelled_by: str | None) -> str | None:
-    """Slurm's word for what it ended itself; None where it did not end the job.
-
-    From the log only where Slurm has forgotten the job: else the log may be that of the start before a requeue.
+    """Slurm's word for what it ended itself; None where it did not end the job. From the log only where Slurm has forgotten the
+    job: else the log may be that of the start before a requeue.
     """
     if job.word is not None:
         return job.word if job.word in ENDED else None
@@ -170,7 +169,8 @@ def _by_slurm(state: str, job: JobState, end: AttemptEnd | None, log: Sequence[L
     fault = end.fault if end else None
     limit = limit_min(job.time_limit)
     silent = fault.host if fault and fault.kind == "silent" else None
-    host = _lost_node(log) or silent or _only_node(job)
+    lost = next((found[1] for line in log if (found := re.search(r"Node failure on ([\w.-]+)", line.text))), None)
+    host = lost or silent or _only_node(job)
     node = host or (f"one of {job.nodes}" if job.nodes else "its node")
     is_consequence = fault and fault.kind in _CONSEQUENCES and state not in ("OUT_OF_MEMORY", "NODE_FAIL")
     more = f"; {end.reason}" if end and end.reason and not is_consequence else ""
@@ -242,10 +242,6 @@ def _prefix(job: JobState) -> str:
     detail = job.detail or "FAILED"
     is_code = job.phase != "done" and (detail == "FAILED" or "exit code" in detail)
     return "" if is_code else f"{_state_words(job)}; "
-
-
-def _lost_node(log: Sequence[LogLine]) -> str | None:
-    return next((found[1] for line in log if (found := re.search(r"Node failure on ([\w.-]+)", line.text))), None)
 
 
 def _only_node(job: JobState) -> str | None:

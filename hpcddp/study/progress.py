@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.records import STEP_COLUMNS_1, steps_file
 from hpcddp.core.start_up import start_up
 from hpcddp.core.text import duration
+from hpcddp.study.logs import tail
 from hpcddp.study.study_records import read_record
 from hpcddp.sweep.disk_usage import run_steps
 
@@ -50,11 +50,14 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
         point = completed(point, launch.script)
     done, total = rows[-1]["step"] + 1 if rows else 0, None if point is None else planned_steps(point)
     pace = _steps_per_s(rows)
+    # a script may say its samples itself, and its launch.json may not be read
+    knows_batch = point is not None and bool(point.workload.model or point.workload.known_batch)
+    started = start_up(attempt, launch) if attempt is not None and launch is not None and rows else None
     return Progress(
         steps_done=done,
         steps_total=total,
-        samples_per_s=None if point is None or pace is None or not _knows_batch(point) else _batch(point, done) * pace,
-        start_up_s=_start_up_s(attempt, launch) if attempt is not None and rows else None,
+        samples_per_s=None if point is None or pace is None or not knows_batch else _batch(point, done) * pace,
+        start_up_s=started.until_first_step_s if started else None,
         staging_s=launch.data.staging.wait_s if launch and launch.data.staging else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
@@ -65,16 +68,6 @@ def _launch(attempt: Path) -> LaunchRecord | None:
         return read_record(LaunchRecord, attempt / "launch.json")
     except HpcddpError:  # damaged: whoever counts the run says so
         return None
-
-
-def _start_up_s(attempt: Path, launch: LaunchRecord | None) -> float | None:
-    found = None if launch is None else start_up(attempt, launch)
-    return None if found is None else found.until_first_step_s
-
-
-def _knows_batch(point: Point) -> bool:
-    """Not of a script that says its samples itself, whose launch.json cannot be read."""
-    return bool(point.workload.model or point.workload.known_batch)
 
 
 def _batch(point: Point, steps: int) -> int:
@@ -92,14 +85,7 @@ def planned_steps(point: Point) -> int | None:
 
 def last_rows(file: Path) -> list[dict[str, int]]:
     """`step` and `start_ns` of the last complete rows; none where there is no file yet."""
-    try:
-        with file.open("rb") as lines:
-            size = lines.seek(0, os.SEEK_END)
-            lines.seek(max(0, size - TAIL_BYTES))
-            text = lines.read().decode("ascii", errors="replace")
-    except FileNotFoundError:
-        return []
-    complete = text.split("\n")[1:-1]  # the first may be half a line or the header, what follows the last break is torn
+    complete = tail(file, TAIL_BYTES).split("\n")[1:-1]  # the first may be the header, what follows the last break is torn
     rows = (dict(zip(STEP_COLUMNS_1, line.split(","), strict=False)) for line in complete)
     return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS_1)]
 
@@ -122,9 +108,8 @@ SPARE = 1.1
 
 
 def time_limit_words(job: JobState, progress: Progress, point: Point | None, *, requeues: bool) -> tuple[str, str | None] | None:
-    """What happens at the time limit, and the next step; None where the run ends before it, as far as is known.
-
-    `requeues`: whether the job of a run that resumes is requeued there.
+    """What happens at the time limit, and the next step; None where the run ends before it, as far as is known. `requeues`:
+    whether the job of a run that resumes is requeued there.
     """
     if point is None or progress.left_s is None or progress.steps_done is None or job.time_left_s is None:
         return None

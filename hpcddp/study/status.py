@@ -76,9 +76,8 @@ def study_states(study: Study, backend: Backend | None = None, scope: Scope | No
 
 
 def run_states(study: Study, *backends: Backend, scope: Scope | None = None) -> list[RunState]:
-    """Every run planned or begun, by label and number. Jobs of a backend that is not given are judged by their records.
-
-    `scope`: of the sweep as it is now; over what study.json says of it, which is as of the last submission.
+    """Every run planned or begun, by label and number. Jobs of a backend that is not given are judged by their records. `scope`:
+    of the sweep as it is now; over what study.json says of it, which is as of the last submission.
     """
     view = _view(study, scope)
     polled: dict[_Job, JobState] = {}
@@ -129,8 +128,8 @@ def _outcome(state: RunState) -> tuple[JobRun, str | None] | None:
     """The run's job and why it failed (None while it waits or runs); nothing of a run that is done or unknown."""
     if state.job is None or state.phase not in ("failed", "queued", "running"):
         return None
-    reason = state.detail or "reason unknown"
-    return JobRun(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
+    reason = re.sub(r"\bby you\b", f"by {user_name()}", state.detail or "reason unknown")  # for other readers
+    return JobRun(state.label, state.run, state.job), reason if state.phase == "failed" else None
 
 
 def _view(study: Study, scope: Scope | None) -> StudyView:
@@ -269,8 +268,3 @@ def _as_placed(job: JobState, end: AttemptEnd | None, backend: str) -> tuple[Job
 def you_or(user: str | None) -> str | None:
     """`you` for the user who runs this."""
     return "you" if user is not None and user == user_name() else user
-
-
-def _by_name(reason: str) -> str:
-    """For other readers: with the name of the user who runs this in place of `you`."""
-    return re.sub(r"\bby you\b", f"by {user_name()}", reason)

@@ -171,9 +171,8 @@ def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
 
 
 def reconcile(study: Study, backend: Backend) -> list[SubmissionEvent]:
-    """Logs each as submitted or lost, by what the backend finds of it; the lines of those that have a job.
-
-    The caller holds the study's lock.
+    """Logs each as submitted or lost, by what the backend finds of it; the lines of those that have a job. The caller holds the
+    study's lock.
     """
     truncate_torn_tail(study)
     intents = [event for event in latest_events(study).values() if event.event == "intent" and event.backend == backend.name]

@@ -56,7 +56,7 @@ class JobKind(Generic[Record]):
 SMOKE = JobKind(
     name="smoke",
     words="smoke test",
-    entry="hpcddp.worker.smoke:run_smoke",
+    entry="hpcddp.worker.smoke:smoke_rank",
     record=SmokeSummary,
     file=lambda study, job: study.smoke_dir(job) / "smoke.json",
     problems=lambda found: found.problems,
@@ -64,7 +64,7 @@ SMOKE = JobKind(
 PREFLIGHT = JobKind(
     name="preflight",
     words="preflight",
-    entry="hpcddp.worker.preflight:run_preflight",
+    entry="hpcddp.worker.preflight:preflight_rank",
     record=PreflightRecord,
     file=lambda study, job: study.preflight_file(job, 0),
     is_direct=True,
@@ -72,7 +72,7 @@ PREFLIGHT = JobKind(
 SURVEY = JobKind(
     name="survey",
     words="survey",
-    entry="hpcddp.worker.survey:run_survey",
+    entry="hpcddp.worker.survey:survey_rank",
     record=SurveyRecord,
     file=lambda study, job: study.survey_dir(job) / "survey.json",
 )

@@ -40,9 +40,8 @@ def expand(
     source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = (), also: Mapping[str, Sequence[object]] | None = None
 ) -> list[PlannedPoint]:
     """The union of the groups' points in the file's order, equal points merged by id; no groups: the one point. Then the
-    baselines that these lack, unless the sweep says otherwise or a group that was not chosen has them.
-
-    `also` (key -> values) is one more product over every group; a group's own axis of that key wins.
+    baselines that these lack, unless the sweep says otherwise or a group that was not chosen has them. `also` (key -> values) is
+    one more product over every group; a group's own axis of that key wins.
     """
     also = also or {}
     for name in groups:
@@ -250,9 +249,8 @@ class _Series:
 
 
 def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
-    """The baselines that each series, points that differ in their size only, lacks.
-
-    A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
+    """The baselines that each series, points that differ in their size only, lacks. A series of a single size scales nowhere and
+    needs none. A full node has the most GPUs per node of its series, as in analysis.
     """
     found: dict[Point, _Series] = {}
     for sweep, point, group in measured:

@@ -1,7 +1,6 @@
 """`python -m hpcddp.worker`: the worker of a script that was rendered to be submitted by hand, under srun.
 
-HPCDDP_SPEC holds the job as JSON; its `study` may contain variables, which are filled in here. The study has no login side, so
-rank 0 leaves the point's description beside the records.
+HPCDDP_SPEC holds the job as JSON, `study` with variables. No login side: rank 0 leaves the point's description with the records.
 """
 
 from __future__ import annotations

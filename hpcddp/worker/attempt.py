@@ -1,7 +1,4 @@
-"""One attempt, from the rendezvous of the ranks to end.json.
-
-With it the damaged pictures that its ranks came upon.
-"""
+"""One attempt, from the rendezvous of the ranks to end.json, with the damaged pictures that its ranks came upon."""
 
 from __future__ import annotations
 
@@ -79,7 +76,8 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
 
 
 def _train_on(staged: StagedData, spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
-    source, evaluated = training_source(staged.spec), _evaluation_source(staged.spec)
+    source, data = training_source(staged.spec), staged.spec.point.workload.data
+    evaluated = open_source(data, "eval", data_root_as_given(staged.spec)) if spec.point.evaluates else None
     data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
     reader = start_reader(spec.point, group.rank, attempt)
@@ -157,10 +155,7 @@ def check_launched(point: Point, rank: Rank) -> None:
 
 
 def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: Source | None) -> list[GateResult]:
-    """Whether all ranks see the same data, compared before hours are spent.
-
-    All ranks call it: the gate on rank 0, nothing elsewhere, nor where a single rank has nobody to compare with.
-    """
+    """On rank 0 the gate that all see the same data, before hours are spent; nothing elsewhere. All ranks call it."""
     if group.rank.world == 1:
         return []
     workers, order_of = point.workload.loader_workers, (point.workload.seed, point.global_batch)
@@ -173,10 +168,3 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
         if not gate.passed:
             print(f"hpcddp: {gate.name}: {gate.evidence}; this run will not count", file=sys.stderr, flush=True)
     return found
-
-
-def _evaluation_source(spec: JobSpec) -> Source | None:
-    """None where nothing is evaluated."""
-    if not spec.point.evaluates:
-        return None
-    return open_source(spec.point.workload.data, "eval", data_root_as_given(spec))

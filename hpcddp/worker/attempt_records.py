@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,7 @@ class RunFacts:
 
 
 def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
-    """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks.
-
-    `result`: what this rank found.
-    """
+    """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks."""
     ranks = group.gather_records("trained", result)
     if not ranks:
         return None
@@ -111,7 +108,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         reason=result.reason,
         ended_unix_ns=time.time_ns(),
         gates=(*facts.early_gates, *run_gates(spec, ranks, facts.telemetry), *evaluated),
-        ranks=tuple(map(_rank_end, ranks)),
+        ranks=tuple(RankEnd(**{each.name: getattr(entry, each.name) for each in fields(RankEnd)}) for entry in ranks),
         global_batch=spec.point.global_batch,
         first_step=result.first_step,
         steps=result.steps,
@@ -149,21 +146,7 @@ def record_comm_end(spec: JobSpec, group: ProcessGroup, attempt: Path, found: Co
     return all(gate.passed for gate in checked)
 
 
-def _rank_end(result: RankResult) -> RankEnd:
-    return RankEnd(
-        rank=result.rank,
-        host=result.host,
-        rows=result.rows,
-        crc32=result.crc32,
-        bucket_rows=result.bucket_rows,
-        bucket_crc32=result.bucket_crc32,
-        clock=result.clock,
-        peak_memory_bytes=result.peak_memory_bytes,
-    )
-
-
 def _sharded_exchange(ranks: Sequence[RankResult], steps: int | None) -> ShardedExchange | None:
-    """None where it was not measured, on any rank."""
     found = [entry.sharded_ns for entry in ranks if entry.sharded_ns]
     if len(found) < len(ranks) or not steps:
         return None

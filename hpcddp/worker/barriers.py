@@ -1,7 +1,4 @@
-"""Barriers at the end of the steps, of the evaluation and of the attempt: a rank that is missing is named at once.
-
-A rank that leaves its steps early would keep the others waiting in an all-reduce, for ten minutes or for ever.
-"""
+"""Barriers at the end of steps, evaluation and attempt: a rank that leaves early is named, not waited for in an all-reduce."""
 
 from __future__ import annotations
 
@@ -31,11 +28,8 @@ def agree_on_steps(group: ProcessGroup, planned: int) -> None:
 
 
 def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLER_WAIT) -> None:
-    """Returns when all ranks have made their steps.
-
-    HpcddpError if this rank made fewer than planned, or if another does not come: either way some would wait in an all-reduce for
-    ever. A rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
-    """
+    """Returns when all ranks have made their steps; HpcddpError if this one made fewer than planned, or another does not come. A
+    rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner)."""
     made, planned = steps
     _announce(group, "ended", f"{made} {planned}")
     if made != planned:
@@ -66,9 +60,7 @@ def evaluation_barrier(group: ProcessGroup, key: str, samples: int, due: int, li
 
 def final_barrier(group: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLER_WAIT) -> None:
     """Leaves the group when all ranks have come to their ends. `took`: this rank's time since the barrier after the steps.
-
-    HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
-    """
+    HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make."""
     _announce(group, "leaving", "")
     limit = 10 * took + straggle
     missing = missing_after(group, "leaving", limit)

@@ -76,7 +76,6 @@ class Topology:
     sys: Path
 
     def cpus(self) -> frozenset[int]:
-        """All logical CPUs that are online."""
         return _cpus_in(self.sys / "devices/system/cpu/online")
 
     def cores(self, cpus: Iterable[int]) -> frozenset[int]:
@@ -90,7 +89,6 @@ class Topology:
         return tuple(sorted(socket for socket in found if socket is not None)) if None not in found else ()
 
     def numa_nodes(self, cpus: Iterable[int]) -> frozenset[int]:
-        """That these are in."""
         wanted, folders = frozenset(cpus), (self.sys / "devices/system/node").glob("node[0-9]*")
         return frozenset(int(path.name.removeprefix("node")) for path in folders if wanted & _cpus_in(path / "cpulist"))
 
@@ -118,7 +116,7 @@ class Topology:
 
 def _memory_nodes(proc: Path) -> frozenset[int]:
     """`Mems_allowed_list` of /proc/self/status: what the job's cpuset leaves it."""
-    for line in _text(proc / "status").splitlines():
+    for line in file_text(proc / "status").splitlines():
         name, _, value = line.partition(":")
         if name == "Mems_allowed_list":
             return _parsed(value)
@@ -142,7 +140,7 @@ def _bound_nodes(policy: str | None) -> frozenset[int]:
 
 
 def _cpus_in(file: Path) -> frozenset[int]:
-    return _parsed(_text(file))
+    return _parsed(file_text(file))
 
 
 def _parsed(text: str) -> frozenset[int]:
@@ -154,12 +152,12 @@ def _parsed(text: str) -> frozenset[int]:
 
 def _number(file: Path) -> int | None:
     """Not below 0: Linux writes -1 for what it does not know."""
-    text = _text(file)
+    text = file_text(file)
     return int(text) if text.isdecimal() else None
 
 
-def _text(file: Path) -> str:
-    """Empty where it cannot be read."""
+def file_text(file: Path) -> str:
+    """Stripped; empty where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -75,10 +75,8 @@ NOTHING = checksum(())
 
 
 def shards_agree(by_rank: Sequence[Mapping[str, str]], shards: int, *, trains: bool) -> GateResult:
-    """`by_rank`: each rank's checksums of its shard by when they were taken, in the order of time.
-
-    `shards`: ranks that hold one copy between them; a rank's shard is its number modulo that. `trains`: steps changed parameters.
-    """
+    """`by_rank`: each rank's checksums of its shard by when they were taken, in the order of time. `shards`: ranks that hold one
+    copy between them; a rank's shard is its number modulo that. `trains`: steps changed parameters."""
     ranks = range(len(by_rank))
     for when in by_rank[0]:
         sums = [rank_sums.get(when) for rank_sums in by_rank]

@@ -1,7 +1,4 @@
-"""What went wrong, as one plain sentence that names rank and host, and the line of the log that says so.
-
-Imports without torch: an attempt whose torch does not load has its sentence too.
-"""
+"""What went wrong, as one sentence that names rank and host, and the log's line that says so. Imports without torch."""
 
 from __future__ import annotations
 
@@ -164,11 +161,9 @@ def _telling_line(error: BaseException) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """As it ends a traceback, with all of its message."""
     return traceback.format_exception_only(type(error), error)[-1].strip()
 
 
 def _at(error: BaseException, words: str) -> str:
-    """With the place in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{words} (in {frames[-1].name}, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else words

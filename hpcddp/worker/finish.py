@@ -54,10 +54,8 @@ def write_failure(attempt: Path, fault: Fault) -> None:
 
 
 def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_all: bool = False) -> NoReturn:
-    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive.
-
-    `fault`: what is known to be the cause, which may be another rank; `for_all`: end.json too, as rank 0 writes it always.
-    """
+    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive. `fault`:
+    what is known to be the cause, which may be another rank; `for_all`: end.json too, as rank 0 writes it always."""
     _ending.acquire()
     try:
         with contextlib.suppress(OSError):
@@ -65,7 +63,8 @@ def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_a
         with contextlib.suppress(OSError):
             write_json(error_file(attempt, rank.rank), encode(error_record(rank, error, fault)))
         if (rank.rank == 0 or for_all) and not (attempt / "end.json").exists():
-            write_failure(attempt, _first_fault(attempt) or fault)
+            first = first_error(attempt)
+            write_failure(attempt, first.fault if first and first.fault else fault)
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -80,11 +79,6 @@ def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
         print(f"hpcddp: rank {rank.rank} on {rank.host} ends with the others: {fault.sentence}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
-
-
-def _first_fault(attempt: Path) -> Fault | None:
-    first = first_error(attempt)
-    return first.fault if first else None
 
 
 def error_record(rank: Rank, error: BaseException, fault: Fault) -> ErrorRecord:

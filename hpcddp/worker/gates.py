@@ -59,10 +59,8 @@ another number of threads adds up in another order."""
 
 
 def ranks_compute_the_same(ranks: Sequence[RankScores], arithmetic: str, differing: str | None = None) -> GateResult:
-    """`ranks`: what each one's model computes from the same pictures. `arithmetic`: a key of ROUNDING.
-
-    `differing`: parameters or buffers, where these differ by rank already, and the scores with them.
-    """
+    """`ranks`: what each one's model computes from the same pictures. `arithmetic`: a key of ROUNDING. `differing`: parameters or
+    buffers, where these differ by rank already, and the scores with them."""
     name, first, most = "ranks compute the same", ranks[0], 0.0
     if differing:
         return _gate(name, True, f"not compared: {differing} differ")
@@ -237,12 +235,10 @@ def ranks_agree(digests: Sequence[str]) -> GateResult:
 
 
 def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], exclusive: bool | None) -> GateResult:
-    """`foreign`: of each node the share of its CPU time that others took in the timed steps, None if unknown.
-
-    `exclusive`: whether Slurm was to give entire nodes; None where nobody is there to give them.
-    """
-    name = "nodes as asked for"
-    others = _others(foreign)
+    """`foreign`: of each node the share of its CPU time that others took in the timed steps, None if unknown. `exclusive`:
+    whether Slurm was to give entire nodes; None where nobody is there to give them."""
+    name, known = "nodes as asked for", [share for share in foreign if share is not None]
+    others = f"others used at most {max(known):.1%} of a node's CPU time" if known else "others' use of the CPUs is unknown"
     if exclusive is None:
         return _gate(name, True, f"nothing reserves {_hosts(nodes)}; {others}")
     shared = next((node for node in nodes if node.cpus is not None and node.of is not None and node.cpus < node.of), None)
@@ -266,10 +262,7 @@ CLOCK_FALL = 0.1
 
 
 def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
-    """`gpus`: each with its host.
-
-    Many GPUs always run at their power cap: evidence, but no fault as long as clocks do not fall while steps are timed.
-    """
+    """`gpus`: each with its host. Many always run at their power cap: no fault while clocks do not fall as steps are timed."""
     name, capped = "GPU clocks held", 0.0
     for host, gpu in gpus:
         where, shares = f"GPU {gpu.gpu} of {host}", gpu.throttle or {}
@@ -290,11 +283,6 @@ def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
 
 def _hosts(nodes: Sequence[NodeShare]) -> str:
     return nodes[0].host if len(nodes) == 1 else f"{len(nodes)} nodes"
-
-
-def _others(foreign: Sequence[float | None]) -> str:
-    known = [share for share in foreign if share is not None]
-    return f"others used at most {max(known):.1%} of a node's CPU time" if known else "others' use of the CPUs is unknown"
 
 
 def _spread(numbers: Sequence[int]) -> str:

@@ -34,18 +34,18 @@ def no_gpu(rank: Rank) -> str | None:
     visible = torch.cuda.device_count()
     shown = visible_devices()
     if not torch.cuda.is_available() or visible == 0:
+        cuda, rocm = torch.version.cuda, torch.version.hip
+        tool, platform = ("nvidia-smi", f"CUDA {cuda}") if rocm is None else ("rocm-smi", f"ROCm {rocm}")
         return (
             f"rank {rank.rank} on {rank.host} finds no GPU ({shown}): look at the job's GPU request, "
-            f"at {_tool()} on that node and at its driver (torch is built for {_platform()}), or set `device: cpu`"
+            f"at {tool} on that node and at its driver (torch is built for {platform}), or set `device: cpu`"
         )
     return _wrong_gpus(rank, visible, shown) or _not_built_for(rank.gpu)
 
 
 def visible_devices(env: Mapping[str, str] = os.environ) -> str:
     """The variables that hide GPUs from this process: `CUDA_VISIBLE_DEVICES 0,1`, for AMD's with ROCm's two of their own.
-
-    ROCR_VISIBLE_DEVICES comes first, and the other two choose among what it leaves (so torch 2.15 reads them).
-    """
+    ROCR_VISIBLE_DEVICES comes first, and the other two choose among what it leaves (so torch 2.15 reads them)."""
     amd = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if torch.version.hip is not None else ()
     found = [f"{name} {env[name]}" for name in (*amd, "CUDA_VISIBLE_DEVICES") if name in env]
     return ", ".join(found) or f"{' and '.join((*amd, 'CUDA_VISIBLE_DEVICES'))} not set"
@@ -73,14 +73,6 @@ def _not_built_for(index: int) -> str | None:
     if torch.version.hip is not None:
         return not_covered_by_rocm(gpu.name, gpu.gcnArchName, archs)
     return not_covered(gpu.name, (gpu.major, gpu.minor), archs)
-
-
-def _platform() -> str:
-    return f"CUDA {torch.version.cuda}" if torch.version.hip is None else f"ROCm {torch.version.hip}"
-
-
-def _tool() -> str:
-    return "nvidia-smi" if torch.version.hip is None else "rocm-smi"
 
 
 def gfx_of(arch: str) -> str:

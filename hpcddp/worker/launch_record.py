@@ -16,20 +16,22 @@ from typing import Any
 import torch
 
 from hpcddp import __version__
+from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, RankBinding
+from hpcddp.core.jobspec import JobSpec, data_root, data_root_as_given
+from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, RankBinding, TrainingData
 from hpcddp.core.malloc import freed_memory
 from hpcddp.core.own_script import digest_with_modules, facts_of
 from hpcddp.core.point import FROM_LIBRARY, LIBRARY, Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.start_up import launched_unix_ns
+from hpcddp.data.in_memory import resident_bytes
 from hpcddp.data.pictures.decoders import decoder_version
+from hpcddp.data.small_sets import unofficial_files
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.gpus import gfx_of
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.training_data import training_data
 
 ALLOWED = (
     *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
@@ -56,27 +58,21 @@ _SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 def allowed_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that may explain a number; none that may hold a secret."""
-    return {name: value for name, value in env.items() if name.startswith(ALLOWED) and not _may_be_secret(name)}
+    secret = {name for name in env if any(word in name.upper() for word in _SECRET)}
+    return {name: value for name, value in env.items() if name.startswith(ALLOWED) and name not in secret}
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of the software that computes; None for what is not installed."""
+    """Versions of the software that computes; None for what is not installed. torch calls RCCL nccl, and MIOpen cudnn."""
+    cuda = {"cuda": torch.version.cuda, "nccl": nccl_version(), "cudnn": cudnn_version()}
+    rocm = {"rocm": torch.version.hip, "rccl": nccl_version(), "miopen": miopen_version()}
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": _torchvision_version(),
-        **(_of_cuda() if torch.version.hip is None else _of_rocm()),
+        **(cuda if torch.version.hip is None else rocm),
         "hpcddp": __version__,
     }
-
-
-def _of_cuda() -> dict[str, str | None]:
-    return {"cuda": torch.version.cuda, "nccl": nccl_version(), "cudnn": cudnn_version()}
-
-
-def _of_rocm() -> dict[str, str | None]:
-    """torch calls RCCL nccl, and MIOpen cudnn; here each has its own name."""
-    return {"rocm": torch.version.hip, "rccl": nccl_version(), "miopen": miopen_version()}
 
 
 def software(point: Point) -> dict[str, str | None]:
@@ -120,9 +116,7 @@ def script_file() -> Path:
 
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:
     """12 hexadecimal digits over versions, kind of device and `freed` memory: attempts with different ones are never pooled.
-
-    Freed memory goes into the hash only where it is kept, so that ids from before `freed_memory` stay.
-    """
+    Freed memory goes into the hash only where it is kept, so that ids from before `freed_memory` stay."""
     memory = {"freed_memory": freed} if freed == "kept" else {}
     return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **memory}).encode()).hexdigest()[:12]
 
@@ -166,8 +160,6 @@ def tf32() -> dict[str, bool] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Peer:
-    """What a rank says of itself when all have met."""
-
     host: str
     gpu: str | None
     cpus: int
@@ -183,7 +175,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
     environment = env_id(found, group.device.type, freed)
     here = _Peer(
         host=rank.host,
-        gpu=_gpu_name(group.device),
+        gpu=torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else None,
         cpus=usable_cpus(),
         binding=own_binding(pci_address(rank.gpu) if group.device.type == "cuda" else None),
         env_id=environment,
@@ -218,12 +210,44 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         environment=allowed_environment(),
         profile=spec.profile,
         git_commit=spec.git_commit,
-        data=training_data(spec, samples, decoder_of(spec.point)),
+        data=_training_data(spec, samples, decoder_of(spec.point)),
         script=facts_of(spec.point.workload) if spec.point.workload.script else None,
         clock="compute stream events" if group.device.type == "cuda" else "host",
         tf32=tf32() if group.device.type == "cuda" else None,
         gates=tuple(gates.expected(spec.point)),
     )
+
+
+def _training_data(spec: JobSpec, samples: int, decoder: str | None) -> TrainingData:
+    """Called by rank 0, which reads official files once more for their checksums."""
+    return TrainingData(
+        name=spec.point.workload.data.name,
+        root=data_root_as_given(spec),
+        samples=samples,
+        decoder=decoder,
+        resident_bytes=_resident_bytes(spec.point, samples),
+        unofficial=_unofficial(spec),
+        form=spec.point.workload.data.form if spec.point.workload.data.name == "bigmnist" else None,
+    )
+
+
+def _resident_bytes(point: Point, samples: int) -> int | None:
+    data = point.workload.data
+    facts = dataset_facts(data) if data.resident and point.measure.input != "synthetic" else None
+    return resident_bytes(facts.shape, samples) if facts else None
+
+
+def _unofficial(spec: JobSpec) -> tuple[str, ...] | None:
+    """With a remark in the job's log."""
+    point = spec.point
+    if point.work == "comm" or point.measure.input == "synthetic" or point.own_loop or not is_on_disk(point.workload.data):
+        return None
+    if (root := data_root(spec)) is None:
+        return None
+    found = unofficial_files(point.workload.data.name, Path(root))
+    if found:
+        print(f"hpcddp: {', '.join(found)} of {root}: not the official file, by size or checksum", file=sys.stderr, flush=True)
+    return found
 
 
 def node_facts(host: str) -> NodeFacts:
@@ -246,10 +270,6 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _may_be_secret(name: str) -> bool:
-    return any(word in name.upper() for word in _SECRET)
-
-
 def _refuse_mixed(peers: Sequence[_Peer]) -> None:
     odd = next((peer for peer in peers if peer.env_id != peers[0].env_id), None)
     if odd:
@@ -258,10 +278,6 @@ def _refuse_mixed(peers: Sequence[_Peer]) -> None:
             f"{odd.host} runs other versions of Python, torch, {libraries} or the JPEG decoder than {peers[0].host}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
-
-
-def _gpu_name(device: torch.device) -> str | None:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def _gpu_facts(index: int) -> GpuFacts:

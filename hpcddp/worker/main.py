@@ -31,15 +31,11 @@ VARIABLES = {
     "TRITON_CACHE_DIR": "triton",
     "TORCH_EXTENSIONS_DIR": "torch-extensions",
 }
-"""Where each library says that its cache may lie, and the folder there. torch.compile's own is in the node's temporary folder
-already.
-"""
+"""What says where each library's cache lies, and its folder there; torch.compile's is in the node's temporary folder already."""
 
 
 def place_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> None:
-    """Every cache that neither user nor site has placed goes into a folder of this attempt, if that is the user's own: what lies
-    there is run.
-    """
+    """Caches that neither user nor site has placed go into a folder of this attempt, if it is the user's own: they are run."""
     folder = node_caches(rank, env)
     if _is_made(folder):
         for name, own in VARIABLES.items():

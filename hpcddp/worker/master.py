@@ -47,9 +47,7 @@ class Store(Protocol):
 
     def add(self, key: str, amount: int) -> int: ...
 
-    def check(self, keys: list[str]) -> bool:
-        """Whether all keys are set."""
-        ...
+    def check(self, keys: list[str]) -> bool: ...
 
     def wait(self, keys: list[str], timeout: timedelta) -> None: ...
 
@@ -123,7 +121,6 @@ def _listener(rank: Rank) -> socket.socket:
 
 
 def _answer(listener: socket.socket, rank: Rank, store_port: int) -> None:
-    """Until the listener is shut down."""
     line = json.dumps([*_attempt_id(rank), store_port]).encode() + b"\n"
     listener.setblocking(True)
     while True:

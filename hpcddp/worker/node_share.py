@@ -25,11 +25,8 @@ def node_share(spec: JobSpec, rank: Rank, env: Mapping[str, str] = os.environ) -
 
 
 def job_cpus(env: Mapping[str, str]) -> int | None:
-    """The job's CPUs on this node; None where Slurm does not say.
-
-    SLURM_JOB_CPUS_PER_NODE counts runs of nodes, `48(x2),40`, in every step too, where SLURM_CPUS_ON_NODE is the step's alone:
-    2 of 48 in a step of two tasks (Slurm 22.05).
-    """
+    """The job's CPUs on this node; None where Slurm does not say. SLURM_JOB_CPUS_PER_NODE counts runs of nodes, `48(x2),40`, in
+    every step too, where SLURM_CPUS_ON_NODE is the step's alone: 2 of 48 in a step of two tasks (Slurm 22.05)."""
     runs = re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
     by_node = [int(cpus) for cpus, times in runs for _ in range(int(times or 1))]
     node = int(env.get("SLURM_NODEID") or 0)

@@ -42,7 +42,7 @@ FEWEST_CALLS, MOST_CALLS = 3, 1000
 """Of a collective: all ranks of it make equally many."""
 
 
-def run_preflight(spec: dict[str, Any]) -> dict[str, Any]:
+def preflight_rank(spec: dict[str, Any]) -> dict[str, Any]:
     """Of each rank; rank 0 writes the record and returns its content."""
     job, rank, study = begin(spec)
     group = join(rank, job.point.device, MEET_WITHIN)
@@ -65,15 +65,10 @@ def run_preflight(spec: dict[str, Any]) -> dict[str, Any]:
         excluded=tuple(left_out),
     )
     plain = leave(study.preflight_file(rank.job, rank.restart), record)
-    _write_hosts(hosts)
-    print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
-    return plain
-
-
-def _write_hosts(hosts: Sequence[str]) -> None:
-    """Where the job's script reads them."""
     if file := os.environ.get(HOSTS_VARIABLE):
         Path(file).write_text("".join(f"{host}\n" for host in hosts), encoding="utf-8")
+    print(f"hpcddp: preflight: {preflight_words(record)}", flush=True)
+    return plain
 
 
 def measure_rank(group: ProcessGroup) -> RankReadings:
@@ -91,21 +86,20 @@ def measure_rank(group: ProcessGroup) -> RankReadings:
             found[name] = rate(group.device)
         except RuntimeError as error:  # no room in memory: the other readings can be had all the same
             problems.append(f"rank {group.rank.rank} on {group.rank.host}: {name}: {str(error).splitlines()[0]}")
+    node_rate, neighbours = _node_rate(group), _rates(group, neighbour_rounds(group.rank.nodes), PART_S / 3)
     return RankReadings(
         rank=group.rank.rank,
         host=group.rank.host,
         **found,
-        node_bytes_per_s=_node_rate(group),
-        neighbour_bytes_per_s=_neighbour_rate(group),
+        node_bytes_per_s=node_rate,
+        neighbour_bytes_per_s=max((rate for rate in neighbours if rate is not None), default=None),
         problems=tuple(problems),
     )
 
 
 def neighbour_rounds(nodes: int) -> list[list[tuple[int, int]]]:
-    """Pairs of nodes in a ring, in rounds in which no node is in two pairs: each has a neighbour before and one behind it.
-
-    Two nodes are one pair. An odd ring takes a third round for the pair that closes it.
-    """
+    """Pairs of nodes in a ring, in rounds in which no node is in two pairs: each has a neighbour before and one behind it. Two
+    nodes are one pair. An odd ring takes a third round for the pair that closes it."""
     ring = [(node, (node + 1) % nodes) for node in range(nodes if nodes > 2 else nodes - 1)]
     closing = [ring.pop()] if nodes % 2 and nodes > 2 else []
     return [each for each in (ring[::2], ring[1::2], closing) if each]
@@ -123,7 +117,6 @@ def _matrix_rate(group: ProcessGroup) -> Callable[[torch.device], float]:
 
 
 def _side(dtype: torch.dtype, device: torch.device) -> int:
-    """The smallest of SIDES whose product takes long enough here."""
     slow_enough = (side for side in SIDES if call_s(_product(side, dtype, device), device) >= PRODUCT_S)
     return next(slow_enough, SIDES[-1])
 
@@ -156,19 +149,12 @@ def _node_rate(group: ProcessGroup) -> float | None:
     return rate
 
 
-def _neighbour_rate(group: ProcessGroup) -> float | None:
-    """The faster of this node's two; None of a single node."""
-    rounds = neighbour_rounds(group.rank.nodes)
-    return max((rate for rate in _rates(group, rounds, PART_S / 3) if rate is not None), default=None)
-
-
 def _rates(group: ProcessGroup, rounds: Sequence[Sequence[tuple[int, ...]]], for_s: float) -> list[float | None]:
     """By round, the rate of the group of nodes that this node is in; None where it is in none."""
     return [_round_rate(group, [_group_of(group, nodes) for nodes in each], each, for_s) for each in rounds]
 
 
 def _round_rate(group: ProcessGroup, made: Sequence[Any], sets: Sequence[tuple[int, ...]], for_s: float) -> float | None:
-    """All groups of the round at once."""
     node, device = group.rank.rank // group.rank.ranks_per_node, group.device
     size, rate = MESSAGE_BYTES[device.type], None
     for of_nodes, nodes in zip(made, sets, strict=True):

@@ -29,12 +29,7 @@ _LOCAL = {
     "job": ("HPCDDP_JOB",),
 }
 
-_TORCHRUN = {
-    "rank": ("RANK",),
-    "local_rank": ("LOCAL_RANK",),
-    "world": ("WORLD_SIZE",),
-    "nodes": ("GROUP_WORLD_SIZE",),
-}
+_TORCHRUN = {"rank": ("RANK",), "local_rank": ("LOCAL_RANK",), "world": ("WORLD_SIZE",), "nodes": ("GROUP_WORLD_SIZE",)}
 """In place of the backend's, which are those of the torchrun of a node; the job stays the backend's."""
 
 _MASTER = {"master_addr": ("MASTER_ADDR",), "master_port": ("MASTER_PORT",)}

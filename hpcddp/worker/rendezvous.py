@@ -43,17 +43,14 @@ class ProcessGroup:
         return str(dist.get_backend()) if dist.is_initialized() else "none"
 
     def gather(self, key: str, value: Any) -> list[Any]:
-        """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once.
-
-        Through the store: torch's all_gather_object needs numpy, which a site's torch may lack.
-        """
+        """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once. Through the store: torch's
+        all_gather_object needs numpy, which a site's torch may lack."""
         self.store.set(f"hpcddp/{key}/{self.rank.rank}", json.dumps(value))
         if self.rank.rank:
             return []
         return [json.loads(self.store.get(f"hpcddp/{key}/{peer}")) for peer in range(self.rank.world)]
 
     def gather_records(self, key: str, record: T) -> list[T]:
-        """The same of frozen dataclasses."""
         return [decode_record(type(record), plain) for plain in self.gather(key, encode(record))]
 
     def share(self, key: str, value: Any) -> Any:
@@ -103,12 +100,9 @@ def _naming_address(rank: Rank) -> Iterator[None]:
 
 
 def _any_store(rank: Rank, timeout: timedelta) -> Any:
-    """By the agent of torchrun, or by rank 0."""
-    return _torchruns_store(rank, timeout) if rank.store_is_there else _store(rank, timeout)
-
-
-def _store(rank: Rank, timeout: timedelta) -> Any:
-    """Rank 0's, at a free port that it names at MASTER_PORT; returns when every rank has come."""
+    """torchrun's, which listens at MASTER_PORT already; or rank 0's, at a free port that it names there, when all have come."""
+    if rank.store_is_there:
+        return _own_keys(rank, dist.TCPStore(rank.master_addr, rank.master_port, rank.world, False, timeout=timeout))  # type: ignore[attr-defined]
     if rank.rank:
         store = _own_keys(rank, _tcp_store(rank, find_store(rank, timeout.total_seconds()), timeout))
         _wait_for_all(rank, store, timeout)
@@ -118,11 +112,6 @@ def _store(rank: Rank, timeout: timedelta) -> Any:
     with naming_store(rank, listening.port) if rank.world > 1 else contextlib.nullcontext():
         _wait_for_all(rank, store, timeout)
     return store
-
-
-def _torchruns_store(rank: Rank, timeout: timedelta) -> Any:
-    """torchrun's agent listens at MASTER_PORT already."""
-    return _own_keys(rank, dist.TCPStore(rank.master_addr, rank.master_port, rank.world, False, timeout=timeout))  # type: ignore[attr-defined]
 
 
 def _tcp_store(rank: Rank, port: int, timeout: timedelta) -> Any:

@@ -32,9 +32,7 @@ class Measured:
 class ScriptMeasurement(Protocol):
     """What the job needs of the probe's."""
 
-    def finish(self) -> None:
-        """All records, once."""
-        ...
+    def finish(self) -> None: ...
 
 
 class ScriptJob:

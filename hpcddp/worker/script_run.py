@@ -49,15 +49,10 @@ def _set_environment(spec: JobSpec, rank: Rank, store: Store) -> None:
     if rank.launcher == "torchrun":
         return
     if rank.rank == 0:
-        store.set("hpcddp/script's port", str(_free_port()))
+        with socket.create_server(("", 0)) as listener:  # nobody listens there just now: at the job's own port the ranks met
+            port = listener.getsockname()[1]
+        store.set("hpcddp/script's port", str(port))
     set_rank_variables(rank, int(store.get("hpcddp/script's port")))
-
-
-def _free_port() -> int:
-    """Nobody listens there just now: at the job's own port the ranks met."""
-    with socket.create_server(("", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _run(job: ScriptJob, place: ScriptPlace) -> None:

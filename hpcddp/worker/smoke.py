@@ -32,11 +32,8 @@ from hpcddp.worker.script_place import enter_place, set_rank_variables
 WHERE_MODULES_ARE = {"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks", "site.addsitedir"}
 
 
-def run_smoke(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns its content.
-
-    Other ranks return their own findings.
-    """
+def smoke_rank(spec: dict[str, Any]) -> dict[str, Any]:
+    """Every rank leaves its findings and returns them; rank 0 writes smoke.json from all and returns its content."""
     job, rank, study = small_job.begin(spec)
     folder = study.smoke_dir(rank.job)
     findings = small_job.leave(small_job.answer_file(folder / "smoke", rank.rank), examine(job, rank))
@@ -79,13 +76,13 @@ def summarize(job: JobSpec, found: Sequence[SmokeFindings], silent: str) -> Smok
         problems.append(f"no answer from rank {silent} in {within}: is {job.study} the same folder on every node?")
     found_on = _hosts(found, readable=True)
     missing_on = [host for host in _hosts(found, readable=False) if host not in found_on]
-    root = data_root_as_given(job)
+    root, default = data_root_as_given(job), job.profile.get("default_node_type")
     if missing_on:
         problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
     return SmokeSummary(
         ok=not problems,
         problems=tuple(dict.fromkeys(problems)),
-        node_type=job.point.layout.node_type or _default_node_type(job),
+        node_type=job.point.layout.node_type or (default if isinstance(default, str) else None),
         data=SmokeData(root=root, seen_by=tuple(found_on), missing_on=tuple(missing_on)),
         ranks=tuple(found),
     )
@@ -100,11 +97,6 @@ def _open_data(data: Data, root: str) -> None:
         from hpcddp.data.opening import open_source
 
         open_source(data, "train", root)
-
-
-def _default_node_type(job: JobSpec) -> str | None:
-    name = job.profile.get("default_node_type")
-    return name if isinstance(name, str) else None
 
 
 def _needed_modules(job: JobSpec) -> list[str]:
@@ -179,7 +171,6 @@ def sure_imports(script: Path) -> list[Imported]:
 
 
 def _sure(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run whatever happens."""
     for statement in body:
         if isinstance(statement, (ast.With, ast.ClassDef)) or (isinstance(statement, ast.If) and _is_main(statement.test)):
             yield from () if _suppresses(statement) else _sure(statement.body)
@@ -194,7 +185,6 @@ def _suppresses(statement: ast.stmt) -> bool:
 
 
 def _moves_modules(statement: ast.stmt) -> bool:
-    """Whether it names what Python finds modules by."""
     names = {ast.unparse(each) for each in ast.walk(statement) if isinstance(each, ast.Attribute)}
     return bool(names & WHERE_MODULES_ARE)
 

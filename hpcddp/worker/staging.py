@@ -1,8 +1,7 @@
 """Data on the node's own disk: one rank of each node copies them before anything is read, and removes the copy at the end.
 
-The other ranks wait in the store, not in a collective: how long it takes is the file system's matter.
-
-Of that disk: where a job may write on it, how much room there is, and folders that a killed job left.
+The others wait in the store, not in a collective: how long it takes is the file system's matter. Of that disk: where a job may
+write, how much room there is, and folders that a killed job left.
 """
 
 from __future__ import annotations

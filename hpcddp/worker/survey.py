@@ -16,6 +16,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_records import Adapter, LinkSurvey, NodeSurvey, SurveyRecord
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import NodeFacts
+from hpcddp.worker.binding import file_text
 from hpcddp.worker.disk import read_disk
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.small_job import ANSWER_WITHIN_S, answer_file, answers, begin, leave, tried
@@ -35,7 +36,7 @@ _LEGEND = re.compile(r"^\s*(NIC\d+): (\S+)\s*$", re.MULTILINE)
 """Of `nvidia-smi topo -m`: what joins two of its rows, its colours, its names of GPUs and adapters, and what these are called."""
 
 
-def run_survey(spec: dict[str, Any]) -> dict[str, Any]:
+def survey_rank(spec: dict[str, Any]) -> dict[str, Any]:
     """Of each rank; rank 0 writes survey.json and returns its content, others return what they found."""
     job, rank, study = begin(spec)
     folder = study.survey_dir(rank.job)
@@ -59,10 +60,8 @@ def run_survey(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
-    """Between the first and the last node, and what went wrong; neither of a single node.
-
-    Other work on the nodes may slow all calls of the small sizes, which then are left out.
-    """
+    """Between the first and the last node, and what went wrong; neither of a single node. Other work on the nodes may slow all
+    calls of the small sizes, which then are left out."""
     if rank.nodes < 2:
         return None, ""
     try:
@@ -161,15 +160,15 @@ def read_adapters(sys: Path = Path("/sys")) -> tuple[Adapter, ...]:
     """Those that are up: ports that RDMA uses, and behind them the physical interfaces; those of one adapter stand in both."""
     ports = sorted(sys.glob("class/infiniband/*/ports/*"))
     return tuple(
-        [_port(port) for port in ports if _text(port / "state").endswith("ACTIVE")]
+        [_port(port) for port in ports if file_text(port / "state").endswith("ACTIVE")]
         + [_interface(link) for link in sorted(sys.glob("class/net/*")) if _is_up(link)]
     )
 
 
 def _port(port: Path) -> Adapter:
     """Its rate is written `200 Gb/sec (4X HDR)`."""
-    rate, number = _text(port / "rate").partition(" ")[0], port.name
-    kind = "InfiniBand" if _text(port / "link_layer") == "InfiniBand" else "RoCE"
+    rate, number = file_text(port / "rate").partition(" ")[0], port.name
+    kind = "InfiniBand" if file_text(port / "link_layer") == "InfiniBand" else "RoCE"
     name = port.parents[1].name if number == "1" else f"{port.parents[1].name}:{number}"
     return Adapter(name=name, gbps=_number(rate), kind=kind, gids=_gids(port) if kind == "RoCE" else {})
 
@@ -177,29 +176,21 @@ def _port(port: Path) -> Adapter:
 def _gids(port: Path) -> dict[str, str]:
     found = {}
     for gid in sorted(port.glob("gids/*"), key=lambda file: int(file.name)):
-        if _text(gid).replace(":", "").strip("0"):
-            found[gid.name] = _text(port / "gid_attrs" / "types" / gid.name) or "unknown"
+        if file_text(gid).replace(":", "").strip("0"):
+            found[gid.name] = file_text(port / "gid_attrs" / "types" / gid.name) or "unknown"
     return found
 
 
 def _is_up(link: Path) -> bool:
     """Of a device, and no bridge, loopback or virtual interface."""
-    return (link / "device").exists() and _text(link / "operstate") == "up"
+    return (link / "device").exists() and file_text(link / "operstate") == "up"
 
 
 def _interface(link: Path) -> Adapter:
     """Its speed is in Mb/s, -1 where it has none."""
-    speed = _number(_text(link / "speed"))
+    speed = _number(file_text(link / "speed"))
     kind = "Slingshot" if link.name.startswith("hsn") else "Ethernet"
     return Adapter(name=link.name, gbps=speed / 1000 if speed and speed > 0 else None, kind=kind)
-
-
-def _text(file: Path) -> str:
-    """Empty where it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _number(text: str) -> float | None:

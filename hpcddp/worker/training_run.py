@@ -55,10 +55,7 @@ class TrainingRun:
 def prepare_training(
     spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: RunStart
 ) -> TrainingRun:
-    """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets.
-
-    `sources`: what is trained on, and what is evaluated; None where nothing is.
-    """
+    """All that comes before the first step. `sources`: what is trained on, and what is evaluated, None where nothing is."""
     source, evaluated = sources
     point, rank = spec.point, group.rank.rank
     trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks, shards=point.shards)

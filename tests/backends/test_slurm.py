@@ -28,8 +28,8 @@ from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
 from tests.backends.fake_slurm import PATIENCE_S, wait_for
-from tests.twin.own_slurm import own_slurm
 from tests.twin.twin import Twin
+from tests.twin.userland import own_slurm
 
 HERE = Path(__file__).parent
 

@@ -6,7 +6,7 @@ classic one (torchvision's ImageFolder with its transforms on PIL images, to nor
 transforms on tensors, and OpenCV. In each of several rounds every pipeline is timed once, in another order; a figure is the
 median over rounds of a ratio within the round, since other work on the machine slows neighbours alike. Beside the rates, for the
 same boxes: how far pixels lie from the classic path's, in grey levels; how far the distributions of the boxes' areas, shapes and
-places lie from those of torchvision's; and the accuracy that a small network reaches with either (jpeg_accuracy.py).
+places lie from those of torchvision's; and the accuracy that a small network reaches with either from them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,102 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images  # type: ignore[import-untyped]
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import datasets, io, transforms  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from hpcddp.core.point import Data
-from hpcddp.data import TrainLoader, open_source
+from hpcddp.data import TrainLoader, eval_batches, open_source
 from hpcddp.data.pictures.cuts import Box, RandomCut, random_box
 from hpcddp.data.pictures.decoders import make_decoder
-from tests.bench import jpeg_accuracy
-from tests.bench.jpegs import HEIGHT, WIDTH, photograph, write_photographs
+
+WIDTH, HEIGHT = 500, 375
+GRAIN = 12.0
+"""Standard deviation, in grey levels, of what is added to each: the files have 95 KB on the average, ImageNet's 110."""
+
+
+def photograph(number: int, *, quality: int = 90) -> bytes:
+    """A JPEG file; another part of a photograph, with other grain, for each number."""
+    source = load_sample_images().images[number % 2]
+    draws = np.random.default_rng(number)
+    top, left = (int(draws.integers(0, room + 1)) for room in (source.shape[0] - HEIGHT, source.shape[1] - WIDTH))
+    part = source[top : top + HEIGHT, left : left + WIDTH].astype(np.float32)
+    grainy = part + draws.normal(0, GRAIN, (HEIGHT, WIDTH, 1))
+    file = BytesIO()
+    Image.fromarray(grainy.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def write_photographs(root: Path, count: int, *, classes: int = 4) -> None:
+    """As a training folder of ImageNet, and a validation folder with one picture a class."""
+    for number in range(count + classes):
+        folder = root / ("train" if number < count else "val") / f"n{number % classes:08d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:06d}.JPEG").write_bytes(photograph(number))
+
+
+EPOCHS, DIGITS_BATCH, SEEDS = 6, 50, (1, 2, 3)
+TRAIN, EVALUATION = 1000, 500
+DIGITS_MEAN, DIGITS_STD = 0.5, 0.25
+
+
+def write_digits(root: Path) -> None:
+    """As folders of ImageNet, ten classes."""
+    found = load_digits()
+    draws = np.random.default_rng(4)
+    for number, (digit, label) in enumerate(zip(found.images[: TRAIN + EVALUATION], found.target, strict=False)):
+        folder = root / ("train" if number < TRAIN else "val") / f"n{label:08d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        size = int(draws.integers(12, 21)) * 10
+        large = Image.fromarray((digit * 15).astype(np.uint8)).resize((size, size * 3 // 4), Image.Resampling.BICUBIC)
+        grainy = np.asarray(large, np.float32)[..., None] + draws.normal(0, 12, (size * 3 // 4, size, 3))
+        file = BytesIO()
+        Image.fromarray(grainy.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+        (folder / f"{number}.JPEG").write_bytes(file.getvalue())
+
+
+def accuracies(root: Path, classic: Callable[[int], Iterable[Any]]) -> tuple[list[float], list[float]]:
+    """By seed, of hpcddp's pipeline and of the classic one; `classic`: its batches of an epoch of normalised floats."""
+    source = open_source(Data(name="imagenet"), "train", str(root))
+    ours, theirs = [], []
+    for seed in SEEDS:
+        loader = TrainLoader(source, batch_size=DIGITS_BATCH, rank=0, ranks=1, workers=1, seed=seed, pin_memory=False)
+        ours.append(trained(root, seed, loader.epoch))
+        theirs.append(trained(root, seed, classic))
+    return ours, theirs
+
+
+def difference(ours: list[float], theirs: list[float]) -> float:
+    """Percentage points by which hpcddp's is better on the mean."""
+    return 100 * (statistics.mean(ours) - statistics.mean(theirs))
+
+
+def trained(root: Path, seed: int, epoch: Callable[[int], Iterable[Any]]) -> float:
+    """The share of the evaluation pictures that a network gets right after EPOCHS."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(
+        *(nn.AvgPool2d(8), nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 10)),
+    )
+    optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
+    for number in range(EPOCHS):
+        for images, labels in epoch(number):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(normalised(images)), labels).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    source = open_source(Data(name="imagenet"), "eval", str(root))
+    with torch.no_grad():
+        batches = eval_batches(source, batch_size=100, rank=0, ranks=1, workers=0)
+        right = sum(int((net(normalised(images)).argmax(1) == labels).sum()) for images, labels in batches)
+    return right / len(source)
+
+
+def normalised(images: torch.Tensor) -> torch.Tensor:
+    """Bytes as the classic pipeline's floats; these as they are."""
+    return (images.float() / 255 - DIGITS_MEAN) / DIGITS_STD if images.dtype == torch.uint8 else images
+
 
 PICTURES, BATCH, WORKERS = 256, 64, 2
 CLASSIC_BOUND = 2.0
@@ -198,10 +284,10 @@ def _distance(first: list[float], second: list[float]) -> float:
 def accuracy_better() -> float:
     """Percentage points over the classic path's, the mean of seeds."""
     with tempfile.TemporaryDirectory() as folder:
-        jpeg_accuracy.write_digits(Path(folder))
-        dataset = classic(f"{folder}/train", [jpeg_accuracy.MEAN] * 3, [jpeg_accuracy.STD] * 3)
-        loader: DataLoader[Any] = DataLoader(dataset, jpeg_accuracy.BATCH, shuffle=True, drop_last=True)
-        return jpeg_accuracy.difference(*jpeg_accuracy.accuracies(Path(folder), lambda _: loader))
+        write_digits(Path(folder))
+        dataset = classic(f"{folder}/train", [DIGITS_MEAN] * 3, [DIGITS_STD] * 3)
+        loader: DataLoader[Any] = DataLoader(dataset, DIGITS_BATCH, shuffle=True, drop_last=True)
+        return difference(*accuracies(Path(folder), lambda _: loader))
 
 
 if __name__ == "__main__":

@@ -32,10 +32,9 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.submission_log import latest_events
-from tests.twin.processes import wait_until
-from tests.twin.requirements import missing
+from tests.twin.daemons import missing, wait_until
 from tests.twin.twin import Twin
-from tests.twin.userland import SMALL
+from tests.twin.userland import SMALL, User
 
 ROUNDS = 3
 
@@ -109,12 +108,9 @@ class Login:
 
     def timed(self, command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
         """Seconds that the command takes."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
-        own = {"XDG_CONFIG_HOME": str(self.folder), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        env = User(self.twin, self.folder, {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}).env
         start = time.perf_counter()
-        done = subprocess.run(
-            command, env={**environment, **self.twin.env, **own}, cwd=self.folder, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - start
         if done.returncode not in allowed:
             raise SystemExit(f"{' '.join(command)[:200]} gave {done.returncode}\n{done.stdout}{done.stderr}")

@@ -16,8 +16,8 @@ from submitit.core.utils import DelayedSubmission
 from hpcddp.backends.local import LocalBackend
 from hpcddp.cluster.ownership import group_above, trusted_gids
 from hpcddp.cluster.settings import load_settings
-from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launcher import call
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.snapshot import take_snapshot
@@ -76,7 +76,7 @@ def test_a_snapshot_that_another_user_put_in_place_does_not_run(tmp_path: Path) 
     def plant() -> None:
         Path(".code").mkdir()
         shutil.copytree("copied", Path(".code", ours.name), copy_function=shutil.copyfile)
-        with Path(".code", ours.name, "hpcddp", "core", "entry.py").open("a") as file:
+        with Path(".code", ours.name, "hpcddp", "core", "launcher.py").open("a") as file:
             file.write("print('as the submitter')\n")
 
     as_nobody(plant, study.folder)
@@ -91,15 +91,15 @@ def test_a_snapshot_holds_what_its_name_says(tmp_path: Path, change: str) -> Non
     shutil.rmtree(study_of(tmp_path).jobs)
     study_of(tmp_path).submissions_file.unlink()
     snapshot = snapshot_of(study_of(tmp_path))
-    file = snapshot / "hpcddp" / "core" / "entry.py"
+    file = snapshot / "hpcddp" / "core" / "launcher.py"
     if change == "a line":
         file.chmod(0o644)
         file.write_text(file.read_text() + "print('more')\n")
     elif change == "a file":
         (snapshot / "json.py").write_text("")
     else:
-        file.rename(tmp_path / "entry.py")
-        file.symlink_to(tmp_path / "entry.py")
+        file.rename(tmp_path / "launcher.py")
+        file.symlink_to(tmp_path / "launcher.py")
     refused(tmp_path, f"Remove the snapshot, and submit again: rm -r {snapshot}")
     shutil.rmtree(snapshot)
     assert submit(tmp_path).queued

@@ -307,7 +307,7 @@ def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch
     study = write_study(tmp_path / "s", [point(1, 1), point(1, 2), point(1, 4)])
     for each in (point(1, 1), point(1, 2), point(1, 4)):
         write_runs(study, each, [MS])
-    monkeypatch.setattr("hpcddp.analysis.proposal.figures.efficiency_figure", wrong)
+    monkeypatch.setattr("hpcddp.analysis.figures.scaling.efficiency_figure", wrong)
     result = run("proposal", "s", "-o", "out")
     assert (result.exit_code, "efficiency.png" in (tmp_path / "out/proposal.md").read_text()) == (3, False)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"proposal.md", "scaling.png", "scaling.svg", "scaling.pdf"}

@@ -68,7 +68,6 @@ CASES: dict[str, tuple[Callable[[random.Random], Iterator[float]], int, float]] 
 
 
 def share_held(case: str, steps: int, of: int) -> float:
-    """Share of so many series of the case whose interval holds 100 ms."""
     held = widths = 0.0
     for seed in range(of):
         series = CASES[case][0](random.Random(seed))
@@ -113,18 +112,14 @@ def test_by_hand() -> None:
     assert found.effective_steps == pytest.approx(19 * 80 / 39)  # the steps' own variance is 80 / 39
 
 
-def test_few_steps_have_no_interval() -> None:
+def test_few_steps_have_no_interval_and_equal_ones_no_width() -> None:
     assert mean_interval([1, 2, 3] * 6 + [2]) == MeanInterval(2.0, None, None)
     assert mean_interval([7]).half_percent is None
     assert mean_interval([1, 2, 3, 2] * 5).half_percent is not None
-
-
-def test_equal_steps_have_a_mean_without_doubt() -> None:
     assert mean_interval([10] * 59) == MeanInterval(10.0, 0.0, 59.0)
 
 
 def test_a_drift_has_a_wide_interval() -> None:
-    """No rule may end a run on +-2 % of it."""
     drift = mean_interval([1000 + step / 10 for step in range(1000)])
     assert drift.half_percent is not None
     assert drift.half_percent > 4

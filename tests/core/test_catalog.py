@@ -1,5 +1,3 @@
-"""Facts on models, data sets and GPUs, and what a login node sees of a data set."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -23,14 +21,12 @@ def workload(model: str, data: str, batch: int = 32, accumulate: int = 1) -> Wor
 
 
 def test_samples_of_an_epoch() -> None:
-    """Six variants of 60,000 digits, 200 times over; of the user's own data nothing is known."""
     assert train_samples(Data(name="bigmnist")) == 72_000_000
     assert train_samples(Data(name="bigmnist", copies=2, variants=("plain", "flipped"))) == 240_000
     assert [train_samples(Data(name=name)) for name in ("mnist", "imagenet", "my.data:make")] == [60_000, 1_281_167, None]
 
 
 def test_parameters_go_by_classes() -> None:
-    """Of mnist-cnn two convolutions and two linear layers; the user's own are unknown."""
     by_hand = (32 * 9 + 32) + (64 * 32 * 9 + 64) + (64 * 7 * 7 * 128 + 128) + (128 * 10 + 10)
     assert parameters(workload("mnist-cnn", "bigmnist")) == by_hand == 421_642
     assert parameters(workload("resnet50", "imagenet")) == 25_557_032
@@ -118,7 +114,7 @@ def test_names_torch_reports_are_known(gpu: str, known: tuple[str, float]) -> No
 )
 def test_other_gpus_are_unknown(gpu: str) -> None:
     """A name that merely begins alike is another GPU: unknown is better than wrong."""
-    assert gpu_peak(gpu) is peak_flops_per_s(gpu, "fp32") is None
+    assert (gpu_peak(gpu), peak_flops_per_s(gpu, "fp32")) == (None, None)
     assert peak_flops_per_s("Tesla V100-SXM2-16GB", "bf16") is peak_flops_per_s("NVIDIA A40", "name") is None
 
 
@@ -156,14 +152,11 @@ def test_leonardos_a100_has_more_of_the_same_units() -> None:
         assert own == pytest.approx(22.4 / 19.5 * known, rel=0.001) != 0.0
 
 
-def test_a_container_sees_where_its_folders_are_made() -> None:
+def test_a_task_has_the_places_of_its_folders_and_a_command_for_a_shell() -> None:
     """A folder that is not there yet cannot be shown in one, the one above it can."""
     options = {"root": "$SCRATCH/a/b", "out": "/data", "mnist_root": "$WORK", "copies": 2}
     task = DataTask(action="pack", data="imagenet", options=options, folders=("root", "out", "mnist_root"))
     assert task.places == ("$SCRATCH/a", "/data", "$WORK")
-
-
-def test_the_command_is_one_a_shell_understands() -> None:
     task = DataTask(action="prepare", data="digits", options={"root": "$S/my data", "mnist_root": None}, folders=("root",))
     assert task.command == 'hpcddp data prepare digits --root "$S/my data"'
     assert DataTask(action="prepare", data="digits", options={"root": "a b"}).command.endswith("--root 'a b'")

@@ -16,17 +16,11 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 JOB = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn02")
-
 RANK = Rank(rank=1, local_rank=1, world=2, nodes=1, job="7", restart=0, host="gn02", master_addr="gn02", master_port=1)
-
 BROKEN = "tell the administrators; exclude gn02 until it is repaired: --set slurm.exclude=gn02"
-
 OWN_GPU, MEMLOCK, PORT, FILES, SHM = "one task per GPU", "LimitMEMLOCK", "MASTER_PORT", "ulimit -n", "/dev/shm"
-
 BUILD, ROOM, COMPUTE, THREADS = "built for this GPU and driver", "quota -s", "fix `compute`", "ulimit -u"
-
 NCCL = "NCCL error in: ../NCCLUtils.hpp:317, {} (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n{}Last error:\n"
-
 MEMLOCKED, TAKEN = "its node lets it lock too little memory for InfiniBand", "port {} is taken on its node"
 ECC, LOST, BUSY = (f"a GPU of its node is {words}" for words in ("broken (ECC error)", "lost", "busy or unavailable"))
 OLD_DRIVER, FABRIC = (
@@ -62,11 +56,6 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ("port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", TAKEN.format(29500)),
         ("useIpv6: 0, code: -48, name: EADDRINUSE, message: address already in use", "a port it needs is taken on its node"),
         ("The server socket has failed to bind to 0.0.0.0:44796 (errno: 98 - Address already in use).", TAKEN.format(44796)),
-        (
-            "failed to bind to [::]:29500 (errno: 98 - Address already in use). The server socket has failed "
-            "to bind to ?UNKNOWN? (errno: 98 - Address already in use).",
-            TAKEN.format(29500),
-        ),
     ],
     BROKEN: [
         ("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be asynchronously reported", ECC),
@@ -84,11 +73,6 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
             NCCL.format("unhandled cuda error", "ncclUnhandledCudaError\n") + "Cuda failure 802 'system not yet initialized'",
             FABRIC,
         ),
-        (
-            "torch/cuda/__init__.py:80: UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). "
-            "Error 802: system not yet initialized (Triggered internally)",
-            FABRIC,
-        ),  # microsoft/lisa#2823
         ("Failed to initialize NVML: Driver/library version mismatch", "the driver of its node does not fit its libraries"),
         ("[Errno 116] Stale file handle: '/home/x'", "the file system of its node has failed"),
     ],
@@ -161,7 +145,6 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
 }
 
 MET = [(text, cause, step) for step, rows in BY_STEP.items() for text, cause in rows]
-
 LATE = "the rank that did not come so far"
 
 WATCHED = (
@@ -191,17 +174,14 @@ IN_LOGS = [
 WATCHDOG = IN_LOGS[2]
 
 HARMLESS = [
-    # github.com/NVIDIA/nccl/issues/1231, /162, /1059, /1925, /1504
+    # NVIDIA/nccl#1231, #162, #1059, #1925, #1504, pytorch/pytorch#85604 (the second address of two), wbaopaul/scATAC-pro#47
     "h:1:1 [6] NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file: No such file or directory",
     "Unable to load libnccl-net.so : libnccl-net.so: cannot open shared object file: No such file or directory",
     "h:1:1 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file",
     "h:1:1 [3] NCCL INFO NET/Plugin: Could not find: libnccl-net.so",
     "h:1:1 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such file",
-    # github.com/aristoteleo/spateo-release/issues/120
-    "2022-05-18: I cudart_stub.cc:29] Ignore above cudart dlerror (libcudart.so.11.0: cannot open shared object file)",
-    # github.com/pytorch/pytorch/issues/85604: the second address of two
+    "I cudart_stub.cc:29] Ignore above cudart dlerror (libcudart.so.11.0: cannot open shared object file)",  # spateo-release#120
     "[W socket.cpp:401] [c10d] The server socket has failed to bind to [::]:47531 (errno: 98 - Address already in use).",
-    # github.com/wbaopaul/scATAC-pro/issues/47
     'WARN[0000] "/run/user/3" directory set by $XDG_RUNTIME_DIR does not exist.: stat /run/user/3: no such file or directory',
     # github.com/openucx/ucx and Slurm's, Python's, the loader's and the shell's of many a log
     "slurmstepd: error: couldn't chdir to `/scratch/u/run': No such file or directory: going to /tmp instead",

@@ -1,5 +1,3 @@
-"""Errors keep their text, and name the file that does not fit on a disk."""
-
 from __future__ import annotations
 
 import ast
@@ -20,8 +18,7 @@ from hpcddp.core.errors import USAGE, HpcddpError
 from hpcddp.core.records import append_line, write_aside, write_file
 from hpcddp.core.schema import MissingKeyError, SchemaError
 from tests.small_disk import fill, small_disk
-
-PACKAGES = (Path(errors.__file__).parents[1], Path(errors.__file__).parents[2] / "analysis")
+from tests.test_source import module_name, sources
 
 TAKEN = {
     "path": ("a", "b"), "message": "words", "of_record": "is 1", "key": "name", "known": ("names",),
@@ -31,17 +28,11 @@ TAKEN = {
 
 
 def classes() -> list[type[Exception]]:
-    """Every class of errors in the source."""
     found = []
-    for package in PACKAGES:
-        for file in sorted(package.rglob("*.py")):
-            for node in ast.parse(file.read_text()).body:
-                if isinstance(node, ast.ClassDef) and any(
-                    ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases
-                ):
-                    name = ".".join(file.relative_to(package).with_suffix("").parts)
-                    inside = "hpcddp.analysis" if package.name == "analysis" else "hpcddp"
-                    found.append(getattr(importlib.import_module(f"{inside}.{name}"), node.name))
+    for file in sources("hpcddp", "analysis"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and any(re.search("(Error|Exception)$", ast.unparse(base)) for base in node.bases):
+                found.append(getattr(importlib.import_module(module_name(file)), node.name))
     return found
 
 
@@ -76,21 +67,20 @@ def test_no_answer_of_slurm_has_the_exit_code_that_help_and_docs_give_it() -> No
     assert UnansweredError("no").exit_code == errors.FullError("full").exit_code == 5
 
 
-WRITERS: dict[str, Callable[[Path], None]] = {
-    "text": lambda file: write_file(file, "x" * 9000),
-    "new": lambda file: write_file(file, b"x" * 9000, "x"),
-    "aside": lambda file: write_aside(file, b"x" * 9000),
-    "line": lambda file: append_line(file, "x" * 9000),
-}
-
-
-@pytest.mark.parametrize("way", WRITERS)
-def test_the_file_that_could_not_be_written_is_named(tmp_path: Path, way: str) -> None:
+def test_the_file_that_could_not_be_written_is_named(tmp_path: Path) -> None:
+    data = b"x" * 9000
+    writers: list[Callable[[Path], None]] = [
+        lambda file: write_file(file, data),
+        lambda file: write_file(file, data, "x"),
+        lambda file: write_aside(file, data),
+        lambda file: append_line(file, data.decode()),
+    ]
     with small_disk(tmp_path) as disk:
         fill(disk)
-        file = disk / "job.sh"
-        with pytest.raises(OSError, match=f"No space left on device: '{re.escape(str(file))}'"):
-            WRITERS[way](file)
+        for number, write in enumerate(writers):
+            file = disk / f"{number}.sh"
+            with pytest.raises(OSError, match=f"No space left on device: '{re.escape(str(file))}'"):
+                write(file)
 
 
 def test_a_record_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

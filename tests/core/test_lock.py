@@ -1,5 +1,3 @@
-"""One holder at a time, whoever is killed, and without flock."""
-
 from __future__ import annotations
 
 import os
@@ -30,32 +28,21 @@ HOLD = NO_FLOCK + (
 )
 
 COUNT = NO_FLOCK + (
-    "import pathlib, sys\n"
+    "import contextlib, pathlib, sys\n"
     "from hpcddp.core.lock import HeldError, exclusive_lock\n"
     "lock, total, left = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 20\n"
     "while left:\n"
-    "    try:\n"
-    "        with exclusive_lock(lock):\n"
-    "            before = int(total.read_text())\n"
-    "            total.write_text(str(before + 1))\n"
-    "            left -= 1\n"
-    "    except HeldError:\n"
-    "        pass\n"
+    "    with contextlib.suppress(HeldError), exclusive_lock(lock):\n"
+    "        total.write_text(str(int(total.read_text()) + 1))\n"
+    "        left -= 1\n"
 )
 
 
 def hold(folder: Path) -> subprocess.Popen[str]:
-    """Another process that holds the lock until its input ends."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     return holder
-
-
-def end(holder: subprocess.Popen[str], with_signal: signal.Signals | None = None) -> None:
-    if with_signal is not None:
-        holder.send_signal(with_signal)
-    holder.communicate()
 
 
 def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
@@ -63,7 +50,7 @@ def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
     holder = hold(lock)
     with pytest.raises(HeldError, match=f"process {holder.pid} on {socket.gethostname()}"), exclusive_lock(lock):
         pass
-    end(holder)
+    holder.communicate()
     for _ in range(3):
         with exclusive_lock(lock), pytest.raises(HeldError), exclusive_lock(lock):
             pass
@@ -77,7 +64,7 @@ def test_killed_holder_holds_nothing(tmp_path: Path, how: signal.Signals) -> Non
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
     with exclusive_lock(tmp_path):
         pass
-    end(holder)
+    holder.communicate()
 
 
 def test_stopped_holder_still_holds(tmp_path: Path) -> None:
@@ -88,7 +75,8 @@ def test_stopped_holder_still_holds(tmp_path: Path) -> None:
         with pytest.raises(HeldError), exclusive_lock(tmp_path):
             pass
     finally:
-        end(holder, signal.SIGCONT)
+        holder.send_signal(signal.SIGCONT)
+        holder.communicate()
 
 
 def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""Which nodes preflight names: each one that is slow, and none of sound sets."""
-
 from __future__ import annotations
 
 import dataclasses
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -25,9 +24,8 @@ def of_nodes(*products: float) -> list[RankReadings]:
 
 
 def record(ranks: list[RankReadings], excluded: tuple[str, ...] = ()) -> PreflightRecord:
-    return PreflightRecord(
-        job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks), excluded=excluded
-    )
+    facts: Any = {"job": "7", "unix_ns": 1, "took_s": 5.0, "device": "cuda", "excluded": excluded}
+    return PreflightRecord(ranks=tuple(ranks), slow=slow_readings(ranks), **facts)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,5 +1,3 @@
-"""What a process of a job finds out about itself: its start, its signals, its memory, its processors."""
-
 from __future__ import annotations
 
 import os
@@ -30,7 +28,6 @@ def launch(launched_ns: int | None = NOW_NS, met_ns: int | None = NOW_NS + 20 * 
 
 
 def first_step(attempt: Path, start_ns: int) -> None:
-    """One row, as the worker writes it."""
     steps_file(attempt, 0).parent.mkdir(parents=True)
     with RowWriter(steps_file(attempt, 0), STEP_COLUMNS) as writer:
         writer.row([0, 1, start_ns, *([5] * (len(STEP_COLUMNS) - 3))])
@@ -74,21 +71,13 @@ def stat(proc: Path, pid: int, name: str, parent: int, ticks: int) -> None:
 
 
 def test_of_a_step_slurms_daemon_counts(tmp_path: Path) -> None:
-    """Between it and the rank may be a shell, a container and torchrun, each with a name that holds anything."""
-    own = os.getpid()
-    stat(tmp_path, own, "python3 (a) b", 71, 900)
-    stat(tmp_path, 71, "torchrun", 70, 500)
-    without = launched_unix_ns(tmp_path)
-    stat(tmp_path, 70, "slurmstepd", 1, 100)
-    with_daemon = launched_unix_ns(tmp_path)
-    assert without is not None
-    assert with_daemon is not None
-    ticks_per_s = os.sysconf("SC_CLK_TCK")
-    assert (without - with_daemon) / S == pytest.approx(800 / ticks_per_s, abs=0.05)
-
-
-def test_where_the_system_says_nothing_nothing_is_known(tmp_path: Path) -> None:
     assert launched_unix_ns(tmp_path) is None
+    stat(tmp_path, os.getpid(), "python3 (a) b", 71, 900)
+    stat(tmp_path, 71, "torchrun", 70, 500)
+    without = launched_unix_ns(tmp_path) or 0
+    stat(tmp_path, 70, "slurmstepd", 1, 100)
+    with_daemon = launched_unix_ns(tmp_path) or 0
+    assert (without - with_daemon) / S == pytest.approx(800 / os.sysconf("SC_CLK_TCK"), abs=0.05)
 
 
 USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
@@ -96,13 +85,12 @@ USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
 
 
 def spawned() -> int:
-    """How a process that a rank starts ends."""
-    child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    for number in USR2_THEN_TERM:
-        child.send_signal(number)
-    child.communicate()
+    program = "import signal; print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for number in USR2_THEN_TERM:
+            child.send_signal(number)
     return child.returncode
 
 
@@ -140,9 +128,8 @@ def of_a_rank() -> dict[str, Any]:
 
 def test_it_is_held_back(tmp_path: Path) -> None:
     (found,) = forked.values(tmp_path, 1, of_a_rank)
-    assert found.pop("spawned") == -signal.SIGTERM
-    assert found.pop("forked") == -signal.SIGTERM
-    assert found == {"before": False, "meanwhile": False, "afterwards": [True, True], "handled": 0}
+    ended = {"spawned": -signal.SIGTERM, "forked": -signal.SIGTERM}
+    assert found == {**ended, "before": False, "meanwhile": False, "afterwards": [True, True], "handled": 0}
 
 
 def test_word_for_the_batch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,15 +145,12 @@ ROUNDS, PAGES = 10, 2**25 // 4096
 PROGRAM = """
 import resource, sys
 from hpcddp.core.malloc import retain_freed_memory
-if "keep" in sys.argv:
-    assert retain_freed_memory()
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for round in range(11):
-    if round == 1:
-        before = faults()  # the first round took the memory
+"keep" in sys.argv and retain_freed_memory()
+found = []
+for round in range(12):  # the first takes the memory
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     [b"x" * 2**22 for _ in range(8)]
-print(faults() - before)
+print(found[11] - found[1])
 """
 
 

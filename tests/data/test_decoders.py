@@ -15,7 +15,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.data.pictures.cuts import Cut, CutOf, RandomCut, middle_cut
 from hpcddp.data.pictures.decoders import DECODERS, MOST_PIXELS, PillowDecoder, SimpleJpegDecoder, make_decoder, upper_rows
 from hpcddp.data.pictures.image_folder import DamagedPictureError
-from tests.bench.jpegs import HEIGHT, WIDTH, photograph
+from tests.bench.loader_jpeg import HEIGHT, WIDTH, photograph
 
 NAMES = tuple(DECODERS)
 FAST = tuple(name for name in NAMES if name != "pillow")

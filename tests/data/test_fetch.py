@@ -61,35 +61,27 @@ def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
 CUT = CONTENTS["digits.gz"][:-1]
 FLIPPED = bytes([255]) + CONTENTS["digits.gz"][1:]
 TORN = {
-    "cut": file_answer(CUT),
-    "cut, and the length of the rest promised": file_answer(CUT, promised=len(CUT) + 1),
-    "other bytes": file_answer(FLIPPED),
-    "too long": file_answer(FLIPPED + bytes(10)),
-    "nothing": file_answer(b""),
+    "cut": (file_answer(CUT), "2,303,999 bytes came, the file has 2,304,000"),
+    "cut, and the length of the rest promised": (file_answer(CUT, promised=len(CUT) + 1), "2,303,999 bytes came"),
+    "other bytes": (file_answer(FLIPPED), "what came has the MD5 [0-9a-f]{32}, the file [0-9a-f]{32}"),
+    "too long": (file_answer(FLIPPED + bytes(10)), "bytes or more came, the file has 2,304,000"),
+    "nothing": (file_answer(b""), "0 bytes came"),
 }
 
 
 @pytest.mark.parametrize("torn", TORN)
 def test_what_comes_torn_is_fetched_again(server: FileServer, tmp_path: Path, torn: str) -> None:
-    server.answers["/digits.gz"] = [TORN[torn], TORN[torn], file_answer(CONTENTS["digits.gz"])]
-    fetched(tmp_path, server.address)
-    assert contents(tmp_path) == CONTENTS
-    assert server.requests == ["/digits.gz"] * 3 + ["/labels.gz"]
-
-
-@pytest.mark.parametrize(
-    ("torn", "reason"),
-    [
-        ("cut", r"2,303,999 bytes came, the file has 2,304,000"),
-        ("other bytes", r"what came has the MD5 [0-9a-f]{32}, the file [0-9a-f]{32}"),
-        ("too long", r"bytes or more came, the file has 2,304,000"),
-    ],
-)
-def test_what_only_comes_torn_is_never_used(server: FileServer, tmp_path: Path, torn: str, reason: str) -> None:
-    server.answers["/digits.gz"] = [TORN[torn]]
+    """Where nothing else comes the error says what did, and nothing is there under the file's name or any other."""
+    answer, reason = TORN[torn]
+    server.answers["/digits.gz"] = [answer]
     with pytest.raises(HpcddpError, match=rf"digits.gz could not be fetched: {server.address}digits.gz: .*{reason}"):
         fetched(tmp_path, server.address)
     assert contents(tmp_path) == {}
+    server.requests.clear()
+    server.answers["/digits.gz"] = [answer, answer, file_answer(CONTENTS["digits.gz"])]
+    fetched(tmp_path, server.address)
+    assert contents(tmp_path) == CONTENTS
+    assert server.requests == ["/digits.gz"] * 3 + ["/labels.gz"]
 
 
 def test_a_torn_file_under_its_name_is_replaced(server: FileServer, tmp_path: Path) -> None:

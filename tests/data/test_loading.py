@@ -211,6 +211,7 @@ def test_time_in_calls_is_parted_into_computing_and_waiting(workers: int) -> Non
     assert computes.compute_ns >= 10 * 20e6
     assert computes.read_ns >= computes.compute_ns
     assert max(computes.read_bytes, waits.read_bytes) < 4096 * 10
+    assert [each > 0 for each in (waits.hand_over_ns, waits.receive_ns)] == [workers > 0] * 2
     assert waits.read_ns - waits.compute_ns - waits.processor_wait_ns > 0.7 * 10 * 20e6
 
 

@@ -207,7 +207,7 @@ def test_a_file_in_the_settings_folder_has_its_own_name(say: Say, tmp_path: Path
 
 
 def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
-    """Their own part takes less than 2 s; tests/bench/detect.py has the time of the command."""
+    """Their own part takes less than 2 s; `python -m tests.bench.cli_latency` has the time of the command."""
     gpu, cpu = NODES.splitlines()
     many = [(gpu if i % 3 else cpu).replace("NodeName=", f"NodeName=n{i}-") for i in range(1000)]
     (tmp_path / "answer-nodes").write_text("\n".join(many), encoding="utf-8")

@@ -19,7 +19,7 @@ from hpcddp.detect.trial import TrialVerdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
 from tests.docs.key_tables import CLUSTERS_FILE, profile_keys
-from tests.test_wheelhouse import offline, wheel
+from tests.test_packaging import offline, wheel
 
 __all__ = ["run"]  # a fixture
 

@@ -11,10 +11,9 @@ from typing import get_args, get_type_hints
 import click
 import pytest
 
-from hpcddp.analysis.verdicts.context import INPUT_SHARE
+from hpcddp.analysis.verdicts.context import FASTER, INPUT_SHARE
 from hpcddp.analysis.verdicts.gates import DAMAGED_SHARE
-from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
-from hpcddp.analysis.verdicts.measured import FASTER
+from hpcddp.analysis.verdicts.input import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.cluster.json_schema import field_docs
@@ -30,7 +29,7 @@ from hpcddp.data.small_sets import DIGITS_FILES
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from tests.docs.key_tables import sweep_sections
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
-from tests.test_words import BANNED, sources
+from tests.test_source import BANNED, sources
 
 
 @pytest.mark.parametrize("name", PAGES)

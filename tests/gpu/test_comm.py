@@ -173,7 +173,7 @@ def recorded(calls: int, size: str) -> dict[str, Any]:
 def test_the_flight_recorder_has_what_was_begun(tmp_path: Path, figures: Figures) -> None:
     """Its last collective's number is how many there were. What it costs the host: without it, and with it, in turns."""
     calls, sizes = (CALLS, ("0", "500") * 3) if is_real() else (5, ("0", "500"))
-    found = [ranks.values(tmp_path / f"{turn}", 1, recorded, calls, size)[0] for turn, size in enumerate(sizes)]
+    found = [ranks.values(tmp_path / f"{number}", 1, recorded, calls, size)[0] for number, size in enumerate(sizes)]
     without, with_it = found[::2], found[1::2]
     if is_real() and with_it[0]["has_dump"]:
         assert {each["begun"] for each in with_it} == {calls}

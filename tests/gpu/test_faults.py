@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from torch.utils.data import TensorDataset
 
 from hpcddp.core.point import Data
 from hpcddp.worker.training import preemption
-from hpcddp.worker.training.trainer import Trainer
 from tests.gpu import ranks
 from tests.gpu.device import Figures, is_real, need_gpus, touches
 from tests.worker import given
@@ -53,16 +51,8 @@ def test_an_error_of_the_gpu_is_a_sentence(tmp_path: Path) -> None:
 
 
 def die_in_step_3() -> None:
-    real, steps_done = Trainer.step, 0
-
-    def step(self: Trainer, *arguments: Any) -> Any:
-        nonlocal steps_done
-        steps_done += 1
-        if steps_done == 3 and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(self, *arguments)
-
-    Trainer.step = step  # type: ignore[method-assign, assignment]
+    if os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
+        ranks.before_step(3, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 @pytest.mark.timed
@@ -145,28 +135,18 @@ def little_room() -> Iterator[None]:
             other.communicate("")
 
 
-STEPS, STOPPED_AFTER = 12, 5
+STEPS, STOPPED_IN = 12, 5
 
 
-def stop_after(steps: int | None) -> Callable[[], None]:
-    """What a rank does before it runs: nothing, or see to it that it is told to stop after so many steps."""
+def go_on() -> None:
+    ranks.same_bits_every_time()
 
-    def prepare() -> None:
-        ranks.same_bits_every_time()
-        vars(preemption)["POLL_EVERY_S"] = 0.0  # after every step
-        real, steps_done = Trainer.step, 0
 
-        def step(self: Trainer, *arguments: Any) -> Any:
-            nonlocal steps_done
-            steps_done += 1
-            loss = real(self, *arguments)
-            if steps_done == steps:
-                os.kill(os.getpid(), signal.SIGUSR2)
-            return loss
-
-        Trainer.step = step  # type: ignore[method-assign, assignment]
-
-    return prepare
+def stop() -> None:
+    """The rank is told so in a step, and asks behind each."""
+    go_on()
+    vars(preemption)["POLL_EVERY_S"] = 0.0
+    ranks.before_step(STOPPED_IN, lambda: os.kill(os.getpid(), signal.SIGUSR2))
 
 
 def at_the_end(attempt: ranks.Attempt) -> list[str]:
@@ -186,9 +166,9 @@ def test_a_run_in_two_parts_trains_the_same(tmp_path: Path, precision: str) -> N
     """Bit for bit, where torch is told to compute the same bits every time: model, optimizer, scaler and random numbers."""
     measure = {"resume": True, "checkpoint_every_min": 0.0}
     point = ranks.gpu_point(precision=precision, warmup=2, steps=STEPS, cudnn_benchmark=False, measure=measure)
-    in_one = ranks.run_point(tmp_path / "one", point, before=stop_after(None))
-    first = ranks.run_point(tmp_path / "two", point, job="7", before=stop_after(STOPPED_AFTER))
+    in_one = ranks.run_point(tmp_path / "one", point, before=go_on)
+    first = ranks.run_point(tmp_path / "two", point, job="7", before=stop)
     assert first.end["state"] == "interrupted", first.outcomes[0].output
-    second = ranks.run_point(tmp_path / "two", point, job="8", before=stop_after(None))
+    second = ranks.run_point(tmp_path / "two", point, job="8", before=go_on)
     assert second.launch["resumed"]["step"] == first.end["steps"]
     assert at_the_end(second) == at_the_end(in_one)

@@ -89,7 +89,7 @@ def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pyt
         monkeypatch.setattr(preflight, "COPIED_BYTES", {"cuda": 2**20})
         monkeypatch.setattr(preflight, "MESSAGE_BYTES", {"cuda": 2**16})
     spec = spec_to_dict(given.job(tmp_path, ranks.gpu_point()))
-    record = decode_record(PreflightRecord, ranks.values(tmp_path / "output", gpu_count(), preflight.run_preflight, spec)[0])
+    record = decode_record(PreflightRecord, ranks.values(tmp_path / "output", gpu_count(), preflight.preflight_rank, spec)[0])
     assert (record.device, len(record.ranks)) == ("cuda", gpu_count())
     for each in record.ranks:
         assert all((each.matrix_flops_per_s, each.memory_bytes_per_s, each.copy_bytes_per_s)), each.problems

@@ -325,5 +325,5 @@ def test_a_slow_rank_is_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_the_rate_is_that_of_the_clock(way: str, ranks: int, evaluates: bool) -> None:
-    """Within 1 %; `python -m tests.bench.probe_epochs` has all of them."""
+    """Within 1 %; `python -m tests.bench.probe` has all of them."""
     assert rate_by_clock(way, ranks, evaluates) == pytest.approx(1, abs=0.01)

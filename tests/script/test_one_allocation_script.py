@@ -11,6 +11,7 @@ import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from tests.given_one_allocation import batch_of, submission_plan
+from tests.script.test_render import write_commands
 
 COMMANDS = {
     "scontrol": """
@@ -39,9 +40,7 @@ class Job:
         self.folder, self._said = folder / "job", folder / "said"
         prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings, **changes), folder))
         self._said.mkdir()
-        for name, body in COMMANDS.items():
-            (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-            (folder / name).chmod(0o755)
+        write_commands(folder, COMMANDS)
         for name in ("0", "1", "2", "probe", "preflight"):
             self.does(name, "exit 0")
 
@@ -49,16 +48,9 @@ class Job:
         (self._said / who).write_text(script)
 
     def start(self, restart: int = 0) -> int:
-        """Its exit code."""
-        env = {
-            "PATH": f"{self._said.parent}:/usr/bin:/bin",
-            "SAID": str(self._said),
-            "SLURM_JOB_NODELIST": "host[1-4]",
-            "SLURM_JOB_ID": "12",
-            **({"SLURM_RESTART_COUNT": str(restart)} if restart else {}),
-        }
-        done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180)
-        return done.returncode
+        env = {"PATH": f"{self._said.parent}:/usr/bin:/bin", "SAID": str(self._said), "SLURM_JOB_NODELIST": "host[1-4]"}
+        env |= {"SLURM_JOB_ID": "12", **({"SLURM_RESTART_COUNT": str(restart)} if restart else {})}
+        return subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180).returncode
 
     def events(self) -> list[tuple[Any, ...]]:
         lines = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
@@ -75,7 +67,6 @@ def job(tmp_path: Path) -> Job:
 
 
 def ran(*tasks: int) -> list[tuple[Any, ...]]:
-    """Events of a job that starts and runs these to their ends."""
     return [("begun", None), *(line for task in tasks for line in (("started", task), ("ended", task, 0)))]
 
 
@@ -138,11 +129,8 @@ def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
     job.does("1", "exit 9")
     assert job.start() == 1
     assert job.events() == [*ran(0), ("started", 1), ("ended", 1, 1, "TIMEOUT", 0), *ran(2)[1:]]
-    assert [word for line in job.said("srun") for word in line.split() if "--time" in word] == [
-        "--time=30",
-        "--time=0",
-        "--time=30",
-    ]
+    limits = [word for line in job.said("srun") for word in line.split() if "--time" in word]
+    assert limits == ["--time=30", "--time=0", "--time=30"]
 
 
 def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> None:
@@ -181,7 +169,6 @@ def test_a_lost_node_fails_no_run(job: Job) -> None:
 
 
 def nodes_of(job: Job) -> list[str]:
-    """Of each run."""
     return [word.partition("=")[2] for line in job.said("srun") for word in line.split() if word.startswith("--nodelist=")]
 
 

@@ -1,5 +1,3 @@
-"""A command of the user's own: which Python and which launcher it is run by, on a real shell."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -13,11 +11,10 @@ import pytest
 
 from hpcddp.core.errors import UsageError
 from hpcddp.script.own_command import check_launcher, in_environment
-from tests.script.test_render import plain_profile
+from tests.script.test_render import plain_profile, write_commands
 
 
 def refusal(command: str, **layout: Any) -> str:
-    """What is said of it with two ranks on each of two nodes."""
     _, _, request = plain_profile()
     try:
         check_launcher(shlex.split(command), dataclasses.replace(request, **{"nodes": 2, "ranks_per_node": 2, **layout}))
@@ -29,21 +26,10 @@ def refusal(command: str, **layout: Any) -> str:
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """Programs that say where they lie and how they were called: of an environment, and `uv` in the way of it."""
-    for name in (
-        "env 1/bin/python",
-        "env 1/bin/python3",
-        "env 1/bin/torchrun",
-        "bin/python3.11",
-        "bin/python",
-        "bin/torchrun",
-        "bin/uv",
-    ):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            '#!/bin/sh\necho "${0#"$WORK"/}" "$@"\n' + ('shift; PATH="$WORK/env 1/bin:$PATH" exec "$@"\n' if "uv" in name else "")
-        )
-        file.chmod(0o755)
+    says = 'echo "${0#"$WORK"/}" "$@"'
+    write_commands(tmp_path / "env 1" / "bin", dict.fromkeys(("python", "python3", "torchrun"), says))
+    write_commands(tmp_path / "bin", dict.fromkeys(("python3.11", "python", "torchrun"), says))
+    write_commands(tmp_path / "bin", {"uv": f'{says}\nshift; PATH="$WORK/env 1/bin:$PATH" exec "$@"'})
     return tmp_path
 
 
@@ -120,13 +106,8 @@ def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "python train.py -m composer",
-        "python train.py --launcher srun",
-        "./train --with mpirun",
-        "accelerate env",
-        "python -m pkg torchrun",
-        "bash -c 'echo srun'",
-        f"bash {300 * 'x'}.sh",
+        *("python train.py -m composer", "python train.py --launcher srun", "./train --with mpirun", "accelerate env"),
+        *("python -m pkg torchrun", "bash -c 'echo srun'", f"bash {300 * 'x'}.sh"),
     ],
 )
 def test_a_word_is_no_launcher(command: str) -> None:

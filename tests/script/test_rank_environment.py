@@ -180,7 +180,6 @@ TORCH = "class cuda:\n    class nccl:\n        @staticmethod\n        def versio
 
 
 def rcc(*rules: EnvRule, python: str = "python3") -> ClusterProfile:
-    """Without its modules and with these rules alone."""
     profile = load_profile("rcc")
     return dataclasses.replace(
         profile, env_rules=rules, compute=dataclasses.replace(profile.compute, modules=(), module_init=(), python=python)
@@ -227,6 +226,7 @@ def test_what_is_known_when_the_script_is_rendered(when: dict[str, Any], fits: b
     text = script(rcc(rule("NCCL_NET", "AWS Libfabric", **when)), "layout.nodes=2")
     assert ("\nexport NCCL_NET='AWS Libfabric'\n" in text) is fits
     assert text.count("NCCL") == fits
+    assert "NCCL" not in script(rcc(rule("NCCL_X", nccl="<2.21")), "device=cpu")
 
 
 @pytest.mark.parametrize(
@@ -250,10 +250,6 @@ def test_torch_that_does_not_say(tmp_path: Path) -> None:
     found, said = rank_environment(tmp_path, script(rcc(*rules)))
     assert ("NCCL_X" in found, found["NCCL_Y"]) == (False, "set")
     assert said.splitlines()[-1].endswith("so these variables of the profile are not set: NCCL_X")
-
-
-def test_ranks_on_cpus_have_no_nccl() -> None:
-    assert "NCCL" not in script(rcc(rule("NCCL_X", nccl="<2.21")), "device=cpu")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""From a point to what is asked of Slurm, and what is refused before Slurm sees it."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +20,6 @@ from hpcddp.sweep.file import make_sweep
 
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:
-    """The request of a one-point sweep with `--set key=value`."""
     return request_on(load_profile(cluster), **settings)
 
 
@@ -31,7 +28,6 @@ def request_on(profile: ClusterProfile, **settings: Any) -> JobRequest:
 
 
 def requested(profile: ClusterProfile, settings: Sequence[str], account: str | None = "proj") -> tuple[Point, JobRequest]:
-    """The point of such a sweep, and its request."""
     document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
     sweep = make_sweep(document, settings, Path("x")).sweep
     point = resolve(sweep, profile)
@@ -44,12 +40,6 @@ def refusal(profile: ClusterProfile, **settings: Any) -> str:
     return str(caught.value)
 
 
-def test_logical_cpus_on_marconi100() -> None:
-    """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
-    request = request_of("marconi100", layout__gpus_per_node=4)
-    assert (request.physical_cores_per_rank, request.cpus_per_rank) == (8, 32)
-
-
 def test_one_process_with_all_gpus() -> None:
     request = request_of("rcc", layout__gpus_per_node=4, workload__parallel="data_parallel")
     assert (request.ranks_per_node, request.tasks_per_node, request.gpus_per_node) == (1, 1, 4)
@@ -57,9 +47,10 @@ def test_one_process_with_all_gpus() -> None:
 
 
 def test_torchrun_is_one_task_with_the_cpus_of_its_ranks() -> None:
+    """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
     settings = {"layout__nodes": 2, "layout__gpus_per_node": 4}
     direct, torchrun = (request_of("marconi100", **settings, layout__launcher=name) for name in ("direct", "torchrun"))
-    assert (direct.ranks_per_node, direct.tasks_per_node, direct.cpus_per_task) == (4, 4, 32)
+    assert (direct.ranks_per_node, direct.tasks_per_node, direct.cpus_per_task, direct.cpus_per_rank) == (4, 4, 32, 32)
     assert (torchrun.ranks_per_node, torchrun.tasks_per_node, torchrun.cpus_per_task) == (4, 1, 128)
     assert torchrun.physical_cores_per_rank == direct.physical_cores_per_rank == 8
 
@@ -163,27 +154,22 @@ node_types:
 
 
 def site(tmp_path: Path, slurm: str = "", *, types: str = "") -> ClusterProfile:
-    """A profile with this text in `slurm`, and with further node types."""
     file = tmp_path / "site.yaml"
     file.write_text(f"{HEAD}{types}slurm: {{{slurm}}}\n")
     return read_profile(file)
 
 
 def charged_to(profile: ClusterProfile, account: str | None, *settings: str) -> str | None:
-    """The account of the request."""
     return requested(profile, settings, account)[1].user.account
 
 
-def test_account_of_another_form(tmp_path: Path) -> None:
+def test_account_of_another_form_than_the_clusters_or_the_node_types(tmp_path: Path) -> None:
     profile = site(tmp_path, FORM)
     assert [charged_to(profile, account) for account in ("abc_g", None)] == ["abc_g", None]
     for account in ("abc", "abc_gpu", "1abc_g"):
         with pytest.raises(UsageError) as caught:
             charged_to(profile, account)
         assert str(caught.value) == f"account is {account}: GPU accounts end in _g (site). Use `--set account=NAME`."
-
-
-def test_account_form_of_a_node_type(tmp_path: Path) -> None:
     form = FORM.replace("[a-z]+_g", ".*@h100").replace("GPU accounts end in _g", "accounts for H100 end in @h100")
     profile = site(tmp_path, FORM, types=f"  h100: {{gpus: 4, constraint: h100, {form}}}\n")
     assert charged_to(profile, "abc_g") == "abc_g"
@@ -231,7 +217,6 @@ def test_memory_per_core(tmp_path: Path) -> None:
 
 
 def test_nodes_of_the_jobs_own_count_whole(tmp_path: Path) -> None:
-    """Limits and hours are those of all their GPUs and cores; asked for is what the point says."""
     rules = "always_exclusive: true, max_gpus_per_user: 8, max_cores_per_user: 64, qos: [{max_gpus: 8, max_cpus: 128}]"
     profile, shared = site(tmp_path, rules), {"layout__exclusive": "false", "layout__physical_cores_per_rank": 1}
     request = request_on(profile, **shared, layout__nodes=2, slurm__walltime_min=60)

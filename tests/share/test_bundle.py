@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
@@ -43,12 +43,11 @@ def members(bundle: Path) -> dict[str, bytes]:
 
 def numbers(study: Study) -> dict[str, Any]:
     """What a report says, without its figures."""
-    plain: dict[str, Any] = to_plain(find(load_study(study)), [])
+    plain: dict[str, Any] = findings_plain(find(load_study(study)), [])
     return plain
 
 
 def hidden(study: Study, **options: Any) -> tuple[PackedBundle, dict[str, bytes]]:
-    """A bundle without names, and its members."""
     file = study.folder.parent / "b.tar.gz"
     return write_bundle(study, file, pseudonymise=True, **options), members(file)
 
@@ -62,7 +61,6 @@ def edited(file: Path) -> Iterator[Any]:
 
 
 def of_first(study: Study, name: str) -> Path:
-    """A file of the first point's first run."""
     return study.attempt_dir(LABEL, 1, "101", 0) / name
 
 
@@ -152,7 +150,6 @@ def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
-    """Its folder says that the run was started: `has not ended`, not `not started`."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     write_bundle(study, tmp_path / "b.tar.gz")
@@ -173,15 +170,9 @@ def test_the_same_name_is_the_same_word_everywhere(study: Study, tmp_path: Path)
     attempt = f"{point(2, 1).label}/r2/102.0"
     launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
     assert launch["hosts"] == ["node01", "node02"]
-    assert launch["environment"] == {
-        "SLURM_JOB_USER": "user",
-        "SLURM_JOB_ACCOUNT": "account",
-        "SLURM_JOB_UID": "0",
-        "SLURM_JOB_NODELIST": "nodes",
-        "MASTER_ADDR": "node01",
-        "VIRTUAL_ENV": "/path",
-        "LOADEDMODULES": "cuda/12.1:nccl/2.18",
-    }
+    slurm = {"SLURM_JOB_USER": "user", "SLURM_JOB_ACCOUNT": "account", "SLURM_JOB_UID": "0", "SLURM_JOB_NODELIST": "nodes"}
+    others = {"MASTER_ADDR": "node01", "VIRTUAL_ENV": "/path", "LOADEDMODULES": "cuda/12.1:nccl/2.18"}
+    assert launch["environment"] == slurm | others
     assert (launch["data"]["root"], launch["versions"], launch["point"]) == ("/path", {"torch": "2.7.1"}, point(2, 1).id)
     assert end["reason"] == "node02 could not reach 0.0.0.0: see /path"
     assert [rank["host"] for rank in end["ranks"]] == ["node02", "node02"]

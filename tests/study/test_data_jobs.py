@@ -1,5 +1,3 @@
-"""Jobs that prepare data, and what `hpcddp clean` takes and leaves."""
-
 from __future__ import annotations
 
 import json
@@ -24,7 +22,6 @@ TASK = DataTask(action="prepare", data="bigmnist", options={"root": "$S/b"}, fol
 
 
 def left(study: Study, job: str, minute: int = 0, task: DataTask = TASK, **files: object) -> None:
-    """What was submitted, and what the job wrote."""
     at = f"2026-01-01T00:{minute:02d}:00+00:00"
     record = DataJob(task=task, job=job, name=task.title, backend="slurm", submitted_at=at)
     for name, plain in {"job": encode(record), **files}.items():
@@ -33,7 +30,6 @@ def left(study: Study, job: str, minute: int = 0, task: DataTask = TASK, **files
 
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, JobState]:
-    """What the backend says, by job."""
     states: dict[str, JobState] = {}
     backend = FakeBackend()
     monkeypatch.setattr(backend, "poll", lambda jobs: {job: states[job] for job in jobs})
@@ -57,7 +53,7 @@ def test_the_newest_job_of_a_task_counts(tmp_path: Path, says: dict[str, JobStat
     assert folders_of_data_jobs(tmp_path) == [Study(tmp_path / "of-runs")]
 
 
-def test_how_far_it_is(tmp_path: Path, says: dict[str, JobState]) -> None:
+def test_how_far_it_is_and_came(tmp_path: Path, says: dict[str, JobState]) -> None:
     study, progress = Study(tmp_path), {"done": 18_000_000, "total": 72_000_000, "per_s": 1_043_212.0}
     left(study, "7", progress=progress)
     says["7"] = JobState(phase="running")
@@ -67,6 +63,9 @@ def test_how_far_it_is(tmp_path: Path, says: dict[str, JobState]) -> None:
     ]
     left(study, "7", progress={"done": 5})
     assert list(data_job_lines(data_job_states(study))) == ["prepare bigmnist  job 7  running  5, in $S/b"]
+    left(study, "7", progress={"done": 18, "total": 72, "per_s": 2.0})
+    says["7"] = JobState(phase="failed", detail="cancelled", word="CANCELLED")
+    assert list(data_job_lines(data_job_states(study))) == ["prepare bigmnist  job 7  failed  18 of 72 (25 %); cancelled"]
 
 
 def test_one_that_left_no_word(tmp_path: Path, says: dict[str, JobState]) -> None:
@@ -77,13 +76,6 @@ def test_one_that_left_no_word(tmp_path: Path, says: dict[str, JobState]) -> Non
     assert state.detail == f"it ran out of memory; see {study.job_dir('7')}"
     says["7"] = JobState(phase="done")
     assert [state.phase for state in data_job_states(study)] == ["done"]
-
-
-def test_one_that_was_ended_has_no_time_left(tmp_path: Path, says: dict[str, JobState]) -> None:
-    study = Study(tmp_path)
-    left(study, "7", progress={"done": 18, "total": 72, "per_s": 2.0})
-    says["7"] = JobState(phase="failed", detail="cancelled", word="CANCELLED")
-    assert list(data_job_lines(data_job_states(study))) == ["prepare bigmnist  job 7  failed  18 of 72 (25 %); cancelled"]
 
 
 def test_the_code_of_a_live_job_stays(tmp_path: Path, says: dict[str, JobState]) -> None:
@@ -143,10 +135,6 @@ def script(study: Study, job: str, code: str) -> None:
     (study.jobs / "x" / "job.sbatch").write_text(f"srun python3 -u /moved/s/.code/{code}/bootstrap.py")
 
 
-def test_all_checkpoints_of_a_run_that_is_done_go(study: Study) -> None:
-    assert found(study, "done") == ["7.0/checkpoints", "8.0/checkpoints", ".code/aa", ".code/bb"]
-
-
 @pytest.mark.parametrize("phase", ["failed", "missing"])
 def test_a_run_that_is_not_done_keeps_what_it_would_go_on_from(study: Study, phase: Phase) -> None:
     write(study.attempt_dir(LABEL, 1, "8", 0) / "checkpoints" / ".00000014.ab.pt.99")
@@ -190,7 +178,7 @@ def test_records_stay_and_bytes_are_counted(study: Study) -> None:
     assert json.loads(end.read_text()) == {"state": "done"}
 
 
-def test_what_a_link_leads_to_is_not_the_studys(study: Study, tmp_path: Path) -> None:
+def test_all_of_a_run_that_is_done_goes_but_what_a_link_leads_to(study: Study, tmp_path: Path) -> None:
     precious = write(tmp_path / "elsewhere" / "precious").parent
     (study.attempt_dir(LABEL, 1, "9", 0)).mkdir()
     (study.attempt_dir(LABEL, 1, "9", 0) / "checkpoints").symlink_to(precious)

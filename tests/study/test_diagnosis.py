@@ -1,5 +1,3 @@
-"""Why a run did not finish, and what to do next: Slurm's word before the ranks', these before the logs."""
-
 from __future__ import annotations
 
 import re
@@ -20,7 +18,6 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
-
 MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "there is no module `python/9` on its node"
 
 NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")
@@ -106,7 +103,6 @@ def test_the_node_that_failed_is_told_from_the_jobs_others(end: AttemptEnd | Non
 
 @pytest.mark.parametrize("nodes", ["gn[01-04]", "gn01,gn07", None])
 def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None:
-    """Nobody is told to leave out all nodes of a job, or one called `its node`."""
     lost, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
     assert reason_of(lost, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
     assert reason_of(lost, None, ()).next_step == "submit it again"
@@ -166,6 +162,7 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
 @pytest.mark.parametrize(
     ("sentence", "next_step"),
     [
+        ("`/scratch/x/1.jpg`: No such file or directory (in read, x.py line 3)", "where every node sees them"),
         ("no bigmnist in /scratch/x (no such folder on gn02): `hpcddp data prepare bigmnist`", "where every node sees them"),
         ("no data_batch_1.bin in /scratch/x: put it there: `hpcddp data fetch cifar10`", "where every node sees them"),
         ("finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request", "slurm.exclude=gn02"),
@@ -173,12 +170,8 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
     ],
 )
 def test_what_the_user_can_mend_has_a_step_of_its_own(sentence: str, next_step: str) -> None:
-    assert next_step in reason_of(CODE_1, recorded("user", f"rank 0 on gn02: {sentence}"), ()).next_step
-
-
-def test_a_file_that_is_missing_is_not_a_matter_of_room() -> None:
-    missing = recorded("error", "rank 0 on gn02: `/scratch/x/1.jpg`: No such file or directory (in read, x.py line 3)")
-    assert "where every node sees them" in reason_of(CODE_1, missing, ()).next_step
+    kind = "error" if "1.jpg" in sentence else "user"
+    assert next_step in reason_of(CODE_1, recorded(kind, f"rank 0 on gn02: {sentence}"), ()).next_step
 
 
 def test_what_is_read_only_gets_no_larger() -> None:
@@ -217,18 +210,11 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("ERROR: Unable to locate a modulefile for 'python/9'", NO_MODULE),
         ('The following module(s) are unknown: "python/9"', NO_MODULE),
         ("hpcddp: this line of the job script failed with status 1: module load python/9", NO_MODULE),
-        (
-            "hpcddp: this line of the job script failed with status 1: . env/bin/activate",
-            "a line of its job script failed: . env/bin/activate",
-        ),
+        ("this line of the job script failed with status 1: . env/activate", "a line of its job script failed: . env/activate"),
         ("hpcddp: this node has no `module` command; the profile's module_init", "its node has no `module` command"),
         ("hpcddp: this node has no apptainer or singularity", "its node has no apptainer or singularity"),
-        (
-            "hpcddp: Slurm's address of gn01 is 'gn01', which is no number; the profile's rendezvous.master_suffix may help",
-            "Slurm's address of gn01 is `gn01`, which is no number",
-        ),
+        ("hpcddp: Slurm's address of n1 is 'n1', which is no number; the", "Slurm's address of n1 is `n1`, which is no number"),
         ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` is not there on its node"),
-        ("slurmstepd: error: execve(): python3: No such file or directory", "`python3` is not there on its node"),
         ("hpcddp: line 1: exec: python3: not found", "`python3` is not there on its node"),
         ("ModuleNotFoundError: No module named 'torch'", "the Python of its node has no torch"),
         ("ModuleNotFoundError: No module named 'mymodels'", "the Python of its node has no module `mymodels`"),
@@ -240,7 +226,6 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x'", "a file or folder is missing on its node"),
         ("PermissionError: [Errno 13] Permission denied: '/data/x'", "it may not use a file that it needs"),
         ("Bus error (core dumped)", "its node's /dev/shm is full"),
-        ("The server socket has failed to listen: Address already in use", "a port it needs is taken on its node"),
         ("srun: error: Node failure on gn02", "gn02 failed"),
         ("srun: error: gn02: tasks 0-1: Killed", "a process on gn02 died without an error message (tasks 0-1: Killed)"),
     ],

@@ -1,5 +1,3 @@
-"""What became of a run: from its records, its submissions and its backend's answer."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -85,8 +83,11 @@ def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
     write_json(error_file(attempt(study), rank), record)
 
 
-def test_what_was_asked_for_and_never_submitted_is_missing(fresh: Study) -> None:
+def test_what_was_never_submitted_is_missing_and_a_point_without_its_folder_dropped(fresh: Study) -> None:
     assert run_states(fresh) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
+    log_event(fresh, LABEL, job="7")
+    shutil.rmtree(fresh.point_file(LABEL).parent)
+    assert run_states(fresh) == []
 
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
@@ -94,11 +95,6 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
-
-
-def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
-    shutil.rmtree(study.point_file(LABEL).parent)
-    assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:
@@ -281,8 +277,7 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
-    with study.submissions_file.open("ab") as lines:
-        lines.write(broken)
+    study.submissions_file.write_bytes(study.submissions_file.read_bytes() + broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
         run_states(study)
 

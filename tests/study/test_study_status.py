@@ -1,5 +1,3 @@
-"""A study's hours and network, and how its jobs ended."""
-
 from __future__ import annotations
 
 import json
@@ -10,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.cache import to_plain
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.backends.base import JobState
 from hpcddp.core.hours import Hours
@@ -72,7 +70,6 @@ def of_hours(tmp_path: Path) -> Study:
 
 
 def begun(of_hours: Study, name: str, begun_h: float = 1, *, end_h: float | None = None, rows_h: float | None = None) -> None:
-    """An attempt of the first run, on two nodes; its end, or its last rows."""
     job, _, restart = name.partition(".")
     attempt = of_hours.attempt_dir(OF_HOURS.label, 1, job, int(restart))
     launch = {"started_unix_ns": int(begun_h * HOUR_NS), "hosts": ["gn01", "gn02"], "backend": "slurm"}
@@ -93,7 +90,6 @@ def hours(of_hours: Study, **jobs: JobState) -> StudyHours:
 
 
 def test_hours_are_those_of_all_attempts(of_hours: Study) -> None:
-    """From the meeting of the ranks to the end: of what runs until now, of what left no end until its last rows."""
     log_event(of_hours, OF_HOURS.label, job="8")
     begun(of_hours, "7.0", end_h=2)
     begun(of_hours, "8.0")
@@ -105,7 +101,6 @@ def test_hours_are_those_of_all_attempts(of_hours: Study) -> None:
 
 
 def test_an_end_before_the_beginning_gives_nothing_back(of_hours: Study) -> None:
-    """Clocks of two nodes, or one that was set."""
     log_event(of_hours, OF_HOURS.label, job="8")
     begun(of_hours, "7.0", end_h=2)
     begun(of_hours, "8.0", end_h=0.5)
@@ -148,7 +143,7 @@ def test_without_a_limit_it_is_not_known(of_hours: Study, state: JobState) -> No
 
 
 def test_runs_of_one_job_share_its_nodes(of_hours: Study) -> None:
-    shared = {"nodes": 4, "gpus_per_node": 4, "array": "n04-3runs.t"}
+    shared: Any = {"nodes": 4, "gpus_per_node": 4, "array": "n04-3runs.t"}
     for task in range(3):
         log_event(of_hours, OF_HOURS.label, run=task + 1, job=f"7+{task}", task=task, **shared)
         (of_hours.jobs / "7" / str(task)).mkdir(parents=True)
@@ -204,7 +199,7 @@ def poll(submitted: Study, **states: JobState) -> None:
 
 
 def reasons(submitted: Study) -> list[str]:
-    plain: dict[str, Any] = to_plain(find(load_study(submitted)), [])
+    plain: dict[str, Any] = findings_plain(find(load_study(submitted)), [])
     return [each["reason"] for each in plain["missing"]]
 
 
@@ -239,13 +234,11 @@ def test_a_line_that_is_torn_says_nothing() -> None:
     assert read_outcomes(f"{{}}\n[1]\n{line}\n{line[:30]}".encode()) == {JobRun(LABEL, 1, "7"): "lost"}
 
 
-def test_a_study_of_another_user_is_left_as_it_is(submitted: Study) -> None:
+def test_a_study_of_another_user_is_left_as_it_is_and_no_link_followed(submitted: Study, tmp_path: Path) -> None:
     os.chown(submitted.folder, pwd.getpwnam("nobody").pw_uid, -1)
     poll(submitted, j7=TIMEOUT)
     assert not submitted.outcomes_file.exists()
-
-
-def test_a_planted_link_is_not_followed(submitted: Study, tmp_path: Path) -> None:
+    os.chown(submitted.folder, os.getuid(), -1)
     (tmp_path / "mine").write_text("")
     submitted.outcomes_file.symlink_to(tmp_path / "mine")
     poll(submitted, j7=TIMEOUT)

@@ -137,7 +137,7 @@ def test_one_short_job_on_the_largest_layout(tmp_path: Path) -> None:
     (submission,) = backend.queued.values()
     assert (submission.name, submission.entry, submission.walltime_min) == (
         "preflight",
-        "hpcddp.worker.preflight:run_preflight",
+        "hpcddp.worker.preflight:preflight_rank",
         10,
     )
     assert submission.render_text is not None

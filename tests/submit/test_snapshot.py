@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from hpcddp.core.entry import call
 from hpcddp.core.errors import UsageError
+from hpcddp.core.launcher import call
 from hpcddp.core.run_root import Study
 from hpcddp.submit.snapshot import PACKAGE, take_snapshot
 
@@ -67,7 +67,7 @@ def imports_of_hpcddp(file: Path, known: set[str]) -> set[str]:
 
 def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -> None:
     held = names(take_snapshot(study, []))
-    assert {"bootstrap.py", "hpcddp/core/entry.py", "hpcddp/worker/__init__.py", "submitit/core/_submit.py"} <= held
+    assert {"bootstrap.py", "hpcddp/core/launcher.py", "hpcddp/worker/__init__.py", "submitit/core/_submit.py"} <= held
     assert {"cloudpickle/cloudpickle.py", "typing_extensions.py"} <= held
     tops = {"bootstrap.py", "hpcddp", "submitit", "cloudpickle", "typing_extensions.py", "pynvml.py"}
     assert {name.split("/")[0] for name in held} <= tops

@@ -87,8 +87,9 @@ def test_intents_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, st
 
 
 def test_nothing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(_: object, lines: list[object]) -> None:
+        if lines:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("hpcddp.study.submission_log.append", full)
     with pytest.raises(OSError, match="No space left"):

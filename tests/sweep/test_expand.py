@@ -1,5 +1,3 @@
-"""The points of a sweep: what its groups' conditions leave, and what their runs leave on disk."""
-
 from __future__ import annotations
 
 import textwrap
@@ -27,7 +25,6 @@ BASE = {
     "layout": {"node_type": "v100"},
 }
 AXES = {"layout.nodes": [1, 2], "layout.gpus_per_node": [1, 4], "workload.batch_per_gpu": [8, 16]}
-
 RCC = load_profile("rcc")
 M100 = load_profile("marconi100")
 
@@ -52,7 +49,6 @@ BESIDES = {"layout.nodes": 3}
 @settings(max_examples=20)
 @given(st.lists(conditions, min_size=1, max_size=3))
 def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
-    """A list of `where` narrows, a list of `exclude` takes away more."""
     besides = ids({"include": [BESIDES]})
 
     def left(**words: object) -> list[str]:
@@ -147,7 +143,6 @@ def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
 
 
 def sizes(points: Mapping[str, Mapping[str, object]], *groups: str, **changes: object) -> tuple[list[str], list[str]]:
-    """Nodes x GPUs of what the groups list, and of what is added."""
     planned = expand(make_sweep({**BASE, **changes, "points": points}, (), Path("told")), RCC, groups)
     named = [(p.is_added, f"{p.point.layout.nodes}x{p.point.layout.gpus_per_node}") for p in planned]
     return [size for added, size in named if not added], [size for added, size in named if added]
@@ -198,7 +193,6 @@ def test_a_baseline_that_cannot_be_is_left_out() -> None:
 
 
 def workers_of(profile: ClusterProfile, **changes: object) -> list[object]:
-    """Of a sweep whose loader workers are `auto`."""
     document = {**BASE, "cluster": profile.name, "baselines": False, **changes}
     source = make_sweep(document, ("workload.loader_workers_per_rank=auto",), Path("auto"))
     return [planned.point.workload.loader_workers_per_rank for planned in expand(source, profile)]
@@ -252,7 +246,6 @@ def test_a_training_has_the_steps_of_its_epochs_and_a_file_of_them() -> None:
 
 
 def test_a_checkpoint_of_shards_has_a_file_for_each_rank_of_a_copy() -> None:
-    """Beside that of what all ranks have; at most three checkpoints are there."""
     layout = Layout(nodes=2, gpus_per_node=4)
     workload = EPOCH.workload
     for chosen, shards in ((workload, 0), (replace(workload, parallel="fsdp"), 8), (replace(workload, parallel="hsdp"), 4)):

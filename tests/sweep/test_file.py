@@ -1,5 +1,3 @@
-"""From a sweep file to points, of hpcddp's loop or of a script of the user's own."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -42,7 +40,6 @@ def written(folder: Path, text: str = TEXT) -> Path:
 
 
 def planned(folder: Path, *settings: str, text: str = TEXT, **chosen: Any) -> Sequence[PlannedPoint]:
-    """The points of the sweep with these settings, of the chosen groups."""
     return expand(read_sweep(written(folder, text), settings), RCC, **chosen)
 
 
@@ -205,13 +202,11 @@ device: cpu
 
 
 def written_script(folder: Path, text: str = SWEEP) -> Path:
-    """The sweep, with its script beside it."""
     (folder / "train.py").write_text("")
     return written(folder, text)
 
 
 def script_points(file: Path, *settings: str) -> list[Point]:
-    """Of the sweep, with these values."""
     return [planned.point for planned in expand(read_sweep(file, settings), load_profile("local"))]
 
 

@@ -1,5 +1,3 @@
-"""What a group of a sweep stands for, and conditions."""
-
 from __future__ import annotations
 
 import itertools
@@ -16,7 +14,6 @@ from hpcddp.core.schema import SchemaError
 from hpcddp.sweep.groups import matching, read_group
 
 KEYS = ("layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "workload.seed", "measure.steps")
-
 lists = st.lists(st.integers(1, 9), min_size=1, max_size=3)
 
 

@@ -13,11 +13,9 @@ import click
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
-from tests.twin.accounting import site_accounts
-from tests.twin.partitions import partitions
-from tests.twin.requirements import missing
-from tests.twin.shape import DEFAULT_NODES, Site, qos_name
-from tests.twin.signals import Ended
+from tests.twin.daemons import Ended, missing
+from tests.twin.rules import site_accounts
+from tests.twin.shape import DEFAULT_NODES, Site
 from tests.twin.twin import Twin
 
 
@@ -50,25 +48,10 @@ def main(cluster: str, command: Sequence[str], nodes: int | None, accounts: Sequ
 
 def _run(twin: Twin, command: Sequence[str]) -> int:
     if not command:
-        click.echo(hello(twin), err=True)
+        click.echo(f"The twin is up, its logs in {twin.folder}/log. Leave this shell (exit) to take it down.", err=True)
     shell = os.environ.get("SHELL", "/bin/bash")
     status = subprocess.run(command or [shell], env={**os.environ, **twin.env}, check=False).returncode
     return 128 - status if status < 0 else status
-
-
-def hello(twin: Twin) -> str:
-    """What one needs to know to submit a job."""
-    rules = twin.profile.slurm
-    return "\n".join(
-        [
-            f"The {twin.profile.name} twin is up: {len(twin.shape.nodes)} nodes (`sinfo -N`), logs in {twin.folder}/log",
-            f"  accounts:  {', '.join(twin.shape.site.accounts)}",
-            f"  partition: {', '.join(partition.name for partition in partitions(twin.profile))}",
-            f"  QOS:       {', '.join(dict.fromkeys(qos_name(qos) for qos in rules.qos))}",
-            f"  modules:   {', '.join(twin.profile.compute.modules) or 'none'}",
-            "Leave this shell (exit) to take it down.",
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""Slurm's configuration files as text. What a line is for is said in the file itself, where a reader of a twin finds it."""
+"""Slurm's configuration files as text, the folder of a twin that holds them, and what slurmctld writes there of jobs that end."""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import stat
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from hpcddp.cluster.environment import Environment
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from tests.twin.accounting import is_allowed
-from tests.twin.completions import completions_file
-from tests.twin.job_submit import job_submit_lua
-from tests.twin.partitions import TwinPartition, partitions
+from hpcddp.core.errors import UsageError
+from tests.twin.rules import TwinPartition, is_allowed, job_submit_lua, partitions
 from tests.twin.shape import Shape, cores, memory_mb
 
 CLOUD = """
@@ -200,3 +202,99 @@ StorageHost=localhost
 StorageUser=root
 StorageLoc={shape.database}
 """
+
+
+FOLDERS = ("pid", "log", "state", "spool", "dev")
+
+SOCKET_PATH_MAX = 107
+"""Bytes that Linux gives the path of a Unix socket."""
+
+NULL_DEVICE = os.makedev(1, 3)
+"""Slurm sets CUDA_VISIBLE_DEVICES for device files only and never opens them: the null device does."""
+
+
+def check_folder(shape: Shape) -> None:
+    """UsageError unless a twin can live in its folder."""
+    folder = shape.folder
+    if any(character.isspace() for character in str(folder)):
+        raise UsageError(f"{folder}: Slurm's configuration takes no path with a space: name another folder for the twin")
+    longest = max(len(str(_step_socket(folder, node.name))) for node in shape.nodes)
+    if longest > SOCKET_PATH_MAX:
+        raise UsageError(f"{folder} is {longest - SOCKET_PATH_MAX} characters too long for a twin (sockets in it): name another")
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: name another folder for the twin")
+
+
+def _step_socket(folder: Path, node: str) -> Path:
+    """The longest socket there will be: slurmstepd's, of the batch step of a job with five digits."""
+    return folder / "spool" / node / f"{node}_10000.4294967294"
+
+
+def write_folder(shape: Shape) -> None:
+    """Everything the daemons read and write, before they start."""
+    folder = shape.folder
+    for name in FOLDERS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for node in () if shape.site.cloud else shape.nodes:
+        (folder / "spool" / node.name).mkdir()
+    for index in range(max(node.kind.gpus or 0 for node in shape.nodes)):
+        os.mknod(folder / "dev" / f"gpu{index}", stat.S_IFCHR | 0o600, NULL_DEVICE)
+    (folder / "slurm.conf").write_text(slurm_conf(shape), encoding="utf-8")
+    if plugin := job_submit_lua(shape.profile):
+        (folder / "job_submit.lua").write_text(plugin, encoding="utf-8")
+    (folder / "gres.conf").write_text(gres_conf(shape), encoding="utf-8")
+    own = Path("/etc/hosts").read_text(encoding="utf-8")
+    (folder / "hosts").write_text(own + "".join(f"\n127.0.0.1 {node.name}" for node in shape.nodes) + "\n", encoding="utf-8")
+    (folder / "slurmdbd.conf").touch(mode=0o600)
+    (folder / "slurmdbd.conf").write_text(slurmdbd_conf(shape), encoding="utf-8")
+
+
+def write_modules(environment: Environment, folder: Path, python: str) -> None:
+    """`folder`/modulefiles with every module of the profile; the last one puts `folder`/bin with `python` first in PATH."""
+    for text_file, text in modulefiles(environment, folder).items():
+        text_file.parent.mkdir(parents=True, exist_ok=True)
+        text_file.write_text(text, encoding="utf-8")
+    _write_interpreters(folder / "bin", python)
+
+
+def modulefiles(environment: Environment, folder: Path) -> dict[Path, str]:
+    """The modulefiles: path -> text."""
+    texts = {}
+    for name in environment.modules:
+        is_last = name == environment.modules[-1]
+        path_line = f"prepend-path PATH {folder}/bin\n" if is_last else ""
+        texts[folder / "modulefiles" / name] = f"#%Module1.0\nmodule-whatis {{{name}, as far as a twin has it}}\n{path_line}"
+    return texts
+
+
+def _write_interpreters(folder: Path, python: str) -> None:
+    """Scripts and not links: a virtual environment is found from the path that Python was started by."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("python", "python3"):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+
+
+_LINE = re.compile(
+    r"JobId=(?P<number>\d+) .*? Name=(?P<JobName>.*) JobState=(?P<State>\S+) Partition=.*"
+    r" EndTime=(?P<End>\S+) NodeList=(?P<NodeList>\S+)"
+    r"(?:.* ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\d+))?.* ExitCode=(?P<ExitCode>\S+)"
+)
+
+
+def completions_file(folder: Path) -> Path:
+    """Of the twin in this folder: JobCompLoc."""
+    return folder / "log" / "completions"
+
+
+def completions(folder: Path) -> dict[str, dict[str, str]]:
+    """Job id as sacct has it -> name, state, end, nodes and exit code of its last end, under sacct's names for them."""
+    file = completions_file(folder)
+    found = (_LINE.match(line) for line in (file.read_text().splitlines() if file.exists() else []))
+    return dict(_job(match.groupdict()) for match in found if match)
+
+
+def _job(job: dict[str, str]) -> tuple[str, dict[str, str]]:
+    number, array, task = (job.pop(name) for name in ("number", "array", "task"))
+    return (f"{array}_{task}" if array else number), job

@@ -3,80 +3,54 @@
 with Controllers(folder) as controllers:
     controllers.get(load_profile("rcc")).test_only(script)
 
-Their nodes are those of a cloud that nobody starts, so a controller is up in seconds, and one MariaDB serves all of them.
-"""
+Their nodes are those of a cloud that nobody starts, so a controller is up in seconds, and one MariaDB serves all of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import pwd
-import re
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.core.errors import HpcddpError
-from tests.twin import accounting, daemons
-from tests.twin.folder import write_folder
-from tests.twin.lock import CONTROLLERS_LOCK, only_twin
-from tests.twin.processes import MARK, Daemon, kill_marked, stop
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import profile_names
+from tests.twin import daemons, rules
+from tests.twin.config import write_folder
+from tests.twin.daemons import CONTROLLERS_LOCK, MARK, Daemon, ending_signals_raise, kill_marked, only_twin, signals_held, stop
 from tests.twin.shape import CONTROLLER_PORTS, Shape, Site, free_ports, make_shape
-from tests.twin.signals import ending_signals_raise, signals_held
 
 UNKNOWN_NODES = 64
 """Nodes of a type whose number the profile does not know."""
 
-SITE_OPTIONS = re.compile(r"^#SBATCH --(uenv|view)=.*\n", re.MULTILINE)
-"""Options of plug-ins (SPANK) that sites have of their own: CSCS's uenv."""
 
-
-class Controller:
+class Controller(daemons.Slurm):
     """The controller of one profile, with its slurmdbd."""
 
     def __init__(self, shape: Shape, mark: Path) -> None:
-        self.profile = shape.profile
-        self.shape = shape
-        self._mark = mark
-
-    @property
-    def env(self) -> dict[str, str]:
-        """What to add to the environment, so that Slurm's commands reach this controller."""
-        return {"SLURM_CONF": str(self.shape.folder / "slurm.conf"), MARK: str(self._mark)}
+        super().__init__(shape.folder, mark)
+        self.profile, self.shape = shape.profile, shape
 
     def boot(self, database: Path) -> list[Daemon]:
         """Starts it on the MariaDB in that folder; its daemons. Queries of slurmdbd wait more than they compute."""
         folder, env = self.shape.folder, {**os.environ, **self.env}
         write_folder(self.shape)
         started = [daemons.start_munged(folder, env), daemons.start_slurmdbd(folder, env, database)]
-        for command in accounting.early_commands(self.profile):
-            self._sacctmgr(command)
+        for command in rules.early_commands(self.profile):
+            self.sacctmgr(command)
         started.append(daemons.start_slurmctld(folder, env))
         user = pwd.getpwuid(os.getuid()).pw_name
-        accounts = accounting.account_commands(self.profile, self.shape.site.accounts, user)
-        for command in (*accounting.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
-            self._sacctmgr(command)
+        accounts = rules.account_commands(self.profile, self.shape.site.accounts, user)
+        for command in (*rules.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
+            self.sacctmgr(command)
         return started
-
-    def run(self, command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs `command` with this Slurm, `text` as its input."""
-        return subprocess.run(
-            list(command), env={**os.environ, **self.env}, input=text, capture_output=True, text=True, check=False
-        )
-
-    def test_only(self, script: str) -> tuple[bool, str]:
-        """Whether `sbatch --test-only` takes the script, and what it says. SITE_OPTIONS are left out."""
-        done = self.run(["sbatch", "--test-only"], SITE_OPTIONS.sub("", script))
-        return done.returncode == 0, done.stderr.strip()
-
-    def _sacctmgr(self, command: Sequence[str]) -> None:
-        done = self.run(["sacctmgr", "--immediate", "--quiet", *command])
-        if done.returncode:
-            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 class Controllers:
@@ -135,5 +109,21 @@ class Controllers:
 def _shape(profile: ClusterProfile, folder: Path) -> Shape:
     """With all nodes of the cluster."""
     known = [kind.count for kind in profile.node_types.values() if kind.count is not None]
-    site = Site(accounts=accounting.site_accounts(profile), cloud=True)
+    site = Site(accounts=rules.site_accounts(profile), cloud=True)
     return make_shape(profile, folder, max([*known, UNKNOWN_NODES]), site)
+
+
+def slurm_profiles() -> list[str]:
+    """By name."""
+    return [name for name in profile_names() if load_profile(name).backend == "slurm"]
+
+
+OF_OTHER_RULES = ("frontier", "jean-zay", "lumi-g", "rcc", "vista")
+"""Between them they have every kind of rule: several types of nodes and partitions, QOS by the number of nodes, limits of a user,
+forms of accounts, memory that must or must not be asked for, and each way to ask for GPUs. The others are for `make soak`.
+"""
+
+
+def of_controller(cluster: str, value: str | None = None) -> Any:
+    """A parameter of a test on this cluster's controller: its name, unless it is another value."""
+    return pytest.param(value or cluster, marks=[] if cluster in OF_OTHER_RULES else pytest.mark.soak)

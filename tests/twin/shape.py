@@ -6,13 +6,14 @@ import itertools
 import random
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.errors import UsageError
+from hpcddp.core.written_lists import expand_node_list
 
 DEFAULT_NODES = 17
 """Nodes of one type: enough to run 16-node jobs beside a node that stays free."""
@@ -148,24 +149,9 @@ def _node_list(key: str, kind: NodeType, cap: int) -> str:
 
 def _names(key: str, kind: NodeType, cap: int) -> list[str]:
     if kind.names is not None:
-        return list(itertools.islice(expand(kind.names), cap))
+        return list(itertools.islice(expand_node_list(kind.names), cap))
     return [f"{_stem(key)}-{i:02d}" for i in range(1, min(kind.count or cap, cap) + 1)]
 
 
 def _stem(key: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", key.lower())
-
-
-def expand(node_list: str) -> Iterator[str]:
-    """The names in a Slurm node list: `gn[01-03,07],login1` gives gn01, gn02, gn03, gn07, login1."""
-    for item in re.findall(r"(?:\[[^]]*\]|[^,\[])+", node_list):
-        parts = re.split(r"\[([^]]*)\]", item)
-        choices = [[part] if i % 2 == 0 else list(_numbers(part)) for i, part in enumerate(parts)]
-        yield from ("".join(name) for name in itertools.product(*choices))
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    for item in ranges.split(","):
-        first, _, last = item.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield f"{number:0{len(first)}d}"

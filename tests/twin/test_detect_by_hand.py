@@ -1,13 +1,18 @@
 """`hpcddp clusters detect` on sites whose slurm.conf, gres.conf and QOS are written by hand: it gives what Slurm says.
 
-A round trip through the generator of twins could be wrong twice; here nothing comes from a profile.
+A round trip through the generator of twins could be wrong twice; here nothing comes from a profile. Nodes are those of a cloud
+that nobody starts: the controller lists them and judges requests for them.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +21,136 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
-from tests.twin.by_hand import COMMON, HandMade, slurm_by_hand
-from tests.twin.manager import Twins
+from tests.twin import daemons
+from tests.twin.config import FOLDERS, NULL_DEVICE
+from tests.twin.daemons import Daemon, ending_signals_raise, kill_marked, only_twin, stop
+from tests.twin.shape import free_ports
+from tests.twin.twin import Twins
+
+GPUS = 8
+"""Device files for gres.conf: {folder}/dev/gpu0 and so on."""
+
+COMMON = """
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/pid/slurmctld
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+EnforcePartLimits=ALL
+PrivateData=cloud
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=3600
+"""
+"""What every slurm.conf here begins with."""
+
+SLURMDBD = """AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={dbd_port}
+SlurmUser=root
+PidFile={folder}/pid/slurmdbd
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_by_hand
+"""
+
+
+@contextmanager
+def slurm_by_hand(
+    folder: Path, slurm_conf: str, gres_conf: str, qos: Sequence[str] = (), accounts: Sequence[str] = ()
+) -> Iterator[daemons.Slurm]:
+    """The Slurm of this process until the end of the block. In the texts {folder}, {host}, {port} and {dbd_port} are filled in.
+
+    qos, accounts: commands of sacctmgr, before slurmctld starts and after; without any there is no slurmdbd.
+    """
+    slurm, started = daemons.Slurm(folder), list[Daemon]()
+    with ExitStack() as stack:
+        stack.enter_context(ending_signals_raise())
+        stack.enter_context(only_twin(folder))
+        stack.callback(kill_marked, folder)
+        stack.callback(stop, started)
+        _write(folder, slurm_conf, gres_conf)
+        env = {**os.environ, **slurm.env}
+        started.append(daemons.start_munged(folder, env))
+        if qos or accounts:
+            started.append(daemons.start_database(folder, env))
+            started.append(daemons.start_slurmdbd(folder, env, folder))
+        for command in qos:
+            slurm.sacctmgr(command.split())
+        started.append(daemons.start_slurmctld(folder, env))
+        for command in accounts:
+            slurm.sacctmgr(command.split())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in slurm.env.items():
+            patch.setenv(name, value)
+        yield slurm
+
+
+def _write(folder: Path, slurm_conf: str, gres_conf: str) -> None:
+    for name in FOLDERS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for index in range(GPUS):
+        os.mknod(folder / "dev" / f"gpu{index}", stat.S_IFCHR | 0o600, NULL_DEVICE)
+    port, dbd_port = free_ports(2)
+    host = socket.gethostname().partition(".")[0]
+    (folder / "slurmdbd.conf").touch(mode=0o600)
+    for name, text in {"slurm.conf": slurm_conf, "gres.conf": gres_conf, "slurmdbd.conf": SLURMDBD}.items():
+        filled = text.format(folder=folder, host=host, port=port, dbd_port=dbd_port)
+        (folder / name).write_text(filled, encoding="utf-8")
+
+
+def rendered(*options: str, folder: Path) -> str:
+    """What `hpcddp render` prints."""
+    command = [sys.executable, "-m", "hpcddp", "render", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PLAIN = (
+    COMMON
+    + """
+ClusterName=plain
+AccountingStorageType=accounting_storage/none
+GresTypes=gpu
+NodeName=n[1-3] State=CLOUD CPUs=16 RealMemory=64000 Gres=gpu:1
+PartitionName=all Default=YES Nodes=ALL
+"""
+)
+
+PLAIN_GRES = "NodeName=n[1-3] Name=gpu File={folder}/dev/gpu0\n"
+
+
+def test_a_site_without_accounting(twins: Twins, tmp_path: Path) -> None:
+    """Nothing is required; sacctmgr's refusal is no news, and the node that is down is."""
+    twins.close()
+    with slurm_by_hand(tmp_path / "plain", PLAIN, PLAIN_GRES) as slurm:
+        slurm.run(["scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=power"])
+        found, file = detect_cluster(None), tmp_path / "mine.yaml"
+        file.write_text(found.text, encoding="utf-8")
+        profile = read_profile(file)
+        assert check_cluster(profile).of("differs") == []
+        taken, message = slurm.test_only(rendered("--cluster", str(file), "--nodes", "2", folder=tmp_path))
+        assert taken, message
+    assert list(found.remarks) == ["nodes: 1 down: n3 (power)"]
+    (kind,) = profile.node_types.values()
+    assert (kind.count, kind.names, kind.gpus, kind.gres_type, kind.memory_mb) == (3, "n[1-3]", 1, None, 64000)
+    assert (kind.physical_cores, kind.smt) == (16, 1)
+    rules = profile.slurm
+    assert (rules.partition, rules.account_required, rules.gpu_request) == ("all", False, "gres")
+    assert [(rule.name, rule.max_walltime_min, rule.max_nodes) for rule in rules.qos] == [(None, None, None)]
+    assert "Accounting is off" in str(profile.note)
+
 
 MIXED = (
     COMMON
@@ -68,21 +201,16 @@ ACCOUNTS = (
 
 
 @pytest.fixture(scope="module")
-def mixed(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
+def mixed(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[daemons.Slurm]:
     """Three partitions of which one is hidden; a node is drained."""
     twins.close()
-    with (
-        slurm_by_hand(tmp_path_factory.mktemp("mixed"), MIXED, MIXED_GRES, QOS, ACCOUNTS) as slurm,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in slurm.env.items():
-            patch.setenv(name, value)
-        slurm.run("scontrol", "update", "NodeName=g02", "State=DRAIN", "Reason=fan 3 is loud")
+    with slurm_by_hand(tmp_path_factory.mktemp("mixed"), MIXED, MIXED_GRES, QOS, ACCOUNTS) as slurm:
+        slurm.run(["scontrol", "update", "NodeName=g02", "State=DRAIN", "Reason=fan 3 is loud"])
         yield slurm
 
 
 @pytest.fixture(scope="module")
-def found(mixed: HandMade, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detected, Path]:
+def found(mixed: daemons.Slurm, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detected, Path]:
     """What detect writes there."""
     found, file = detect_cluster(None), tmp_path_factory.mktemp("found") / "mine.yaml"
     file.write_text(found.text, encoding="utf-8")
@@ -96,7 +224,6 @@ def profile(found: tuple[Detected, Path]) -> ClusterProfile:
 
 
 def test_types_of_nodes(profile: ClusterProfile) -> None:
-    """Kinds of GPUs, memory and features make types; the default has GPUs and most nodes."""
     found = {kind.names: (kind.gpus, kind.gres_type, kind.constraint) for kind in profile.node_types.values()}
     assert found == {
         "g[01-04]": (4, "a100", None),
@@ -127,7 +254,6 @@ def test_partitions(profile: ClusterProfile) -> None:
 
 
 def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
-    """Those that the user may use; what each user may have; accounts that may be charged."""
     rules = profile.slurm
     assert [(rule.name, rule.max_nodes, rule.max_walltime_min) for rule in rules.qos] == [(None, None, None), ("long", 2, 1200)]
     assert (rules.max_gpus_per_user, rules.max_cores_per_user, rules.max_array_size) == (8, 256, 5001)
@@ -139,14 +265,12 @@ def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
 
 
 def test_remarks(found: tuple[Detected, Path]) -> None:
-    """The drained node, and GPUs of two types on one node."""
     remarks = "\n".join(found[0].remarks)
     assert "1 drained: g02 (fan 3 is loud)" in remarks
     assert "v100 has 1 GPU of type p100 besides" in remarks
 
 
-def test_the_file_works_as_it_stands(mixed: HandMade, found: tuple[Detected, Path], tmp_path: Path) -> None:
-    """check finds no drift, and Slurm takes the script of every type of nodes at once."""
+def test_the_file_works_as_it_stands(mixed: daemons.Slurm, found: tuple[Detected, Path], tmp_path: Path) -> None:
     file, profile = found[1], read_profile(found[1])
     comparison = check_cluster(profile)
     assert comparison.of("differs") == []
@@ -156,9 +280,5 @@ def test_the_file_works_as_it_stands(mixed: HandMade, found: tuple[Detected, Pat
             continue
         nodes = min(2, kind.count or 1)
         options = ["--cluster", str(file), "--nodes", str(nodes), "--node-type", key, "--set", "account=bio"]
-        done = subprocess.run(
-            [sys.executable, "-m", "hpcddp", "render", *options], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{key}: {done.stderr}"
-        taken, message = mixed.test_only(done.stdout)
+        taken, message = mixed.test_only(rendered(*options, folder=tmp_path))
         assert taken, f"{key}: {message}"

@@ -1,21 +1,24 @@
-"""Faults provoked under a real Slurm: what `status` says of each, and what it says to do next."""
+"""Faults provoked under a real Slurm: how soon a job is over, what `status` says of it, and what it says to do next."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from hpcddp.cluster.profile_file import load_profile
 from tests.fresh_install import CHECKOUT
-from tests.twin.processes import wait_until
-from tests.twin.twin import Twin
-from tests.twin.userland import SMALL, User
+from tests.twin.daemons import wait_until
+from tests.twin.shape import Site
+from tests.twin.stand_in import CANCELLED, ENDLESS, KILLED
+from tests.twin.twin import Twin, Twins
+from tests.twin.userland import SMALL, User, read, without_torch
 
 SWEEP = (
     SMALL
@@ -23,10 +26,6 @@ SWEEP = (
 layout: {gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}
 points:
   slurms: {workload.model: ["troubled:killed", "troubled:cancelled", "troubled:endless"]}
-  memory: {workload.model: ["troubled:starved", "troubled:full"]}
-  disk: {workload.model: ["troubled:readonly"], measure.steps: [20]}
-  ranks: {workload.model: ["troubled:late", "troubled:stopped"], layout.nodes: [2]}
-  gpu: {device: [cuda]}
   data: {workload.data.name: [mnist], workload.data.root: [/nowhere]}
 measure: {warmup_steps: 2, steps: 100000}
 slurm: {walltime_min: 10, mem_mb: 500}
@@ -34,18 +33,6 @@ slurm: {walltime_min: 10, mem_mb: 500}
 )
 
 PATIENCE_S = 240.0
-
-OF_THE_WORKER = ("memory", "disk", "ranks", "gpu", "data")
-"""Groups whose faults the worker tells: under a Slurm in `make soak`, in forked ranks in `make test` (tests/worker)."""
-
-CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
-
-NO_GPU = (
-    ("is built without CUDA or ROCm: install the build the profile names", "fix `compute` of the cluster's profile")
-    if torch.version.cuda is None
-    else ("finds no GPU (CUDA_VISIBLE_DEVICES ", "tell its administrators, and --set slurm.exclude=gn0")
-)
-"""What is said and what is to be done: a twin's nodes have no GPU, and its torch is this one."""
 
 LOST, READ_ONLY = "gn06", "gn05"
 """Nodes that no job is on which does not ask for them."""
@@ -61,29 +48,15 @@ def runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         return _provoke(rcc_twin, tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
-def workers_runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The same of OF_THE_WORKER, by model, data or device."""
-    user = _user(rcc_twin, tmp_path_factory)
-    user.hpcddp("submit", "troubles.yaml", "-y", *_groups(*OF_THE_WORKER))
-    rcc_twin.wait_jobs(PATIENCE_S)
-    return _runs(user, "troubles")
-
-
-def _groups(*names: str) -> list[str]:
-    return [word for name in names for word in ("--group", name)]
-
-
-def _user(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+def with_troubles(user: User) -> User:
     """Has the sweep and its models."""
-    user = User(twin, tmp_path_factory.mktemp("user"))
     (user.home / "troubles.yaml").write_text(SWEEP)
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
     return user
 
 
 def _provoke(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    user = _user(rcc_twin, tmp_path_factory)
+    user = with_troubles(without_torch(User(rcc_twin, tmp_path_factory.mktemp("user"))))
     (user.home / "module.yaml").write_text(SWEEP.replace("cluster: rcc", "cluster: ./strange.yaml"))
     profile = (CHECKOUT / "clusters" / "rcc.yaml").read_text()
     (user.home / "strange.yaml").write_text(profile.replace("value: [pytorch]", "value: [pytorch/99]"))
@@ -149,22 +122,14 @@ def _once_running(user: User, study: str, name: str) -> Any:
 
 
 def _runs(user: User, study: str) -> dict[str, Any]:
-    """By model; those without trouble by their data or device. `hosts`: of each rank, where it came so far."""
+    """By model; those without trouble by their data."""
     (answer,) = user.json("status", study, exit_code=3)["studies"]
-    points = {run["label"]: user.home / study / run["label"] for run in answer["runs"]}
-    return {_name(points[run["label"]]): {**run, "hosts": _hosts(points[run["label"]])} for run in answer["runs"]}
-
-
-def _hosts(point: Path) -> list[str]:
-    return [host for launch in point.glob("r1/*/launch.json") for host in json.loads(launch.read_text())["hosts"]]
+    return {_name(user.home / study / run["label"]): run for run in answer["runs"]}
 
 
 def _name(point: Path) -> str:
-    plain = json.loads((point / "point.json").read_text())["point"]
-    model = str(plain["workload"]["model"])
-    if ":" in model:
-        return model
-    return str(plain["workload"]["data"]["name"] if plain["device"] == "cpu" else plain["device"])
+    workload = read(point / "point.json")["point"]["workload"]
+    return str(workload["model"] if ":" in workload["model"] else workload["data"]["name"])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +138,7 @@ def _name(point: Path) -> str:
         (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
         (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
         ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
-        ("troubled:killed", "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
+        (KILLED, "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
         ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),
@@ -182,34 +147,11 @@ def _name(point: Path) -> str:
 def test_each_fault_is_a_sentence_with_a_next_step(
     runs: dict[str, Any], name: str, says: str, next_step: str, line: str | None
 ) -> None:
-    """And the line that says so, where the sentence does not have it."""
-    check_sentence(runs[name], says, next_step, line)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("name", "says", "next_step", "line"),
-    [
-        ("troubled:starved", ": 2 is the largest power of two", "set workload.batch_per_gpu to 2", "DefaultCPUAllocator"),
-        ("troubled:full", "cannot be written: No space left on device", "make room there", None),
-        ("troubled:readonly", "mounted read-only there", "where the compute nodes may write, with --runs", "end.json"),
-        ("troubled:late", "rank 1 on {1} kept the others waiting", "{1} fails every time: --set slurm.exclude={1}", "Timed out"),
-        ("troubled:stopped", "rank 1 on {1} has not been heard of for", "--set slurm.exclude={1}", None),
-        ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
-        ("cuda", *NO_GPU, None),
-    ],
-)
-def test_each_fault_of_the_workers_too(
-    workers_runs: dict[str, Any], name: str, says: str, next_step: str, line: str | None
-) -> None:
-    """In the same form."""
-    check_sentence(workers_runs[name], says, next_step, line)
-
-
-def check_sentence(run: dict[str, Any], says: str, next_step: str, line: str | None) -> None:
+    """And the line that says so, where the sentence does not have it. What the worker tells itself: tests/worker."""
+    run = runs[name]
     assert run["phase"] == "failed"
-    assert says.format(*run["hosts"]) in run["detail"], run
-    assert next_step.format(*run["hosts"]) in run["next_step"], run
+    assert says in run["detail"], run
+    assert next_step in run["next_step"], run
     assert line is None or line in run["line"], run
 
 
@@ -219,3 +161,99 @@ def test_what_ran_told_how_far_it_was(runs: dict[str, Any]) -> None:
     assert (run["phase"], run["steps_total"]) == ("running", 100_002)
     assert run["left_s"] > 0.05 * (100_000 - run["steps_done"])
     assert run["detail"].startswith("it will not finish: its time limit is in "), run  # an hour and more in a job of ten minutes
+
+
+FAULTS = (
+    SMALL
+    + """
+layout: {nodes: 2, gpus_per_node: 1, physical_cores_per_rank: 1}
+points:
+  faults: {workload.model: ["troubled:died", "troubled:hung"]}
+measure: {warmup_steps: 2, steps: 1000}
+slurm: {walltime_min: 10}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def faults(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Both of their jobs are over."""
+    user = with_troubles(User(rcc_twin, tmp_path_factory.mktemp("user")))
+    (user.home / "faults.yaml").write_text(FAULTS)
+    user.hpcddp("submit", "faults.yaml", "-y")
+    rcc_twin.wait_jobs(PATIENCE_S)
+    return user
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("kind", "within_s"), [("died", 10), ("hung", 30)])
+def test_the_job_ends_soon_and_names_rank_and_host(faults: User, kind: str, within_s: float) -> None:
+    """A rank that is killed in the middle of an all-reduce ends it in 10 s, one that hangs in 30 s."""
+    (began,) = faults.home.rglob(f"began.{kind}")
+    ended = {row["JobID"]: time.mktime(time.strptime(row["End"], "%Y-%m-%dT%H:%M:%S")) for row in faults.twin.sacct()}
+    (end_file,) = (file for file in faults.home.glob("faults/*/r1/*/end.json") if _name(file.parents[2]) == f"troubled:{kind}")
+    end, host = read(end_file), read(end_file.with_name("launch.json"))["hosts"][1]
+    assert (end["state"], end["fault"]["kind"], end["fault"]["rank"]) == ("failed", kind, 1)
+    assert end["reason"].startswith(f"rank 1 on {host} ")
+    assert ended[end_file.parent.name.partition(".")[0]] - float(began.read_text()) < within_s, end
+
+
+BARE = (
+    SMALL
+    + """
+layout: {exclusive: false, physical_cores_per_rank: 1}
+points:
+  ranks: {layout.gpus_per_node: [1]}
+measure: {warmup_steps: 1, steps: 3}
+slurm: {walltime_min: 5, mem_mb: 2000}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def bare(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    """A cluster that keeps no accounts of its jobs and has no cgroups."""
+    twins.close()
+    site = Site(accounting=False, memory_kill=True)
+    with Twin(load_profile("rcc"), tmp_path_factory.mktemp("bare"), nodes=1, site=site) as twin:
+        yield twin
+
+
+def phases(user: User) -> list[tuple[str, str | None]]:
+    (study,) = user.json("status", "sweep", exit_code=3)["studies"]
+    return [(run["phase"], run["detail"]) for run in study["runs"]]
+
+
+@pytest.mark.soak
+def test_submit_status_and_wait_without_accounting(bare: Twin, tmp_path: Path) -> None:
+    """A held run is queued and, cancelled, has failed; submitted again it is waited for and done; then nothing is left."""
+    user, held = without_torch(User(bare, tmp_path)), ("submit", "sweep.yaml", "-y", "-J", "--hold")
+    assert bare.run(["sacct"], check=False).returncode != 0
+    (user.home / "sweep.yaml").write_text(BARE)
+    user.hpcddp(*held)
+    assert phases(user) == [("queued", "held by its user; `scontrol release` lets it go (JobHeldUser)")]
+    assert "nothing to submit" in user.hpcddp(*held).stdout
+    bare.run(["scancel", f"--user={os.getuid()}"])
+    assert phases(user) == [("failed", "cancelled (CANCELLED)")]
+    assert "submitted    1 job" in user.hpcddp("submit", "sweep.yaml", "-y", "--wait").stdout
+    (study,) = user.json("status", "sweep")["studies"]
+    assert [run["phase"] for run in study["runs"]] == ["done"]
+    assert "nothing to submit" in user.hpcddp("submit", "sweep.yaml", "-y").stdout
+    assert len(list((user.home / "sweep").glob("*/r1/*/end.json"))) == 1
+
+
+@pytest.mark.soak
+def test_more_memory_than_it_asked_for_without_cgroups(bare: Twin, tmp_path: Path) -> None:
+    """Slurm says FAILED; what slurmstepd logs says why, and that more must be asked for."""
+    user = with_troubles(User(bare, tmp_path))
+    greedy = {"mnist-cnn": '"troubled:greedy"', "steps: 3": "steps: 100000", "mem_mb: 2000": "mem_mb: 1000"}
+    text = BARE
+    for before, now in greedy.items():
+        text = text.replace(before, now)
+    (user.home / "greedy.yaml").write_text(text)
+    user.hpcddp("submit", "greedy.yaml", "-y", "--wait", exit_code=1)
+    (study,) = user.json("status", "greedy", exit_code=3)["studies"]
+    (run,) = study["runs"]
+    assert (run["phase"], run["detail"]) == ("failed", "it used more memory than Slurm gave it")
+    assert run["next_step"].startswith("ask for more with slurm.mem_mb in the sweep")
+    assert "exceeded memory limit" in run["line"]

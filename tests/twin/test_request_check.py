@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.slurm_test_only import refusal_words
-from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.cluster.slurm_rules import Qos
+from hpcddp.cluster.slurm_rules import AccountForm, Partition, Qos, SlurmRules
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render
@@ -21,7 +21,6 @@ from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.commands.conftest import Run, run
 from tests.twin.controllers import Controller, Controllers
-from tests.twin.test_partitions import PROFILE as THREE
 
 __all__ = ["run"]  # a fixture
 
@@ -37,6 +36,35 @@ measure: {warmup_steps: 1, steps: 3}
 repeat: 1
 slurm: {walltime_min: 30}
 """
+
+
+A100 = NodeType(
+    count=40, physical_cores=32, smt=2, memory_mb=500000, gpus=4, gres_type="a100", constraint="a100",
+    account_form=AccountForm(pattern=".*@a100", sentence="accounts end in @a100"),
+)  # fmt: skip
+V100 = NodeType(count=1000, physical_cores=20, memory_mb=180000, gpus=4, constraint="v100-16g|v100-32g")
+FAT = NodeType(count=10, physical_cores=24, memory_mb=700000, gpus=8, partition="fat", max_mb_per_core=20000)
+THREE = ClusterProfile(
+    schema=1,
+    name="three",
+    title="three partitions",
+    node_types={"a100": A100, "v100": V100, "fat": FAT},
+    slurm=SlurmRules(
+        partitions={
+            "small": Partition(node_types=("a100",), default=True, max_nodes=8, max_walltime_min=600, max_mb_per_core=15000),
+            "large": Partition(node_types=("v100",), min_nodes=2, default_mb_per_core=7500, qos=("long",)),
+        },
+        qos=(
+            Qos(partition="small", max_walltime_min=300),
+            Qos(partition="large", max_nodes=91, max_walltime_min=120),
+            Qos(partition="large", min_nodes=92, max_nodes=183, max_walltime_min=360),
+            Qos(partition="fat", max_walltime_min=60),
+            Qos(name="long", max_nodes=4, max_walltime_min=6000),
+            Qos(name="dev", partition="small", max_nodes=2, max_walltime_min=300, max_gpus=4),
+        ),
+    ),
+)
+"""Three partitions, rules by QOS and node type, and forms of accounts."""
 
 
 def without_rules(profile: ClusterProfile, **facts: Any) -> ClusterProfile:
@@ -100,7 +128,6 @@ def test_the_key_that_the_profile_lacks_is_named(
 def test_a_partition_that_the_profile_lacks_is_named(
     controllers: Controllers, tmp_path: Path, settings: list[str], facts: dict[str, Any], says: str
 ) -> None:
-    """The same for a cluster with several partitions."""
     kind = "a100" if facts["partition"] == "small" else "v100"
     account = (
         []

@@ -1,6 +1,6 @@
 """`hpcddp submit` killed, raced, and in front of a controller that stops, freezes or forgets: after it every run has one job.
 
-The nodes are drained: jobs wait, cost nothing, and are in sacct all the same. A seed chooses the moment; `make soak` has most.
+The nodes are drained: jobs wait, cost nothing, and are in sacct all the same. A seed chooses the moment.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.launcher import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
+from hpcddp.core.written_lists import expand_node_list
 from tests.backends.fake_slurm import wait_for
-from tests.twin.manager import Twins
-from tests.twin.shape import Site, expand
-from tests.twin.twin import Twin
+from tests.twin.shape import Site
+from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User
 
 pytestmark = pytest.mark.soak
@@ -54,12 +54,6 @@ LINES = 2 * POINTS
 
 MOMENT_S = 0.01
 """From one line to the next: sbatch takes about 5 ms."""
-
-
-def seeds(soak: int) -> pytest.MarkDecorator:
-    """One moment in any case, `soak` more for `make soak`."""
-    later = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 2 + soak))
-    return pytest.mark.parametrize("seed", [1, *later])
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +141,9 @@ class Sweep:
         """By jobs that could have started if nodes were up; an array that waits is one row."""
         command = ["sacct", "-n", "-P", "-X", "-D", "--starttime=now-1day", "-o", "JobID,WorkDir"]
         rows = [line.split("|", maxsplit=1) for line in self.user.twin.run(command).stdout.splitlines()]
-        return Counter(run_of(job, Path(folder)) for jobs, folder in rows if self.is_mine(folder) for job in expand(jobs))
+        return Counter(
+            run_of(job, Path(folder)) for jobs, folder in rows if self.is_mine(folder) for job in expand_node_list(jobs)
+        )
 
 
 def run_of(job: str, folder: Path) -> str:
@@ -174,7 +170,7 @@ def finish(submitter: subprocess.Popen[str], *expected: int) -> str:
     return out + err
 
 
-@seeds(soak=49)
+@pytest.mark.parametrize("seed", range(1, 51))
 def test_killed_submit_is_made_whole(sweep: Sweep, seed: int) -> None:
     """SIGKILL at any moment; whatever its sbatch still did, the next submit adds what is missing and nothing else."""
     submitter = sweep.at_a_moment(seed)
@@ -184,7 +180,7 @@ def test_killed_submit_is_made_whole(sweep: Sweep, seed: int) -> None:
     sweep.check()
 
 
-@seeds(soak=9)
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_two_at_once(sweep: Sweep, seed: int) -> None:
     """The second waits for nothing: it is refused with a sentence, or comes when the first has finished."""
     first = sweep.begin() if seed == 1 else sweep.at_a_moment(seed)
@@ -195,9 +191,8 @@ def test_two_at_once(sweep: Sweep, seed: int) -> None:
     sweep.check()
 
 
-@seeds(soak=9)
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_controller_restarts(sweep: Sweep, seed: int) -> None:
-    """Stopped by SIGTERM and started again while jobs are submitted: the submission waits and goes on."""
     submitter = sweep.at_a_moment(seed)
     sweep.user.twin.signal_controller(signal.SIGTERM)
     sweep.user.twin.start_controller()
@@ -205,7 +200,6 @@ def test_controller_restarts(sweep: Sweep, seed: int) -> None:
     sweep.check()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_submit_while_the_controller_restarts(sweep: Sweep, seed: int) -> None:
     """Killed with its sbatch still trying to reach a controller that is away: that job is not submitted a second time."""
@@ -219,7 +213,7 @@ def test_killed_submit_while_the_controller_restarts(sweep: Sweep, seed: int) ->
     sweep.check()
 
 
-@seeds(soak=9)
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_frozen_controller_queues_what_timed_out(sweep: Sweep, seed: int) -> None:
     """sbatch gives up on a frozen controller, which queues the job all the same when it thaws: it is found, not sent again."""
     submitter = sweep.at_a_moment(seed)
@@ -227,10 +221,8 @@ def test_frozen_controller_queues_what_timed_out(sweep: Sweep, seed: int) -> Non
     sweep.check()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
 def test_killed_submit_at_a_frozen_controller(sweep: Sweep, seed: int) -> None:
-    """Killed while the controller is frozen, and run again before it thaws."""
     submitter = sweep.at_a_moment(seed)
 
     def again() -> subprocess.Popen[str]:
@@ -252,9 +244,7 @@ def commands(twin: Twin) -> set[str]:
 
 
 def test_lost_jobs_whose_ids_were_given_out_again(sweep: Sweep, tmp_path: Path) -> None:
-    """A controller killed before it saved what it had accepted: status says that the jobs are gone, though their ids are
-    another study's by now, and submit brings each of them back, once.
-    """
+    """A controller killed before it saved what it had accepted: submit brings each job back, once."""
     twin, state = sweep.user.twin, sweep.user.twin.folder / "state"
     shutil.copytree(state, tmp_path / "state")
     finish(sweep.begin("-J", "--hold"), 0)

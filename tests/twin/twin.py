@@ -2,32 +2,29 @@
 
 with Twin(load_profile("rcc"), folder) as twin:
     twin.run(["sbatch", "--account=proj", "--partition=gpu", "job.sh"])
-    twin.wait_jobs(60)
-"""
+    twin.wait_jobs(60)"""
 
 from __future__ import annotations
 
 import os
 import pwd
 import signal
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import each_task
-from tests.twin import accounting, daemons
-from tests.twin.completions import completions
-from tests.twin.folder import check_folder, write_folder
-from tests.twin.lock import only_twin
-from tests.twin.modules import write_modules
-from tests.twin.processes import MARK, Daemon, kill_marked, marked, stop, wait_until
+from tests.twin import daemons, rules
+from tests.twin.config import check_folder, completions, write_folder, write_modules
+from tests.twin.controllers import Controllers
+from tests.twin.daemons import Daemon, ending_signals_raise, kill_marked, marked, only_twin, signals_held, stop, wait_until
+from tests.twin.rules import site_accounts
 from tests.twin.shape import DEFAULT_NODES, Site, make_shape
-from tests.twin.signals import ending_signals_raise, signals_held
 
 IDLE_S = 120.0
 DOWN_S = 20.0
@@ -42,7 +39,7 @@ SACCT_ALL = ("--starttime=2000-01-01", "--endtime=now+1days", "--state=BF,CA,CD,
 """Without states Slurm 22.05 asks when a job became eligible: unknown for seconds, and for ever if cancelled while held."""
 
 
-class Twin:
+class Twin(daemons.Slurm):
     """Up between `with` and its end, also when that is an exception, Ctrl-C, SIGTERM or SIGHUP.
 
     profile: the cluster it is shaped like; its backend must be slurm.
@@ -62,7 +59,7 @@ class Twin:
         python: str = sys.executable,
     ) -> None:
         self.profile = profile
-        self.folder = folder.absolute()
+        super().__init__(folder.absolute())
         self.python = python
         self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES, site)
         self._stack = ExitStack()
@@ -71,11 +68,7 @@ class Twin:
     @property
     def env(self) -> dict[str, str]:
         """What to add to the environment: Slurm's commands, and the jobs they start, then belong to this twin."""
-        return {
-            "SLURM_CONF": str(self.folder / "slurm.conf"),
-            "MODULEPATH": str(self.folder / "modulefiles"),
-            MARK: str(self.folder),
-        }
+        return {**super().env, "MODULEPATH": str(self.folder / "modulefiles")}
 
     def __enter__(self) -> Twin:
         check_folder(self.shape)
@@ -97,22 +90,6 @@ class Twin:
         """Cancels the jobs and takes everything down; does nothing the second time."""
         with signals_held():
             self._stack.close()
-
-    def run(
-        self, command: Sequence[str], *, text: str | None = None, cwd: Path | None = None, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs `command` with this twin's Slurm, `text` as its input; HpcddpError with its output when it fails and `check`."""
-        done = subprocess.run(
-            list(command), env={**os.environ, **self.env}, input=text, cwd=cwd, capture_output=True, text=True, check=False
-        )
-        if check and done.returncode:
-            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
-
-    def test_only(self, script: str) -> tuple[bool, str]:
-        """Whether `sbatch --test-only` takes the script, and what it says."""
-        done = self.run(["sbatch", "--test-only"], text=script, check=False)
-        return done.returncode == 0, done.stderr.strip()
 
     def wait_jobs(self, timeout_s: float) -> None:
         """Returns once no job waits or runs and sacct knows the end of each; HpcddpError with the queue when time is over.
@@ -176,8 +153,8 @@ class Twin:
         if self.shape.site.accounting:
             self._daemons.append(daemons.start_database(self.folder, env))
             self._daemons.append(daemons.start_slurmdbd(self.folder, env, self.folder))
-            for command in accounting.early_commands(self.profile):
-                self._sacctmgr(command)
+            for command in rules.early_commands(self.profile):
+                self.sacctmgr(command)
         self._daemons.append(daemons.start_slurmctld(self.folder, env))
         self._stack.callback(self._cancel_jobs)
         self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
@@ -187,13 +164,10 @@ class Twin:
 
     def _write_accounts(self) -> None:
         user = pwd.getpwuid(os.getuid()).pw_name
-        for command in accounting.qos_commands(self.profile):
-            self._sacctmgr(command)
-        for command in accounting.account_commands(self.profile, self.shape.site.accounts, user):
-            self._sacctmgr(command)
-
-    def _sacctmgr(self, command: list[str]) -> None:
-        self.run(["sacctmgr", "--immediate", "--quiet", *command])
+        for command in rules.qos_commands(self.profile):
+            self.sacctmgr(command)
+        for command in rules.account_commands(self.profile, self.shape.site.accounts, user):
+            self.sacctmgr(command)
 
     def _all_idle(self) -> bool:
         return set(self.run(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout.split()) == {"idle"}
@@ -232,3 +206,36 @@ def _namespace(pid: int) -> str:
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/mnt")
     return ""
+
+
+class Twins:
+    """Keeps the last twin up, as the next test probably asks for the same one.
+
+    new_folder: makes an empty folder from a name.
+    """
+
+    def __init__(self, new_folder: Callable[[str], Path]) -> None:
+        self._new_folder = new_folder
+        self._twin: Twin | None = None
+        self._controllers: Controllers | None = None
+
+    def get(self, cluster: str) -> Twin:
+        """The twin of that profile, booted now unless it is up; another one goes down before."""
+        if self._twin is None or self._twin.profile.name != cluster:
+            self.close()
+            profile = load_profile(cluster)
+            self._twin = Twin(profile, self._new_folder(cluster), site=Site(accounts=site_accounts(profile))).__enter__()
+        return self._twin
+
+    def controllers(self) -> Controllers:
+        """Controllers of any profiles, without nodes; a twin that is up goes down before."""
+        if self._controllers is None:
+            self.close()
+            self._controllers = Controllers(self._new_folder("controllers")).__enter__()
+        return self._controllers
+
+    def close(self) -> None:
+        """Takes down what is up, if anything."""
+        up, self._twin, self._controllers = self._twin or self._controllers, None, None
+        if up is not None:
+            up.close()

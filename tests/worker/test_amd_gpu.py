@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.records import GPU_COLUMNS
-from hpcddp.worker.telemetry.amd_gpu import THROTTLED, AmdGpuReader
+from hpcddp.worker.telemetry.amd_gpu import AmdGpuReader
 from hpcddp.worker.telemetry.gpu import NoGpus
 from hpcddp.worker.telemetry.reader import open_gpus
 from hpcddp.worker.telemetry.reader_process import gpu_summary
@@ -173,7 +173,3 @@ def test_a_library_of_another_version_is_a_reason(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     assert "OSError: libamd_smi.so: cannot open" in str(open_gpus(1, ADDRESSES)[1])
-
-
-def test_a_reason_without_a_bit_of_nvidias_has_a_name() -> None:
-    assert THROTTLED > 0x100

@@ -24,7 +24,7 @@ from hpcddp.core import malloc
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.malloc import freed_memory
-from hpcddp.core.point import Data, Point, comm_point, flat_keys
+from hpcddp.core.point import Data, Point, comm_point
 from hpcddp.core.records import AFTER_PAUSE, PARTS, STEP_COLUMNS, WARMUP, steps_file
 from hpcddp.core.written_lists import cpu_list
 from hpcddp.study.study_records import read_end
@@ -131,8 +131,6 @@ def test_a_rank_that_fails_leaves_its_reason(tmp_path: Path) -> None:
 
 
 class Broken:
-    """A user's own data set of which no sample can be read."""
-
     classes, shape = 10, (1, 28, 28)
 
     def __len__(self) -> int:
@@ -179,7 +177,6 @@ def test_a_second_worker_does_not_overwrite_records(tmp_path: Path, what: Point)
 
 
 def run_noting_malloc(spec: dict[str, Any]) -> int:
-    """Runs a rank; how often it had malloc keep memory."""
     with patch.object(main, "retain_freed_memory", Mock(wraps=malloc.retain_freed_memory)) as retained:
         main.run(spec)
     return retained.call_count
@@ -187,7 +184,6 @@ def run_noting_malloc(spec: dict[str, Any]) -> int:
 
 @pytest.mark.dear
 def test_freed_memory_is_kept_unless_the_user_says_otherwise(tmp_path: Path) -> None:
-    """And what was done is another environment."""
     environments = set()
     for keep_memory, calls, words in ((True, 1, "kept"), (False, 0, "returned")):
         spec = given.job(tmp_path, given.point(1, measure={"keep_memory": keep_memory, "input": "synthetic"}))
@@ -211,14 +207,6 @@ def test_what_is_done_with_freed_memory(device: Any, keep_memory: bool, recorded
     assert freed_memory(given.point(1, device=device, measure={"keep_memory": keep_memory})) == recorded
 
 
-def test_the_key_is_written_where_it_is_not_the_default() -> None:
-    usual, returned = given.point(1), given.point(1, measure={"keep_memory": False})
-    assert "keep_memory" not in json.dumps(spec_to_dict(given.job(Path("/s"), usual)))
-    assert spec_to_dict(given.job(Path("/s"), returned))["point"]["measure"]["keep_memory"] is False
-    assert usual.id != returned.id
-    assert flat_keys(usual)["measure.keep_memory"] is True
-
-
 def pooled(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, num_classes))
 
@@ -237,7 +225,7 @@ def starts_nothing(_: int) -> None:
 def test_resident_data_train_as_with_loaders(tmp_path: Path, augment: Any) -> None:
     """Two epochs of 15 samples and the beginning of a third: to the same bits, without a process that loads."""
     write_cifar(tmp_path / "data")
-    known = {"model": f"{HERE}:pooled", "batch_per_gpu": 3, "evaluate": True}
+    known: dict[str, Any] = {"model": f"{HERE}:pooled", "batch_per_gpu": 3, "evaluate": True}
     data = Data(name="cifar10", root=str(tmp_path / "data"), augment=augment)
     loaded = ran(tmp_path / "loaded", given.point(2, data=data, loader_workers_per_rank=1, **known))
     resident = ran(tmp_path / "resident", given.point(2, data=dataclasses.replace(data, resident=True), **known), starts_nothing)
@@ -255,7 +243,6 @@ INTACT, DAMAGED, BATCH = 60, 100, 10
 
 
 def coarse(num_classes: int) -> nn.Module:
-    """Trains in milliseconds."""
     return nn.Sequential(nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3 * 7 * 7, num_classes))
 
 
@@ -301,7 +288,7 @@ def test_each_damaged_picture_is_counted_once_over_all_ranks(tmp_path: Path) -> 
     for number in range(30):
         write_picture(root / "val" / f"n{number % 3}" / f"{number}.JPEG", (120, 100), seed=number)
     (root / "val" / "n1" / "1.JPEG").write_bytes(b"")
-    chosen = {"work": "epoch", "evaluate": True, "batch_per_gpu": BATCH, "loader_workers_per_rank": 2}
+    chosen: dict[str, Any] = {"work": "epoch", "evaluate": True, "batch_per_gpu": BATCH, "loader_workers_per_rank": 2}
     data = Data(name="imagenet", root=str(root))
     found = ran(tmp_path / "study", given.point(2, model=f"{HERE}:coarse", data=data, **chosen))
     assert read_end(found.attempt) is not None

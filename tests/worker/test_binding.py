@@ -118,10 +118,6 @@ def test_the_jobs_cpus_not_the_steps(node: str, cpus: int | None) -> None:
     assert job_cpus({**MIXED, "SLURM_NODEID": node}) == cpus
 
 
-def test_without_slurms_word_it_is_unknown() -> None:
-    assert job_cpus({}) is None
-
-
 PROFILE = {"default_node_type": "v100", "node_types": {"v100": {"physical_cores": 32, "smt": 4}, "fat": {"physical_cores": None}}}
 
 
@@ -150,3 +146,4 @@ def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
 def test_without_slurm_nothing_is_reserved(tmp_path: Path) -> None:
     """The local runner may itself run inside a job: its variables are not this run's."""
     assert node_share(given.job(tmp_path, given.point(1)), RANK, MIXED).cpus is None
+    assert job_cpus({}) is None

@@ -213,7 +213,6 @@ def poll_each_step(_: int) -> None:
 
 @pytest.mark.dear
 def test_a_run_on_a_full_disk_fails_with_a_sentence(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows until then are complete and readable."""
     monkeypatch.setenv("DISK", str(small))
     monkeypatch.setenv("MATCHING", "ranks/*.steps.csv")
     found = ran(small, given.point(2, warmup=1, steps=100_000, model=LITTLE), may_fail=True, output=tmp_path / "output")
@@ -231,7 +230,6 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence(small: Path, tmp_path: Path,
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When there is room again, the next attempt goes on from it."""
     monkeypatch.setenv("MATCHING", "checkpoints/0*.pt")
     what = given.point(1, warmup=1, steps=400, model=LITTLE, measure={"resume": True, "checkpoint_every_min": 1e-4})
     with monkeypatch.context() as patch:

@@ -66,7 +66,6 @@ def node() -> int:
 
 
 def listed_otherwise(root: str | None, split: str) -> Files:
-    """The second node's file server lists the folder in another order."""
     order = list(range(640))
     if node() and split == "train":
         random.Random(7).shuffle(order)
@@ -74,7 +73,6 @@ def listed_otherwise(root: str | None, split: str) -> Files:
 
 
 def cut_short(root: str | None, split: str) -> Files:
-    """A copy that was broken off, on one rank."""
     return Files(list(range(3696 if forked.this_rank() == 1 and split == "train" else 4096)))
 
 
@@ -125,7 +123,6 @@ def test_augmentation_does_not_count(tmp_path: Path, factory: str) -> None:
 
 
 def other_order(rank: int) -> None:
-    """A rank that shuffles by another seed."""
     permuted = EpochOrder.__init__
 
     def init(self: EpochOrder, samples: int, seed: int, epoch: int) -> None:
@@ -140,8 +137,6 @@ def test_another_order_on_one_rank(tmp_path: Path) -> None:
 
 
 class AnyShape(Files):
-    """Pictures of other sizes, as a batch of one sample can have them."""
-
     def picture(self, file: int) -> torch.Tensor:
         return torch.zeros(1, 28 + file % 3, 28, dtype=torch.uint8)
 
@@ -173,12 +168,7 @@ def sums(*ends: str, start: str = "abcd") -> list[dict[str, str]]:
     [
         (sums(*"efgh"), 4, True, "4 rank(s) hold 4 shard(s), every shard was updated; SHA-256 of rank 0 at the start a"),
         (sums(*"efef", start="ab"), 2, True, "4 rank(s) hold 2 shard(s), 2 copies of each agree"),
-        (
-            sums(*"efex", start="ab"),
-            2,
-            False,
-            "at the end 1 of 4 ranks differ from the first copy of their shard: rank 3 has x",
-        ),
+        (sums(*"efex", start="ab"), 2, False, "at the end 1 of 4 ranks differ from the first copy of their shard: rank 3 has x"),
         (sums(*"efgd"), 4, False, "1 of 4 shards are what they were at the start, so that of rank 3 (d)"),
         (sums(*"abcd"), 4, False, "no shard was updated: all"),
     ],
@@ -212,7 +202,6 @@ def scaled_by_rank(classes: int) -> nn.Module:
 
 
 def drifts(classes: int) -> nn.Module:
-    """As above, from the fifth step on."""
     model, calls = Scaled(classes, 1.0), [0]
 
     def move(module: nn.Module, _: Any) -> None:
@@ -224,7 +213,6 @@ def drifts(classes: int) -> nn.Module:
 
 
 def cannot_say(classes: int) -> nn.Module:
-    """A model that will not be called in evaluation mode."""
     model = batchnorm(classes)
 
     def refuse(module: nn.Module, _: Any) -> None:
@@ -247,7 +235,6 @@ def test_an_attribute_that_differs_by_rank(tmp_path: Path, own: str, when: str) 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model": "resnet18", "data": Data(name="synthetic-cifar10")}, SOUND),
         ({"model": "mnist-cnn", "precision": "bf16"}, SOUND),
         ({"precision": "fp64", "channels_last": True}, SOUND),
         pytest.param({"model": "mnist-cnn", "compile": True}, SOUND, marks=pytest.mark.soak),

@@ -56,7 +56,6 @@ def test_the_error_bounds_the_estimate(tmp_path: Path) -> None:
 
 
 def lonely() -> Any:
-    """Rank 1 never asks; rank 2 does."""
     group = join(this_rank("local"), "cpu", timedelta(seconds=20))
     began = time.monotonic()
     found = None if group.rank.rank == 1 else offset_to_rank_0(group, time.time_ns, "start", wait_s=0.5)
@@ -87,8 +86,6 @@ def test_a_stranger_is_sent_away(tmp_path: Path) -> None:
 
 
 def deaf() -> Any:
-    """Rank 0 has no port to listen on."""
-
     def no_server(*_: Any, **__: Any) -> Any:
         raise OSError("no port")
 

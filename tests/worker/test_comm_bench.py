@@ -30,7 +30,6 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "send_recv")
 
 
 def bench(sizes: tuple[int, ...], ops: tuple[str, ...] = OPS) -> Any:
-    """In a rank."""
     group = join(this_rank("local"), "cpu")
     found = bench_comm(group, sizes, ops)
     group.leave()
@@ -95,7 +94,7 @@ def test_disturbed_sizes_have_no_say() -> None:
 
 
 def test_sizes_are_left_out_with_a_reason() -> None:
-    known = dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 0.3)
+    known: dict[str, Any] = dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 0.3)
     row = CommSize(bytes=MIB, calls=1, **known, algbw_bytes_per_s=None, busbw_bytes_per_s=None, correct=True)
     assert impossible("all_gather", KIB, 300, 2**40) == "too small to be shared among 300 ranks"
     assert "3 messages of 1 GiB need more than the 3000 MiB" in str(impossible("all_reduce", 2**30, 2, 3000 * MIB))

@@ -43,7 +43,6 @@ GRADIENT_BYTES = 1_686_560
 
 @pytest.fixture(scope="module")
 def checked(link: Link, tmp_path_factory: pytest.TempPathFactory) -> forked.Ran:
-    """Two ranks on a slow network, with the check."""
     link.set_rate(MBIT)
     study = tmp_path_factory.mktemp("checked")
     spec = given.job(study, given.point(2, measure={"comm": "check"}))
@@ -191,7 +190,6 @@ def test_where_the_views_close(plain: list[Pair], profiles: list[Profiled], resi
 
 
 def test_a_pair_that_others_held_up_is_discarded() -> None:
-    """Its computing took a third longer than usual for the same processor time."""
     pairs = [pair(), pair(computing_s=0.135), pair(), pair(sync_computing_s=0.150), pair()]
     assert undisturbed(pairs) == [0, 2, 4]
     found = compare_views(pairs, [profiled()])
@@ -230,11 +228,7 @@ def event(cat: str, name: str, start: float, end: float, correlation: int | None
 
 
 def launched(name: str, launch: float, start: float, end: float, number: int) -> list[dict[str, Any]]:
-    """A kernel and the call that launched it."""
-    return [
-        event("cuda_runtime", "cudaLaunchKernel", launch, launch + 1, number),
-        event("kernel", name, start, end, number),
-    ]
+    return [event("cuda_runtime", "cudaLaunchKernel", launch, launch + 1, number), event("kernel", name, start, end, number)]
 
 
 def test_operators_on_a_processor() -> None:

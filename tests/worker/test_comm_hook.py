@@ -41,7 +41,6 @@ class Trained(NamedTuple):
 
 
 def train(workload: Workload, group: ProcessGroup, *, hooked: bool) -> Trained:
-    """Some steps of one rank, each on samples of its own."""
     source, samples = given.mnist(64), workload.batch_per_gpu
     trainer = make_trainer(workload, source, group.device, group.rank.rank)
     timer = StepTimer(HostClock())

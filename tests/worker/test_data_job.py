@@ -26,7 +26,6 @@ def _spec(tmp_path: Path, root: str) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def _job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of the local runner."""
     names = ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS", "SUBMITIT_LOCAL_JOB_NUM_NODES")
     for name, value in zip(names, "0011", strict=True):
         monkeypatch.setenv(name, value)

@@ -57,8 +57,6 @@ def striped(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Stripes(TensorDataset):
-    """Can be learned, but not at once."""
-
     classes = 10
 
     def __init__(self, root: str | None, split: str) -> None:
@@ -90,7 +88,6 @@ def epochs(attempt: Path) -> list[dict[str, int | None]]:
 
 
 def what_was_learned(done: Ran) -> list[dict[str, int | None]]:
-    """Without times."""
     return [{name: value for name, value in row.items() if not name.endswith("_ns")} for row in epochs(done.attempt)]
 
 
@@ -172,7 +169,8 @@ def test_a_training_is_read_as_it_was_recorded(three_epochs: Ran) -> None:
     ]
     assert (run.samples_trained, run.eval_samples, run.eval_correct) == (3 * STEPS * BATCH, EVALUATED, correct)
     assert run.losses is not None
-    assert (run.losses.steps, run.losses.start) == (10, pytest.approx(run.loss_first, rel=0.2))
+    assert run.losses.steps == 10
+    assert run.losses.start == pytest.approx(run.loss_first, rel=0.2)
     found = find(records)
     assert (found.loaders["loader_samples_per_s"] > 0).tolist() == [True]
     assert correct is not None
@@ -312,7 +310,6 @@ GROWING_STEPS = [SAMPLES // batch for batch in GROWING]
 
 
 def growing() -> Point:
-    """With a rate that grows with the root of the batch."""
     point = training(epochs=4, resume=True, checkpoint_every_min=0.0, telemetry_hz=5.0)
     chosen = Optimizer(lr=RATE, scaling="sqrt", base_batch=BATCH, batch_at_epochs=(1, 3), batch_factor=3)
     return replace(point, workload=replace(point.workload, optimizer=chosen))
@@ -341,7 +338,6 @@ def test_epochs_of_growing_batches_are_those_of_a_plain_loop(grown: Ran) -> None
 
 
 def test_a_rate_is_what_was_trained_by_the_time_it_took(grown: Ran) -> None:
-    """Of epochs that one attempt made, whatever their batch."""
     (run,) = load_study(Study(grown.attempt.parents[2])).runs
     assert (run.state, run.reason, grown.failed) == ("counts", None, {})
     batches = [batch for batch, steps in zip(GROWING, GROWING_STEPS, strict=True) for _ in range(steps)]

@@ -51,8 +51,6 @@ def test_all_ranks_evaluate_the_same_model(tmp_path: Path) -> None:
 
 
 class Tiny:
-    """A user's own data set."""
-
     classes = 10
 
     def __init__(self, samples: int) -> None:
@@ -86,8 +84,6 @@ def test_its_own_samples_pass() -> None:
 
 
 class Changed:
-    """MNIST-like samples of which one or more come otherwise."""
-
     def __init__(self, *, label_of: int | None = None, noise: bool = False) -> None:
         self._source = given.mnist(60)
         self._label_of, self._noise = label_of, noise

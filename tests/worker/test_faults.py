@@ -219,7 +219,6 @@ def fills_memory(_: nn.Module) -> None:
 
 
 def at(rank: int, happens: Callable[[nn.Module], None]) -> Callable[[int], nn.Module]:
-    """A model as workload.model names one."""
     return lambda classes: In(rank, happens)
 
 

@@ -140,7 +140,6 @@ SOON = timedelta(seconds=2)
 
 
 def batchnorm(classes: int) -> nn.Module:
-    """The smallest model with BatchNorm."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Conv2d(1, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 49, classes))
 
@@ -151,8 +150,6 @@ def small(ranks: int = 2, **changes: Any) -> Point:
 
 
 def called_outside_ddp(_: int) -> None:
-    """The model is wrapped, and the wrapped one is never called."""
-
     def loss(self: Trainer, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.module(self.normalize(images)), labels)
 
@@ -185,7 +182,6 @@ rank_0_evaluates_bare, rank_0_evaluates_through_ddp = (functools.partial(rank_0_
 
 
 def the_second_evaluation_is_short(rank: int) -> None:
-    """Rank 1 leaves out its last batch, once."""
     real, calls = evaluate_module.evaluate_share, list[int]()
 
     def share(trainer: Trainer, batches: Any) -> EvaluationSums:
@@ -196,7 +192,6 @@ def the_second_evaluation_is_short(rank: int) -> None:
 
 
 def others_do_not_evaluate(rank: int) -> None:
-    """They do not even come to the evaluation."""
     rank_0_evaluates(True, rank)
     if rank:
         vars(attempt_module)["evaluate"] = lambda *_: None
@@ -224,7 +219,6 @@ class Shifted:
 
 
 def one_step_short(short: int, rank: int) -> None:
-    """The loop of one rank ends a step early."""
     real = StepWindow.stretches
 
     def shorter(self: StepWindow) -> Iterator[range | PolledSteps]:
@@ -236,7 +230,6 @@ def one_step_short(short: int, rank: int) -> None:
 
 
 def shorter_data(rank: int) -> None:
-    """One rank's data lack a batch."""
     opened = vars(training_run)["make_feed"]
 
     def feed(*about: Any) -> Any:
@@ -307,12 +300,7 @@ FAULTS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "no set_epoch": (no_set_epoch, {}, "every epoch reshuffled", "rank 0 began epoch 1 with the batches of epoch 0"),
     "rank 0 evaluates": (rank_0_evaluates_bare, EVALUATED, EVALUATION, "rank 1 evaluated 0 of its 49 samples; all ranks 48 of"),
     "one is short": (the_second_evaluation_is_short, TRAINING, EVALUATION, "rank 1 evaluated 48 of its 49 samples; all ranks 96"),
-    "another's share": (
-        evaluates_anothers_share,
-        EVALUATED,
-        EVALUATION,
-        "rank 1 did not have sample 48 where it was to",
-    ),
+    "another's share": (evaluates_anothers_share, EVALUATED, EVALUATION, "rank 1 did not have sample 48 where it was to"),
     "restarted": (functools.partial(restarted, False), {}, INSIDE, "rank 0: step 6 begins"),
     "counted anew": (functools.partial(restarted, True), {}, INSIDE, "rank 0: step 4 is followed by step 0"),
     "buffers not broadcast": (buffers_stay_apart, {}, BUFFERS, f"{APART} as the next forward begins"),
@@ -331,32 +319,12 @@ def test_a_fault_ends_in_its_gate(tmp_path: Path, name: str) -> None:
 
 SHORT = "ended after 9 of 10 steps; the others wait for it in step 9"
 ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "through ddp": (
-        rank_0_evaluates_through_ddp,
-        EVALUATED,
-        "1 on node0: evaluated 0 of its 49 samples, and rank 0 has not",
-    ),
+    "through ddp": (rank_0_evaluates_through_ddp, EVALUATED, "1 on node0: evaluated 0 of its 49 samples, and rank 0 has not"),
     "others do not evaluate": (others_do_not_evaluate, EVALUATED, "1 on node0: came to its end, and rank 0 did not within"),
-    "rank 0 is short": (
-        functools.partial(one_step_short, 0),
-        {},
-        f"0 on node0: {SHORT}",
-    ),
-    "rank 1 is short": (
-        functools.partial(one_step_short, 1),
-        {},
-        f"1 on node0: {SHORT}",
-    ),
-    "data are shorter": (
-        shorter_data,
-        {"work": "epoch"},
-        "1 on node0: is to make 5 timed steps and rank 0 6: do both see",
-    ),
-    "no exchange": (
-        one_exchange_left_out,
-        {"model": "mnist-cnn"},
-        "1 on node0: ended after 10 of 10 steps, but rank 0 did not",
-    ),
+    "rank 0 is short": (functools.partial(one_step_short, 0), {}, f"0 on node0: {SHORT}"),
+    "rank 1 is short": (functools.partial(one_step_short, 1), {}, f"1 on node0: {SHORT}"),
+    "data are shorter": (shorter_data, {"work": "epoch"}, "1 on node0: is to make 5 timed steps and rank 0 6: do both see"),
+    "no exchange": (one_exchange_left_out, {"model": "mnist-cnn"}, "1 on node0: ended after 10 of 10 steps, but rank 0 did not"),
 }
 
 

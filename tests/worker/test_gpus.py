@@ -19,14 +19,12 @@ TODAY = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "compute_120"]
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0), (12, 1)])
 def test_covered(capability: tuple[int, int]) -> None:
-    """Binary code runs within its major version from its minor one on, PTX on everything newer."""
     assert not_covered("GPU", capability, TODAY) is None
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (6, 1), (11, 0)])
 def test_not_covered(capability: tuple[int, int]) -> None:
-    trouble = not_covered("Tesla V100-SXM2-16GB", capability, TODAY)
-    assert trouble is not None
+    trouble = str(not_covered("Tesla V100-SXM2-16GB", capability, TODAY))
     assert "Tesla V100-SXM2-16GB" in trouble
     assert f"sm_{capability[0]}{capability[1]}" in trouble
 
@@ -42,8 +40,7 @@ def test_a_suffix_binds_to_an_architecture_or_its_family() -> None:
 
 def test_an_amd_gpu_is_covered_by_its_name() -> None:
     assert not_covered_by_rocm("AMD Instinct MI250X", "gfx90a:sramecc+:xnack-", ["gfx908", "gfx90a"]) is None
-    trouble = not_covered_by_rocm("AMD Instinct MI300A", "gfx942:sramecc+:xnack-", ["gfx908", "gfx90a"])
-    assert trouble is not None
+    trouble = str(not_covered_by_rocm("AMD Instinct MI300A", "gfx942:sramecc+:xnack-", ["gfx908", "gfx90a"]))
     assert "no code for AMD Instinct MI300A (gfx942; built for gfx908, gfx90a): install a build that lists gfx942" in trouble
 
 
@@ -72,16 +69,14 @@ def local_rank_1(local_device: Literal["rank", "zero"], **slurm: str) -> Rank:
 def test_a_rank_that_sees_its_own_gpu_only(gpus: list[int]) -> None:
     gpus[0] = 1
     assert no_gpu(local_rank_1("zero")) is None
-    trouble = no_gpu(local_rank_1("rank"))
-    assert trouble is not None
+    trouble = str(no_gpu(local_rank_1("rank")))
     assert "local rank 1 and sees 1 GPU(s)" in trouble
     assert "the profile says slurm.local_device: zero" in trouble
 
 
 def test_ranks_that_would_share_device_0_are_refused(gpus: list[int]) -> None:
     assert no_gpu(local_rank_1("rank")) is None
-    trouble = no_gpu(local_rank_1("zero"))
-    assert trouble is not None
+    trouble = str(no_gpu(local_rank_1("zero")))
     assert "all 4 ranks of the node would use the first one" in trouble
     single = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
     assert no_gpu(local_rank_1("zero", **single)) is None
@@ -151,8 +146,7 @@ def test_what_hides_gpus_is_named_and_recorded(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    trouble = no_gpu(this_rank("local", LOCAL))
-    assert trouble is not None
+    trouble = str(no_gpu(this_rank("local", LOCAL)))
     assert "(ROCR_VISIBLE_DEVICES 2,3, HIP_VISIBLE_DEVICES 1,0)" in trouble
     assert "rocm-smi on that node" in trouble
     assert "(torch is built for ROCm 6.3" in trouble

@@ -37,8 +37,6 @@ RATES_MBIT = (100, 25)
 
 @dataclass(frozen=True)
 class Measured:
-    """What the steady steps of a run show, in ns, by rank and step."""
-
     tables: list[Columns]
     exchange: Exchange
     step_bytes: int
@@ -48,7 +46,6 @@ class Measured:
 
 
 def measure(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -> Measured:
-    """Runs the point with the communication hook and reads its records."""
     spec = given.job(folder, what)
     launch(folder / "output", what.ranks, run, spec_to_dict(spec))
     attempt, warnings = spec.attempt_dir(JOB, 0), list[str]()

@@ -29,7 +29,6 @@ from tests.worker.test_rendezvous import SLURM
 
 @pytest.fixture
 def rank() -> Rank:
-    """Of job 4711."""
     return this_rank("slurm", SLURM)
 
 
@@ -47,8 +46,7 @@ def test_all_in_a_folder_of_the_attempt(rank: Rank, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "expected"),
-    [(("SLURM_TMPDIR", "TMPDIR"), "SLURM_TMPDIR"), (("TMPDIR",), "TMPDIR"), ((), None)],
+    ("names", "expected"), [(("SLURM_TMPDIR", "TMPDIR"), "SLURM_TMPDIR"), (("TMPDIR",), "TMPDIR"), ((), None)]
 )
 def test_the_jobs_own_disk_comes_first(rank: Rank, tmp_path: Path, names: tuple[str, ...], expected: str | None) -> None:
     env = {name: str(tmp_path / name) for name in ("SLURM_TMPDIR", "TMPDIR")}
@@ -133,7 +131,6 @@ def worker(runs: Path, spec: JobSpec | None) -> subprocess.CompletedProcess[str]
 
 
 def _absent(folder: Path) -> Path:
-    """A folder that, first on the path, makes the names absent."""
     folder.mkdir()
     for name in ABSENT:
         (folder / f"{name}.py").write_text("raise ModuleNotFoundError(f'no {__name__}')\n")

@@ -31,7 +31,6 @@ def reading(folder: Path, job_cpu: int | None = None) -> dict[str, int | None]:
 
 
 def interfaces(folder: Path, **received_and_sent: tuple[int, int]) -> None:
-    """/proc/net/dev: two lines of heads, 8 columns received, 8 sent."""
     lines = [f"{name}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0" for name, (rx, tx) in received_and_sent.items()]
     write(folder / "proc" / "net" / "dev", "\n".join(["Inter-|", " face |", *lines]))
 
@@ -80,7 +79,6 @@ def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
 
 
 def process(proc: Path, pid: int, parent: int, *ticks: int) -> None:
-    """/proc/PID/stat; `ticks` are utime, stime, cutime and cstime."""
     write(proc / str(pid) / "stat", f"{pid} (a) name) S {parent} 0 0 0 0 0 0 0 0 0 {' '.join(map(str, ticks))} 20 0 1 0\n")
 
 
@@ -262,7 +260,6 @@ def cray(sys: Path, joules: str = "43210 J 1632233459 us", watts: str = "812 W 1
 
 
 def meter(sys: Path, number: int, name: str, microwatts: int) -> None:
-    """A power meter of ACPI as Linux shows it."""
     device = sys / "class" / "hwmon" / f"hwmon{number}" / "device"
     write(device / "power1_oem_info", f"{name}\n")
     write(device / "power1_average", f"{microwatts}\n")
@@ -322,7 +319,7 @@ def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.Mon
     elsewhere = f"node.node_energy.__defaults__ = (pathlib.Path({str(tmp_path / 'sys')!r}),)"
     finds = f"import pathlib; from hpcddp.worker.telemetry import node; {elsewhere}"
     monkeypatch.setattr(reader_process, "PROGRAM", f"{path}; {finds}; from {rest}")
-    ran = forked.ran(tmp_path, given.point(1, steps=1000, measure={"telemetry_hz": 10.0}))
+    ran = forked.ran(tmp_path, given.point(1, steps=300, measure={"telemetry_hz": 10.0}))
     (node,) = ran.end["telemetry"]["nodes"]
     assert (node["energy_from"], node["power_w_mean"], node["power_w_peak"], node["energy_j"]) == ("pm_counters", 812, 812, 0)
     assert ran.read(f"nodes/{node['host']}.json")["telemetry"]["node_energy"] == "pm_counters"

@@ -30,7 +30,6 @@ def model() -> nn.Module:
 
 
 def after_one_step(chosen: Optimizer) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-    """Parameters before and after a step, and the gradients of it."""
     module, draw = model(), torch.Generator().manual_seed(4)
     before = [parameter.detach().clone() for parameter in module.parameters()]
     optimizer = make_optimizer(chosen, module)
@@ -89,7 +88,6 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
 def test_biases_and_norm_layers_may_be_left_out_of_the_decay(name: Any) -> None:
-    """With gradients of 0 only the decay moves a parameter: matrices, and nothing else."""
     module = model()
     optimizer = make_optimizer(Optimizer(name=name, lr=RATE, weight_decay=DECAY, weight_decay_on="weights"), module)
     before = [parameter.detach().clone() for parameter in module.parameters()]
@@ -221,9 +219,3 @@ def test_a_batch_that_grows_keeps_the_rate_and_a_scaled_rate_grows_with_it() -> 
         schedule = RateSchedule(training(batch_at_epochs=(4,), **changes), plan)
         assert [schedule.rate(step) for step in (4 * STEPS - 1, 4 * STEPS)] == [PEAK, times * PEAK]
         assert schedule.varies == (times > 1)
-
-
-def test_nothing_changes_unasked() -> None:
-    schedule = RateSchedule(training(), given.plan(STEPS))
-    assert not schedule.varies
-    assert {schedule.rate(step) for step in range(EPOCHS * STEPS)} == {PEAK}

@@ -33,7 +33,6 @@ TWO_CONVOLUTIONS = "tests.worker.test_parallel:two_convolutions"
 
 
 def trained(group: ProcessGroup, point: Point, source: TensorSource, folder: Path) -> torch.Tensor:
-    """All parameters after the point's steps, as one rank of several has them."""
     rank, workload = group.rank, point.workload
     trainer = make_trainer(workload, source, group.device, rank.rank)
     log = StepLog(StepTimer(HostClock()), folder, rank.rank, buckets=False)
@@ -46,12 +45,10 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
 
 
 def relative_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest difference, relative to the largest parameter."""
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
 def train_ranks(folder: Path, ranks: int, source: TensorSource, **changes: Any) -> list[torch.Tensor]:
-    """The parameters of each of `ranks` ranks after the point's steps."""
     point = given.point(ranks, precision="fp64", **changes)
     return forked.in_group(folder / f"{ranks}-{point.id}", ranks, trained, point, source, folder / f"{ranks}-{point.id}")
 
@@ -120,7 +117,6 @@ def two_convolutions(classes: int) -> nn.Module:
 
 
 def train_two_steps(group: ProcessGroup, changes: dict[str, Any]) -> torch.Tensor:
-    """Parameters and buffers of a rank after two steps."""
     source = given.mnist(16)
     workload = given.workload(model=TWO_CONVOLUTIONS, precision="fp64", **changes)
     trainer = make_trainer(workload, source, group.device, group.rank.rank)
@@ -131,7 +127,6 @@ def train_two_steps(group: ProcessGroup, changes: dict[str, Any]) -> torch.Tenso
 
 
 def marks_and_exchanges(group: ProcessGroup, kind: ByHand, accumulate: int) -> tuple[list[str], int]:
-    """The marks of a step, and how many gradients were exchanged in it."""
     source, marks, calls = given.mnist(4), list[str](), list[str]()
     trainer = make_trainer(given.workload(parallel=kind, accumulate=accumulate), source, group.device, group.rank.rank)
     assert trainer.hand_exchange
@@ -169,7 +164,6 @@ def its_own_gradient(kind: ByHand, rank: int) -> None:
 
 
 def no_exchange(_: ByHand, __: int) -> None:
-    """No rank exchanges anything."""
     HandExchange.exchange = lambda self: None  # type: ignore[method-assign]
 
 
@@ -192,10 +186,3 @@ def test_buffers_are_compared(tmp_path: Path, sound: bool) -> None:
     found = forked.ran(tmp_path, small(parallel="all_reduce", evaluate=True), None if sound else no_broadcast)
     assert found.gates["buffers agree"]["passed"] is sound
     assert list(found.failed) == ([] if sound else ["buffers agree"])
-
-
-def test_one_process_needs_no_exchange(tmp_path: Path) -> None:
-    (none,) = forked.in_group(tmp_path, 1, train_two_steps, {"parallel": "none"})
-    for kind in KINDS:
-        (by_hand,) = forked.in_group(tmp_path, 1, train_two_steps, {"parallel": kind})
-        assert torch.equal(by_hand, none)

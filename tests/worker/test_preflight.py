@@ -29,7 +29,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_on(study: Path, world: int, nodes: int, **variables: str) -> tuple[PreflightRecord, list[Any]]:
-    """The record, and what each rank returned."""
     spec = spec_to_dict(given.job(study, given.point(world, nodes=nodes)))
     found = forked.values(study / "output", world, in_rank, spec, variables, nodes=nodes)
     plain = json.loads(Study(study).preflight_file("7", 0).read_text())
@@ -39,7 +38,7 @@ def run_on(study: Path, world: int, nodes: int, **variables: str) -> tuple[Prefl
 def in_rank(spec: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
     os.environ.update(variables)
     torch.set_num_threads(1)
-    return preflight.run_preflight(spec)
+    return preflight.preflight_rank(spec)
 
 
 @pytest.mark.timed

@@ -222,7 +222,6 @@ def runs(pid: int) -> bool:
 
 
 def spent_ns(pid: int) -> int:
-    """User and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_NS
 

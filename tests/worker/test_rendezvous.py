@@ -50,9 +50,6 @@ def test_slurms_step_counts_not_its_job() -> None:
     assert (rank.rank, rank.local_rank, rank.world, rank.nodes, rank.ranks_per_node) == (5, 1, 8, 2, 4)
     assert (rank.job, rank.restart, rank.host) == ("4711", 0, "gn02")
     assert (rank.master_addr, rank.master_port) == ("gn01", 14711)
-
-
-def test_a_requeued_job_is_a_new_attempt() -> None:
     assert this_rank("slurm", {**SLURM, "SLURM_RESTART_COUNT": "2"}).restart == 2
 
 
@@ -80,14 +77,13 @@ def test_a_missing_variable_is_named(name: str) -> None:
         this_rank("slurm", env)
 
 
-def test_nodes_must_run_equally_many() -> None:
-    with pytest.raises(HpcddpError, match="7 ranks on 2 nodes"):
-        this_rank("slurm", {**SLURM, "SLURM_STEP_NUM_TASKS": "7"})
-
-
-def test_an_odd_value_is_named() -> None:
-    with pytest.raises(HpcddpError, match=r"rank is '\$SLURM_PROCID'"):
-        this_rank("slurm", {**SLURM, "SLURM_PROCID": "$SLURM_PROCID"})
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("SLURM_STEP_NUM_TASKS", "7", "7 ranks on 2 nodes"), ("SLURM_PROCID", "$SLURM_PROCID", r"rank is '\$SLURM_PROCID'")],
+)
+def test_an_odd_value_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(HpcddpError, match=words):
+        this_rank("slurm", {**SLURM, name: value})
 
 
 def test_the_gpu_of_a_rank() -> None:

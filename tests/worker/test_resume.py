@@ -110,7 +110,6 @@ def flags_of(done: Ran, rank: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Parameters and buffers after all steps in one piece."""
     return at_the_end(launch(tmp_path_factory.mktemp("whole"), small(), "7"))
 
 
@@ -252,7 +251,7 @@ def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
 
 
-SHORT = {"ranks": 1, "steps": 12}
+SHORT: dict[str, Any] = {"ranks": 1, "steps": 12}
 
 
 @pytest.fixture

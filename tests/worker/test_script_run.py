@@ -78,7 +78,6 @@ def point(ranks: int = 1, *, nodes: int = 1, measure: dict[str, Any] | None = No
 
 
 def scripted(folder: Path, what: Point, text: str, job: str = "7", *, may_fail: bool = False) -> Ran:
-    """A run of this script; the study is in the folder."""
     study, script = Study(folder / "study"), folder / "train.py"
     script.write_text(HEAD + text)
     describe_point(study, what)
@@ -94,7 +93,6 @@ def attempt_of(folder: Path, what: Point, job: str = "7") -> Path:
 
 
 def why(folder: Path, what: Point) -> str:
-    """Of a run that failed."""
     (run,) = load_study(Study(folder / "study")).runs
     assert run.state == "missing"
     return str(run.reason)
@@ -169,27 +167,11 @@ RESUMES = point(measure={"resume": True})
 @pytest.mark.parametrize(
     ("what", "text", "message"),
     [
-        (
-            point(),
-            "in_ddp(model)\n",
-            "train.py came to its end without a measurement: it needs `from hpcddp.probe import",
-        ),
-        (
-            point(),
-            f"{PLAIN}{ANOTHER}",
-            "train.py calls measure() 2 times, and a run is one measurement: leave it around",
-        ),
+        (point(), "in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import"),
+        (point(), f"{PLAIN}{ANOTHER}", "train.py calls measure() 2 times, and a run is one measurement: leave it around"),
         (point(), f"{PLAIN}with contextlib.suppress(Exception):\n    {ANOTHER}", "train.py calls measure() 2 times"),
-        (
-            point(),
-            "one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n",
-            "ended after 6 steps; it takes 12 behind",
-        ),
-        (
-            point(),
-            "one_loop(model, batches=iter([torch.randn(4, 8)] * 2))\n",
-            "takes 12 behind the first, which counts nowhere",
-        ),
+        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 6 steps; it takes 12 behind"),
+        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 2))\n", "takes 12 behind the first, which counts nowhere"),
         (point(), NO_LOOP, "its loop is `for"),
         (point(), ERROR, "rank 0 on node0: no more (in step, train.py line"),
         (point(), "sys.exit(3)\n", "ended itself by exit(3)"),

@@ -33,7 +33,7 @@ TORCHVISION: Any = importlib.import_module("torchvision.models")
 """Imported once for all ranks."""
 
 BATCH = 4
-STEPS = 30
+STEPS = 16
 VIT = "tests.worker.test_sharding:tiny_vit"
 FP64: dict[str, Any] = {"model": VIT, "precision": "fp64"}
 
@@ -59,7 +59,6 @@ Function = Callable[[ProcessGroup, TensorSource, str, int], Any]
 
 
 def with_each(group: ProcessGroup, function: Function, *kinds: tuple[str, int]) -> list[Any]:
-    """What it gives in this rank for each of these."""
     return [function(group, given.cifar(64), *kind) for kind in kinds]
 
 
@@ -91,7 +90,6 @@ def batch_of(step: int, group: ProcessGroup, source: TensorSource) -> Any:
 
 
 def full(module: nn.Module) -> torch.Tensor:
-    """All parameters, gathered where they are sharded."""
     values: list[Any] = [parameter.detach() for parameter in module.parameters()]
     return torch.cat([(value.full_tensor() if hasattr(value, "full_tensor") else value).double().flatten() for value in values])
 
@@ -126,7 +124,6 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 def train_variants(group: ProcessGroup, source: TensorSource, parallel: str, shards: int) -> list[torch.Tensor]:
-    """The parameters after three steps of each."""
     found = []
     for changes in VARIANTS:
         trainer = trainer_of(group, source, parallel, shards, **{**FP64, **changes})
@@ -253,8 +250,9 @@ def test_it_counts_what_ddp_counts(runs: dict[str, Ran]) -> None:
 def test_a_training_is_ddps(tmp_path: Path) -> None:
     of_kind = []
     for parallel in ("ddp", "fsdp"):
-        recipe = {"measure": {"epochs": 2}, "optimizer": Optimizer(lr=0.05, ema_decay=0.9, schedule="cosine")}
-        found = ran(tmp_path / parallel, small(parallel=parallel, work="train", model="mnist-cnn", **recipe))
+        recipe = Optimizer(lr=0.05, ema_decay=0.9, schedule="cosine")
+        point = small(parallel=parallel, work="train", model="mnist-cnn", measure={"epochs": 2}, optimizer=recipe)
+        found = ran(tmp_path / parallel, point)
         assert found.failed == {}
         with (found.attempt / "epochs.csv").open() as file:
             of_kind.append([float(row[name]) for row in csv.DictReader(file) for name in row if not name.endswith("_ns")])

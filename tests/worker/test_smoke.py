@@ -19,9 +19,8 @@ from tests.worker import forked, given
 
 
 def smoked(
-    study: Path, what: Point, function: Any = smoke.run_smoke, *arguments: Any, world: int = 0, **about: Any
+    study: Path, what: Point, function: Any = smoke.smoke_rank, *arguments: Any, world: int = 0, **about: Any
 ) -> dict[str, Any]:
-    """smoke.json of a job of the point."""
     spec = spec_to_dict(given.job(study, what, **about))
     nodes = 1 if world else what.layout.nodes
     found = forked.values(study / "output", world or what.ranks, function, spec, *arguments, nodes=nodes)
@@ -38,7 +37,7 @@ def on_two_nodes(study: Path, **changes: Any) -> dict[str, Any]:
 def with_data_on_one(spec: dict[str, Any], study: Path) -> dict[str, Any]:
     (study / "node0" / "mnist").mkdir(parents=True, exist_ok=True)
     os.environ["DATA"] = str(study / os.environ["SLURMD_NODENAME"])
-    return smoke.run_smoke(spec)
+    return smoke.smoke_rank(spec)
 
 
 def test_a_folder_that_one_node_does_not_see(tmp_path: Path) -> None:
@@ -81,7 +80,6 @@ def test_no_gpu_where_one_is_needed(tmp_path: Path) -> None:
 def test_a_module_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], missing: str | None
 ) -> None:
-    """Before runs wait for nodes only to find it so."""
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
     summary = smoked(tmp_path, given.point(1, **changes))
     assert summary["ok"] is (missing is None)
@@ -104,7 +102,7 @@ def test_a_rank_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def without_rank_one(spec: dict[str, Any]) -> dict[str, Any]:
     os.environ["SUBMITIT_LOCAL_NTASKS"] = "2"
-    return smoke.run_smoke(spec)
+    return smoke.smoke_rank(spec)
 
 
 GUARDED = """\

@@ -144,7 +144,6 @@ HOLDER = "import sys, time; from pathlib import Path; from hpcddp.worker.staging
 
 
 def holder(folder: Path) -> subprocess.Popen[str]:
-    """A process that holds the folder for a minute."""
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "made\n"
@@ -152,7 +151,6 @@ def holder(folder: Path) -> subprocess.Popen[str]:
 
 
 def remover_of(process: subprocess.Popen[str]) -> int:
-    """The one child of the process."""
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 

@@ -318,7 +318,6 @@ def layers(classes: int) -> nn.Module:
 
 
 def losses(study: Path, ranks: int, **changes: Any) -> list[float]:
-    """The mean loss of each global batch of 16, over all ranks, from the records alone."""
     what = given.point(
         ranks,
         model="tests.worker.test_steptimer:layers",

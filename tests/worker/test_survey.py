@@ -51,13 +51,6 @@ def test_what_is_no_matrix_is_none(text: str) -> None:
 
 AMD_TOPOLOGY = """
 ============================ ROCm System Management Interface ============================
-================================ Weight between two GPUs =================================
-       GPU0         GPU1         GPU2         GPU3
-GPU0   0            15           72           72
-GPU1   15           0            72           72
-GPU2   72           72           0            15
-GPU3   72           72           15           0
-
 ================================= Hops between two GPUs ==================================
        GPU0         GPU1         GPU2         GPU3
 GPU0   0            1            3            3
@@ -121,13 +114,11 @@ def test_lscpu_in_numbers() -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """With the folders above it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{text}\n")
 
 
 def rdma_port(sys: Path, name: str, layer: str, rate: str, state: str = "4: ACTIVE") -> Path:
-    """A port as Linux shows it."""
     port = sys / "class" / "infiniband" / name / "ports" / "1"
     for key, text in {"state": state, "rate": rate, "link_layer": layer}.items():
         write(port / key, text)
@@ -135,7 +126,6 @@ def rdma_port(sys: Path, name: str, layer: str, rate: str, state: str = "4: ACTI
 
 
 def interface(sys: Path, name: str, speed: str, state: str = "up", *, virtual: bool = False) -> None:
-    """A network interface as Linux shows it."""
     link = sys / "class" / "net" / name
     write(link / "operstate", state)
     write(link / "speed", speed)

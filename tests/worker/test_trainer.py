@@ -24,7 +24,6 @@ MICRO_BATCH = ["forward", "backward", "comm_exposed"]
 
 
 def one_step(group: ProcessGroup, accumulate: int) -> tuple[list[str], int]:
-    """The marks of a step, and how many buckets of gradients were exchanged in it (the first step has one bucket)."""
     source, marks, buckets = given.mnist(4), list[str](), list[int]()
     trainer = make_trainer(given.workload(accumulate=accumulate), source, group.device, group.rank.rank)
 
@@ -46,7 +45,6 @@ def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None
 
 
 def train_each(group: ProcessGroup, workloads: list[Workload]) -> list[torch.Tensor]:
-    """The parameters of one rank after five steps of each workload."""
     source = given.mnist(64)
     found = []
     for workload in workloads:
@@ -63,10 +61,9 @@ def flat(trainer: Trainer) -> torch.Tensor:
 
 
 def test_one_process_needs_no_ddp(tmp_path: Path) -> None:
-    kinds = ("ddp", "none", "data_parallel")
-    ((ddp, none, data_parallel),) = forked.in_group(tmp_path, 1, train_each, [given.workload(parallel=kind) for kind in kinds])
-    assert torch.equal(none, ddp)
-    assert torch.equal(data_parallel, ddp)
+    kinds = ("ddp", "none", "data_parallel", "all_reduce", "gather_scatter")
+    ((ddp, *others),) = forked.in_group(tmp_path, 1, train_each, [given.workload(parallel=kind) for kind in kinds])
+    assert [torch.equal(other, ddp) for other in others] == [True] * 4
 
 
 @pytest.mark.dear
@@ -80,7 +77,6 @@ def test_compressed_gradients_train_all_ranks_alike(tmp_path: Path) -> None:
 
 
 def ddp_says(group: ProcessGroup, workloads: list[Workload]) -> list[dict[str, Any]]:
-    """What torch itself records of how DDP was made."""
     found = []
     for workload in workloads:
         trainer = make_trainer(workload, given.mnist(4), group.device, group.rank.rank)
@@ -228,8 +224,7 @@ def graphs() -> int:
 
 def compile_each(group: ProcessGroup, chosen: list[Ddp]) -> list[dict[str, Any]]:
     without_a_compiler()
-    found = [compile_and_step(options, group) for options in chosen]
-    return found
+    return [compile_and_step(options, group) for options in chosen]
 
 
 def compile_and_step(options: Ddp, group: ProcessGroup) -> dict[str, Any]:

@@ -138,8 +138,6 @@ def test_ranks_are_merged_by_node() -> None:
     assert "GPUDirect RDMA on 6 of 8 connections" in transport_words(record)
 
 
-LOGS = Path(__file__).parent / "nccl_logs"
-
 NO_DEVICE, NO_VERBS = "NET/IB : No device found", "Failed to open libibverbs.so[.1]"
 
 SAID: dict[str, dict[str, Any]] = {
@@ -151,12 +149,7 @@ SAID: dict[str, dict[str, Any]] = {
         "settings": {"NCCL_IB_HCA": "mlx5_4"},
     },
     "nccl-2.19.3-roce": {"version": "2.19.3", "network": "IB", "adapters": ("mlx5_10", "mlx5_11"), "links": ("RoCE",)},
-    "nccl-2.19.3-socket": {
-        "version": "2.19.3",
-        "network": "Socket",
-        "adapters": ("ens7",),
-        "remarks": (NO_DEVICE,),
-    },
+    "nccl-2.19.3-socket": {"version": "2.19.3", "network": "Socket", "adapters": ("ens7",), "remarks": (NO_DEVICE,)},
     "nccl-2.20.5-merged": {"version": "2.20.5", "network": "IB", "adapters": ("mlx5_7", "mlx5_6"), "links": ("RoCE",)},
     "nccl-2.21.5-sharp": {
         "version": "2.21.5",

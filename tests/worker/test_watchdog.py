@@ -257,6 +257,10 @@ def ranks(store: Store) -> Iterator[tuple[Hub, Spoke]]:
     hub.close()
 
 
+def blamed(ending: Any) -> tuple[str, int]:
+    return ending.fault.kind, ending.fault.rank
+
+
 def test_a_rank_may_leave_while_it_tells_a_beat(ranks: tuple[Hub, Spoke]) -> None:
     """Its thread tells beats and its main thread the goodbye: whichever comes last, its end is no fault."""
     hub, spoke = ranks
@@ -272,9 +276,7 @@ def test_a_rank_that_ends_without_a_word_has_died(ranks: tuple[Hub, Spoke]) -> N
     hub, spoke = ranks
     spoke.tick(BEAT, 1.0, late=False)
     spoke.close()
-    ending = hub.receive(1.0)
-    assert ending is not None
-    assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
+    assert blamed(hub.receive(1.0)) == ("died", 1)
 
 
 def test_a_rank_may_die_while_rank_0_tells_what_failed(ranks: tuple[Hub, Spoke], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,9 +299,7 @@ def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: Store, said: b
             assert hub.receive(1.0) is None
             assert time.monotonic() < give_up_at
     spoke.close()
-    ending = hub.receive(2.0)
-    assert ending is not None
-    assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
+    assert blamed(hub.receive(2.0)) == ("died", 1)
 
 
 @pytest.mark.parametrize("message", [Hello("3fa9", 1, "gn02"), BEAT, Goodbye(), Failed(FAULT), Over(FAULT), Hung(FAULT)])
@@ -332,6 +332,4 @@ def test_a_job_that_was_suspended_goes_on(ranks: tuple[Hub, Spoke], which: int) 
     spoke.tick(BEAT, 1.0, late=False)
     hub.receive(1.0)
     assert ranks[which].tick(BEAT, 2 + LONGEST_S, late=True) is None
-    ending = ranks[which].tick(BEAT, 4 + 2 * LONGEST_S, late=False)
-    assert ending is not None
-    assert (ending.fault.kind, ending.fault.rank) == ("silent", 1 - which)
+    assert blamed(ranks[which].tick(BEAT, 4 + 2 * LONGEST_S, late=False)) == ("silent", 1 - which)

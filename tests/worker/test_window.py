@@ -57,7 +57,6 @@ def test_an_attempt_that_resumes_warms_up_again() -> None:
 
 @pytest.mark.dear
 def test_fixed_steps_have_one_pause(tmp_path: Path) -> None:
-    """The checksum's, before the last warm-up step."""
     found = ran(tmp_path, measured())
     assert flags_of(found, 0) == [WARMUP] * 4 + [WARMUP | AFTER_PAUSE] + [0] * 20
     protocol = found.end["protocol"]
@@ -70,19 +69,17 @@ def test_fixed_steps_have_one_pause(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_all_ranks_stop_after_the_same_seconds(tmp_path: Path) -> None:
-    """Of rank 0's timed steps."""
-    found = ran(tmp_path, measured(2, stop="seconds", seconds=2.5, input="synthetic"))
+    found = ran(tmp_path, measured(2, stop="seconds", seconds=1.0, input="synthetic"))
     protocol, flags = found.end["protocol"], flags_of(found, 0)
     assert protocol["stopped_by"] == "seconds"
     assert found.end["steps"] == protocol["timed_steps"] + 5 == len(flags)
     assert flags == flags_of(found, 1)
     assert [step for step, flag in enumerate(flags) if flag & AFTER_PAUSE] == protocol["pauses"]
-    assert sum(int(row["total_ns"]) for row in found.rows(0)[5:]) >= 2.5e9
+    assert sum(int(row["total_ns"]) for row in found.rows(0)[5:]) >= 1e9
 
 
 @pytest.mark.dear
 def test_a_narrow_interval_ends_a_run(tmp_path: Path) -> None:
-    """+-90 % of the mean are soon known."""
     end = ran(tmp_path, measured(2, stop="interval", interval_percent=90.0)).end
     assert (end["protocol"]["stopped_by"], end["protocol"]["interval_percent"] <= 90) == ("interval", True)
     assert end["protocol"]["timed_steps"] >= 20
@@ -91,11 +88,10 @@ def test_a_narrow_interval_ends_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_limit_ends_a_run(tmp_path: Path) -> None:
-    """Nobody knows a mean to a millionth."""
-    found = ran(tmp_path, measured(2, stop="interval", interval_percent=1e-4, max_steps=120, warmup="detect"))
+    found = ran(tmp_path, measured(2, stop="interval", interval_percent=1e-4, max_steps=60, warmup="detect"))
     protocol = found.end["protocol"]
-    assert (protocol["stopped_by"], protocol["timed_steps"]) == ("max_steps", 120)
-    assert [rank["rows"] for rank in found.end["ranks"]] == [125, 125]
+    assert (protocol["stopped_by"], protocol["timed_steps"]) == ("max_steps", 60)
+    assert [rank["rows"] for rank in found.end["ranks"]] == [65, 65]
     assert protocol["pauses"][:2] == [4, 25]  # where steps take long there are more
     assert flags_of(found, 1)[:26] == [WARMUP] * 4 + [WARMUP | AFTER_PAUSE] + [0] * 20 + [AFTER_PAUSE]
     detected = protocol["warmup_detected_steps"]  # None where others on the machine keep the steps from settling
@@ -179,20 +175,13 @@ def state() -> tuple[bool, int]:
 
 @pytest.mark.parametrize(("policy", "inside"), [("python", (True, False)), ("frozen", (True, True)), ("off", (False, False))])
 def test_policies(policy: Policy, inside: tuple[bool, bool]) -> None:
-    """frozen: today's objects are looked at no more. off: nothing is collected. Both begin with nothing left to collect."""
+    """frozen: today's objects are looked at no more. off: nothing is collected. An error ends them too."""
     gc.collect()
     before, freed = state(), Loop.freed
     Loop()
-    with collecting(policy):
+    with contextlib.suppress(ZeroDivisionError), collecting(policy):
         assert (gc.isenabled(), gc.get_freeze_count() > before[1]) == inside
         assert policy == "python" or Loop.freed == freed + 1
-    assert state() == before
-
-
-@pytest.mark.parametrize("policy", ["frozen", "off"])
-def test_an_error_restores_it_too(policy: Policy) -> None:
-    before = state()
-    with contextlib.suppress(ZeroDivisionError), collecting(policy):
         raise ZeroDivisionError
     assert state() == before
 
@@ -234,8 +223,6 @@ def test_a_profile_shows_each_step_and_its_all_reduces(tmp_path: Path) -> None:
 
 
 class Strict(nn.Module):
-    """One layer, of which gradients are taken while it trains, and only then."""
-
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.layer = nn.Linear(784, classes)
@@ -248,7 +235,8 @@ class Strict(nn.Module):
 
 def test_what_is_evaluated_is_what_the_timed_steps_made(tmp_path: Path) -> None:
     """The profile's steps come after it, and train as the timed ones did."""
-    known = {"model": "tests.worker.test_window:Strict", "data": Data(name="tests.worker.test_evaluate:tiny"), "evaluate": True}
+    data = Data(name="tests.worker.test_evaluate:tiny")
+    known: dict[str, Any] = {"model": "tests.worker.test_window:Strict", "data": data, "evaluate": True}
     plain, profiled = (
         ran(tmp_path / f"{steps}", given.point(1, **known, measure={"profile_steps": steps, "profile_ranks": (0,)})).end
         for steps in (0, 3)

@@ -219,8 +219,6 @@ def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTim
 
 
 class _Steps:
-    """Steps on one batch, without optimizer."""
-
     def __init__(self, trainer: Trainer, batch: Batch, timer: StepTimer) -> None:
         self._trainer = trainer
         self._batch = batch
@@ -229,10 +227,8 @@ class _Steps:
         self._last_row()
 
     def pairs(self, count: int) -> list[Pair]:
-        """First with exchange, then first without, by turns.
-
-        DDP's next forward after an exchange sends BatchNorm's buffers: this way both steps of a pair do, or neither.
-        """
+        """First with exchange, then first without, by turns. DDP's next forward after an exchange sends BatchNorm's buffers: this
+        way both steps of a pair do, or neither."""
         found = []
         for number in range(count):
             first = self._timed(exchange=number % 2 == 0)
@@ -241,10 +237,8 @@ class _Steps:
         return found
 
     def profiled(self, count: int) -> list[Profiled]:
-        """Pairs under the profiler, less a first one in which it warms up; none where it sees no kernel of a GPU.
-
-        An exchange comes last, as in training: DDP's next forward sends BatchNorm's buffers.
-        """
+        """Pairs under the profiler, less a first one in which it warms up; none where it sees no kernel of a GPU. An exchange
+        comes last, as in training: DDP's next forward sends BatchNorm's buffers."""
         cuda, pairs = self._trainer.device.type == "cuda", []
         with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
             for _ in range(1 + count):

@@ -26,7 +26,6 @@ class ThreadStates:
         self._retained = set[int]()
 
     def retain(self) -> None:
-        """Of the calling thread."""
         thread = threading.get_ident()
         if thread not in self._retained:
             self._retained.add(thread)

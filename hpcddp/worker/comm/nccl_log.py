@@ -1,8 +1,4 @@
-"""What NCCL or RCCL says in its log (NCCL_DEBUG=INFO) of the network it chose, of NCCL 2.18 to 2.30.
-
-The texts are those of NCCL's sources of these versions, of its start, transports and topology, and of aws-ofi-nccl;
-tests/worker/nccl_logs has lines of each that people posted.
-"""
+"""What NCCL or RCCL of 2.18 to 2.30 says in its log (NCCL_DEBUG=INFO) of the network it chose, by their sources."""
 
 from __future__ import annotations
 
@@ -42,8 +38,6 @@ _NO_PLUGIN = re.compile(r"NET/Plugin ?: .*(No plugin found|Could not find|return
 
 @dataclass
 class _Found:
-    """What the lines have said so far."""
-
     version: tuple[str, str] | None = None
     network: str | None = None
     provider: str | None = None
@@ -78,7 +72,6 @@ def parse_log(text: str) -> RankTransport:
 
 
 def _take(found: _Found, text: str) -> None:
-    """One message."""
     if connection := _CONNECTION.search(text):
         _take_connection(found, connection[1])
     elif devices := _IB.search(text):
@@ -114,10 +107,8 @@ def _take_remark(found: _Found, text: str) -> None:
 
 
 def _take_ports(found: _Found, devices: str) -> None:
-    """`[0]mlx5_0:1/IB [1]={[0] mlx5_1:1/IB, [1] mlx5_2:1/IB}`; of one written with rail and plane, `mlx5_0:1:2:0/IB`.
-
-    Connections name them by their place in the list: behind merged ones, NCCL 2.20 numbers the others otherwise.
-    """
+    """`[0]mlx5_0:1/IB [1]={[0] mlx5_1:1/IB, [1] mlx5_2:1/IB}`; of one written with rail and plane, `mlx5_0:1:2:0/IB`. Connections
+    name them by their place in the list: behind merged ones, NCCL 2.20 numbers the others otherwise."""
     for place, (_, merged, name) in enumerate(_DEVICE.findall(devices)):
         ports = _MERGED.findall(merged) if merged else [name]
         found.ports[place] = "+".join(_port(port) for port in ports)

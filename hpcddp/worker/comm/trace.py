@@ -1,11 +1,9 @@
 """What a profiler's trace says of steps: how long backward computed, and how long the exchange went on behind it.
 
-A trace is what torch.profiler exports for Chrome: events with `cat`, `name`, `ts` and `dur` in us.
-On a CPU the operators themselves are timed; on CUDA the kernels that they launched, matched by `correlation`.
-
-And, in the steps of any training, how long collectives take and what of it no computing hides:
-on CUDA collectives and computing are kernels. With gloo on a CPU a collective is what its thread does, and the call of it, which
-may wait; computing is every other operator of torch.
+A trace is what torch.profiler exports for Chrome: events with `cat`, `name`, `ts` and `dur` in us. On a CPU the operators are
+timed; on CUDA the kernels that they launched, matched by `correlation`. And, in the steps of any training, how long collectives
+take and what of it no computing hides: on CUDA both are kernels; with gloo on a CPU a collective is what its thread does, and the
+call of it, which may wait, and computing is every other operator of torch.
 """
 
 from __future__ import annotations
@@ -136,8 +134,10 @@ def profiled_exchange(events: Sequence[Event], step_clock_exposed_s: float | Non
     collectives = _of_kernels(kernels) if kernels else _of_threads(timed)
     if not steps or not collectives:
         return None
-    computing = [_span(event) for event in kernels or timed if _computes(event)]
-    calls = [] if kernels else [_span(event) for event in timed if _is_call(event)]
+    of_torch = [] if kernels else [event for event in timed if event["cat"] == "cpu_op"]
+    calls = [_span(event) for event in of_torch if event["name"].startswith("c10d::")]  # gloo's may wait in them
+    others = [event for event in kernels if "nccl" not in event["name"]]
+    computing = [_span(event) for event in others or of_torch if others or event["name"].startswith("aten::")]
     travelling = [*(each.span for each in collectives), *calls]
     number = len(steps)
     of_operation = {each.operation: 0.0 for each in sorted(collectives)}
@@ -202,17 +202,6 @@ def _of_threads(timed: Iterable[Event]) -> list[TracedCollective]:
     return [
         TracedCollective(event["name"].partition(":")[2], _span(event)) for event in timed if event["name"].startswith("gloo:")
     ]
-
-
-def _is_call(event: Event) -> bool:
-    """Of a collective; gloo's may wait in it."""
-    return bool(event["cat"] == "cpu_op" and event["name"].startswith("c10d::"))
-
-
-def _computes(event: Event) -> bool:
-    if event["cat"] == "kernel":
-        return "nccl" not in event["name"]
-    return bool(event["cat"] == "cpu_op" and event["name"].startswith("aten::"))
 
 
 def _span(event: Event) -> Span:

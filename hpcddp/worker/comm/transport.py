@@ -137,7 +137,8 @@ def first_collective(device: torch.device) -> RankTransport:
             dist.all_reduce(value)
             value.item()  # waits for it
         except RuntimeError:
-            _show_warnings(_read(file))
+            warnings = [line for line in _read(file).splitlines() if WARNING in line]
+            print(*warnings[-WARNINGS_SHOWN:], sep="\n", file=sys.stderr, flush=True)
             raise
         finally:
             _leave_environment(file)
@@ -186,14 +187,8 @@ def _leave_environment(file: Path) -> None:
 
 
 def _read(file: Path) -> str:
-    """Empty where NCCL wrote nothing."""
     try:
         with file.open("rb") as log:
             return log.read(MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _show_warnings(log: str) -> None:
-    lines = [line for line in log.splitlines() if WARNING in line]
-    print(*lines[-WARNINGS_SHOWN:], sep="\n", file=sys.stderr, flush=True)

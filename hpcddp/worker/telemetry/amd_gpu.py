@@ -6,6 +6,8 @@ implementation in C++.
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -69,9 +71,12 @@ class AmdGpuReader:
         self._counted: list[dict[str, int]] = [{} for _ in self._gpus]
 
     def describe(self) -> list[dict[str, Any]]:
-        """`gpu`, `name` and `uuid` of each; None for what it does not say."""
         return [
-            {"gpu": number, "name": self._answer(_name, gpu), "uuid": self._answer(_uuid, gpu)}
+            {
+                "gpu": number,
+                "name": self._answer(_name, gpu),
+                "uuid": self._answer(lambda smi, gpu: str(smi.amdsmi_get_gpu_device_uuid(gpu)), gpu),
+            }
             for number, gpu in enumerate(self._gpus)
         ]
 
@@ -101,7 +106,7 @@ class AmdGpuReader:
         before, self._counted[number] = self._counted[number], counted
         if counted:
             grown = [bit for name, bit in THROTTLERS.items() if name in before and counted.get(name, 0) > before[name]]
-            return _bits(grown) if before else None
+            return functools.reduce(operator.or_, grown, 0) if before else None
         at_all = metrics.get("indep_throttle_status")
         return None if not isinstance(at_all, bool) else THROTTLED if at_all else 0
 
@@ -116,7 +121,6 @@ class AmdGpuReader:
 
 
 def _at(smi: Any, addresses: Sequence[str]) -> list[Any]:
-    """The handles of GPUs at these addresses."""
     found: dict[str, list[Any]] = {}
     for gpu in smi.amdsmi_get_processor_handles():
         found.setdefault(_place_of(smi, gpu), []).append(gpu)
@@ -141,10 +145,6 @@ def _name(smi: Any, gpu: Any) -> str:
     return str(smi.amdsmi_get_gpu_asic_info(gpu)["market_name"])
 
 
-def _uuid(smi: Any, gpu: Any) -> str:
-    return str(smi.amdsmi_get_gpu_device_uuid(gpu))
-
-
 def _energy_mj(counted: dict[str, Any]) -> int:
     """The counter times its resolution is in uJ. Before ROCm 6.4 its name was `power`."""
     return int(counted.get("energy_accumulator", counted.get("power")) * counted["counter_resolution"] / 1000)
@@ -153,10 +153,3 @@ def _energy_mj(counted: dict[str, Any]) -> int:
 def _mhz(clock: dict[str, Any]) -> Any:
     """Before ROCm 6.2 its name was `cur_clk`."""
     return clock["clk"] if "clk" in clock else clock["cur_clk"]
-
-
-def _bits(found: Sequence[int]) -> int:
-    reasons = 0
-    for bit in found:
-        reasons |= bit
-    return reasons

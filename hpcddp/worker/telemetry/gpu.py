@@ -31,10 +31,7 @@ class NoGpus(Exception):
 
 
 class GpuReader:
-    """Reads rows of GPU_COLUMNS for `count` GPUs, the first ones this process may use; NoGpus where NVML does not show them.
-
-    `nvml` is the module pynvml.
-    """
+    """By `nvml`, the module pynvml, rows of GPU_COLUMNS for the first `count` GPUs of this process; NoGpus where none shows."""
 
     def __init__(self, nvml: Any, count: int, env: Mapping[str, str] = os.environ) -> None:
         self._nvml = nvml
@@ -47,7 +44,6 @@ class GpuReader:
             raise NoGpus("NVML knows no GPU that this job may use")
 
     def describe(self) -> list[dict[str, Any]]:
-        """`gpu`, `name` and `uuid` of each."""
         nvml = self._nvml
         return [
             {"gpu": number, "name": nvml.nvmlDeviceGetName(gpu), "uuid": nvml.nvmlDeviceGetUUID(gpu)}
@@ -55,7 +51,6 @@ class GpuReader:
         ]
 
     def rows(self) -> Iterator[tuple[int | None, ...]]:
-        """One reading of every GPU; None for what a GPU does not report."""
         for number, gpu in enumerate(self._gpus):
             yield time.time_ns(), number, *(self._first(ways, gpu) for ways in READINGS.values())
 
@@ -73,8 +68,10 @@ def _visible(nvml: Any, env: Mapping[str, str]) -> list[Any]:
     gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     every = ",".join(map(str, range(len(gpus))))
     entries = [part.strip() for part in env.get("CUDA_VISIBLE_DEVICES", every).split(",") if part]
-    if any(entry.isdigit() for entry in entries):
-        _refuse_other_order(nvml, gpus, env)
+    # NVML numbers GPUs by their place on the bus; CUDA puts the fastest first unless told otherwise.
+    numbered = any(entry.isdigit() for entry in entries) and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    if numbered and len({nvml.nvmlDeviceGetName(gpu) for gpu in gpus}) > 1:
+        raise NoGpus("GPUs of several types: NVML and CUDA number them alike only with CUDA_DEVICE_ORDER=PCI_BUS_ID")
     return [_named(nvml, gpus, entry) for entry in entries]
 
 
@@ -88,9 +85,3 @@ def _named(nvml: Any, gpus: list[Any], entry: str) -> Any:
     if entry.startswith("MIG-"):
         return nvml.nvmlDeviceGetHandleByUUID(entry)
     raise NoGpus(f"NVML knows no GPU `{entry}` of CUDA_VISIBLE_DEVICES")
-
-
-def _refuse_other_order(nvml: Any, gpus: list[Any], env: Mapping[str, str]) -> None:
-    """NVML numbers GPUs by their place on the bus; CUDA puts the fastest first unless told otherwise."""
-    if env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({nvml.nvmlDeviceGetName(gpu) for gpu in gpus}) > 1:
-        raise NoGpus("GPUs of several types: NVML and CUDA number them alike only with CUDA_DEVICE_ORDER=PCI_BUS_ID")

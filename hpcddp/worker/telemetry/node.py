@@ -155,10 +155,8 @@ class NodeReader:
         return memory.total - memory.available, memory.total
 
     def _network(self) -> tuple[int, int]:
-        """Received and sent by the interfaces that are devices: a bond, a bridge or a VLAN would count the same bytes again.
-
-        In a network namespace there may be none of them; then all but the loopback count.
-        """
+        """Received and sent by the interfaces that are devices: a bond, a bridge or a VLAN would count the same bytes again. In a
+        network namespace there may be none of them; then all but the loopback count."""
         lines = (self._proc / "net" / "dev").read_text(encoding="utf-8").splitlines()[2:]
         counters = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in lines)}
         counters.pop("lo", None)
@@ -194,10 +192,7 @@ _JOB = re.compile(r"(\d+):([^:]*):(/(?:.*/)?job_\d+)(?:/.*)?")
 def job_cpu_ns(
     rank_pid: int, ranks: int, *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
 ) -> Callable[[], int | None]:
-    """Reads the job's processor time on this node in ns; None where it is unknown.
-
-    `rank_pid` is one of the node's `ranks` ranks.
-    """
+    """Reads the job's processor time on this node in ns, None where unknown; `rank_pid` is one of the node's `ranks` ranks."""
     folder = _job_cgroup(proc / str(rank_pid) / "cgroup", cgroups)
     if folder is not None:
         return lambda: _cgroup_ns(folder)
@@ -232,11 +227,8 @@ def _cgroup_ns(folder: Path) -> int | None:
 
 
 class ProcessTree:
-    """A rank and all processes below it or, of several ranks, those below the process that started them.
-
-    What has ended counts with its parent, which has waited for it; what has left the tree (a daemon) is lost, and the counter
-    falls.
-    """
+    """A rank and all processes below it or, of several ranks, those below the process that started them. What has ended counts
+    with its parent, which has waited for it; what has left the tree (a daemon) is lost, and the counter falls."""
 
     def __init__(self, rank_pid: int, ranks: int, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -281,7 +273,6 @@ def _launcher(rank_pid: int, ranks: int, parents: dict[int, int]) -> int | None:
 
 
 def _below(root: int, parents: dict[int, int]) -> list[int]:
-    """`root` and its descendants."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)

@@ -1,8 +1,4 @@
-"""Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up after training.
-
-The sum has each node's readings over its timed window, and energy over all nodes; core/attempt_records.py has the fields and
-what they mean.
-"""
+"""Telemetry of a run: one process per node reads counters beside the ranks; a summary of each node's timed window afterwards."""
 
 from __future__ import annotations
 
@@ -156,10 +152,8 @@ def throttle_shares(readings: Sequence[int]) -> dict[str, float] | None:
 
 
 def increase(rows: Sequence[Reading], column: str) -> tuple[int, float] | None:
-    """How much a counter grew between its first and last reading, and the seconds between them; None of fewer than two.
-
-    A counter that falls was reset (a driver reloaded) or wrapped: what it grew is unknown, and so is everything made of it.
-    """
+    """How much a counter grew between its first and last reading, and the seconds between them; None of fewer than two. A counter
+    that falls was reset (a driver reloaded) or wrapped: what it grew is unknown, and so is everything made of it."""
     known = [(_time_ns(row), value) for row in rows if (value := row[column]) is not None]
     if len(known) < 2 or any(after[1] < before[1] for before, after in itertools.pairwise(known)):
         return None
@@ -173,7 +167,6 @@ def rate(rows: Sequence[Reading], column: str) -> float | None:
 
 
 def _energy(rows: Sequence[Reading], window_s: float) -> tuple[float | None, str | None]:
-    """J over the window and where it is from."""
     counted_mw = rate(rows, "energy_mj")
     if counted_mw is not None:
         return counted_mw / 1e3 * window_s, "counter"
@@ -182,7 +175,6 @@ def _energy(rows: Sequence[Reading], window_s: float) -> tuple[float | None, str
 
 
 def _cpu_share(rows: Sequence[Reading], column: str) -> float | None:
-    """Of the time of all logical CPUs."""
     grown, total = increase(rows, column), increase(rows, "cpu_total_ns")
     return grown[0] / total[0] if grown and total and total[0] else None
 
@@ -272,10 +264,7 @@ def finish_telemetry(  # noqa: PLR0913 - what was read, of which steps
     *,
     plan: EpochPlan | None = None,
 ) -> Telemetry | None:
-    """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere.
-
-    `plan`: what each step trains; None: the point's batch.
-    """
+    """`telemetry` of end.json on rank 0, or None; all ranks call it when they have trained. `plan`: None is the point's batch."""
     own = None
     if reader:
         reader.stop()

@@ -33,11 +33,8 @@ NowNs = Callable[[], int]
 
 
 def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> ClockOffset | None:
-    """What to add to this rank's times to have rank 0's.
-
-    All ranks call it, once for each `when` (a word); rank 0 serves one after the other. None, with a warning, where no estimate
-    came about.
-    """
+    """What to add to this rank's times to have rank 0's; None, with a warning, where no estimate came about. All ranks call it,
+    once for each `when` (a word); rank 0 serves one after the other."""
     rank = group.rank
     try:
         if rank.rank:

@@ -1,7 +1,4 @@
-"""Writes a rank's step and bucket rows into their files while it trains.
-
-And says whether the timed ones follow each other without a gap: a loop that was restarted in between leaves one.
-"""
+"""Writes a rank's step and bucket rows into their files while it trains; and whether the timed ones follow without a gap."""
 
 from __future__ import annotations
 
@@ -51,10 +48,8 @@ class StepLog:
             self._write(self.timer.finished())
 
     def pause(self) -> None:
-        """Hands everything so far to the operating system; waits for it. StepTimer.restart ends the pause.
-
-        A checkpoint comes after a pause: rows of steps that it holds must outlive a rank that is killed.
-        """
+        """Hands everything so far to the operating system; waits for it. StepTimer.restart ends the pause. A checkpoint comes
+        after a pause: rows of steps that it holds must outlive a rank that is killed."""
         self._write(self.timer.drain())
         for writer in (self._steps, self._buckets):
             if writer:
@@ -102,10 +97,8 @@ Row = dict[str, int]
 
 
 def first_break(attempt: Path, rank: int) -> str | None:
-    """The first place where the rank's timed rows do not follow each other, in words; None where they do.
-
-    A step begins where the one before it ended, to the nanosecond, unless it is flagged as the first after a pause.
-    """
+    """The first place where the rank's timed rows do not follow each other, in words; None where they do. A step begins where the
+    one before it ended, to the nanosecond, unless it is flagged as the first after a pause."""
     with steps_file(attempt, rank).open(encoding="utf-8", newline="") as lines:
         rows = ({name: int(row[name]) for name in ("step", "flags", "start_ns", "total_ns")} for row in csv.DictReader(lines))
         breaks = (_break(before, after) for before, after in itertools.pairwise(rows))

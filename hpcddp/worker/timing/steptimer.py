@@ -1,7 +1,4 @@
-"""The step timer: every part of a step lies between two marks on one timeline, and steps follow each other without a gap.
-
-A step's loss is read without waiting for the device: when the row of the step is written.
-"""
+"""The step timer: parts of a step lie between marks on one timeline, without a gap; its loss is read when its row is written."""
 
 from __future__ import annotations
 
@@ -96,8 +93,6 @@ class Bucket:
 
 
 class _Open:
-    """What has been stamped of one step."""
-
     __slots__ = ("buckets", "copy", "flags", "loss", "marks", "samples")
 
     def __init__(self) -> None:
@@ -172,7 +167,6 @@ class StepTimer:
 
     @property
     def in_step(self) -> bool:
-        """Whether anything of the open step is marked."""
         return bool(self._open.marks)
 
     @property
@@ -202,10 +196,8 @@ class StepTimer:
         self.going = True
 
     def unix_now(self) -> Callable[[], int]:
-        """Reads Unix time on the timeline of the steps, in ns; all steps must have been drained.
-
-        A GPU's clock keeps a pace of its own: in the minutes of a run its events come to be off the host's clock.
-        """
+        """Reads Unix time on the timeline of the steps, in ns; all steps must have been drained. A GPU's clock keeps a pace of
+        its own: in the minutes of a run its events come to be off the host's clock."""
         stamp, unix_ns = self.clock.anchor()
         behind_ns = unix_ns - self._start_unix_ns - self.clock.between_ns(self._last, stamp)
         self.clock.free([stamp])
@@ -230,7 +222,7 @@ class StepTimer:
         total_ns = between_ns(first, previous) - paused_ns
         loss = None if step.loss is None else self._losses.value(step.loss)
         row[0], row[1], row[2], row[_TOTAL] = self._step, step.flags, start_unix_ns + paused_ns, total_ns
-        row[_LOSS], row[_SAMPLES] = _loss_cell(loss), step.samples
+        row[_LOSS], row[_SAMPLES] = loss_cell(loss), step.samples
         buckets = self._bucket_rows(step.buckets) if step.buckets else []
         self.clock.free(_spent(first, step))
         self._last, self._start_unix_ns = previous, start_unix_ns + paused_ns + total_ns
@@ -238,7 +230,6 @@ class StepTimer:
         return TimedStep(tuple(row), buckets, total_ns, loss)
 
     def _bucket_rows(self, buckets: list[Bucket]) -> list[Row]:
-        """In the order they were done."""
         between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
         times_ns = [
             (between_ns(first, bucket.done), between_ns(first, bucket.ready), bucket.index, bucket.size_bytes)
@@ -250,7 +241,8 @@ class StepTimer:
         ]
 
 
-def _loss_cell(loss: float | None) -> int | None:
+def loss_cell(loss: float | None) -> int | None:
+    """As records have it; empty for none, and for one that is no number."""
     return min(round(loss * 1e9), MOST_LOSS_E9) if loss is not None and math.isfinite(loss * 1e9) else None
 
 

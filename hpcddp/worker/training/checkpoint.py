@@ -63,10 +63,7 @@ def prune(attempts: Sequence[Path], damaged: Collection[Path] = ()) -> None:
 
 
 def to_resume(attempts: Sequence[Path]) -> list[Path]:
-    """The checkpoints from which a run may go on, the best first: those of its attempts (oldest first) since it was last done.
-
-    A run that was done and is run again begins anew.
-    """
+    """The checkpoints from which a run may go on, the best first, of its attempts (oldest first) since it was last done."""
     found: list[Path] = []
     for attempt in reversed(attempts):
         if is_done(attempt):
@@ -76,10 +73,8 @@ def to_resume(attempts: Sequence[Path]) -> list[Path]:
 
 
 def newest_intact(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]:
-    """The first of the files that is what was written, its bytes, and a sentence on each that was passed over.
-
-    A file that holds more than tensors and plain values is passed over too: it is none of ours.
-    """
+    """The first of the files that is what was written, its bytes, and a sentence on each that was passed over. A file that holds
+    more than tensors and plain values is passed over too: it is none of ours."""
     passed_over: list[str] = []
     for file in files:
         why = _damage(file, data := _read(file))
@@ -120,7 +115,6 @@ def _read(file: Path) -> bytes:
 
 
 def _files(attempt: Path) -> list[Path]:
-    """The attempt's checkpoints, oldest first."""
     return sorted(_folder(attempt).glob("[0-9]*.*.pt"))
 
 
@@ -157,10 +151,7 @@ def write_shard(attempt: Path, steps: int, trainer: Trainer, rank: int) -> str:
 
 
 def restore_shard(trainer: Trainer, run: Path, files: Sequence[str], rank: int) -> None:
-    """Makes the rank's part what it was; `files`: of the first copy's ranks, below the run's folder.
-
-    HpcddpError where this rank's is damaged.
-    """
+    """Makes the rank's part what it was. `files`: of the first copy's ranks, below the run; HpcddpError where it is damaged."""
     held = _read_shard(run, files[rank % len(files)])
     parameters = list(trainer.module.parameters())
     with torch.no_grad():

@@ -44,11 +44,8 @@ def warm_up_buckets(trainer: Trainer, batch: Batch, made: int) -> None:
 
 
 def warm_up_pass(trainer: Trainer, batch: Batch) -> None:
-    """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away.
-
-    Random numbers and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets
-    are timed.
-    """
+    """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away. Random numbers
+    and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets are timed."""
     trainer.model.train()
     with restored(trainer.module, trainer.device):
         trainer.gradients(batch, _unmarked)

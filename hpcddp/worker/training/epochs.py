@@ -1,10 +1,7 @@
-"""What is done as an epoch of `work: train` ends, outside all timings: its losses summed up, evaluation, its row in epochs.csv,
-by rank 0, and the target.
-"""
+"""What is done as an epoch of `work: train` ends, outside all timings: losses summed up, evaluation, rank 0's row, the target."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +12,12 @@ from typing import Any
 from hpcddp.core.attempt_records import EvaluationResult
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
-from hpcddp.core.records import EPOCH_COLUMNS, MOST_LOSS_E9, RowWriter, epochs_file
+from hpcddp.core.records import EPOCH_COLUMNS, RowWriter, epochs_file
 from hpcddp.core.stop_signal import stop_requested
 from hpcddp.data import Source
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steptimer import loss_cell
 from hpcddp.worker.training.evaluate import Evaluation, EvaluationCut, evaluate
 from hpcddp.worker.training.trainer import Trainer
 
@@ -60,23 +58,13 @@ class EpochLog:
         found = end.evaluation or EvaluationResult()
         self._write(
             (
-                end.epoch,
-                end.steps,
-                end.samples,
-                end.train_ns,
-                end.elapsed_ns,
-                round(end.lr * 1e12),
-                end.global_batch,
-                _loss_cell(end.train_loss),
-                found.correct,
-                found.samples,
-                _loss_cell(found.loss),
+                *(end.epoch, end.steps, end.samples, end.train_ns, end.elapsed_ns, round(end.lr * 1e12), end.global_batch),
+                *(loss_cell(end.train_loss), found.correct, found.samples, loss_cell(found.loss)),
             )
         )
         self._writer.flush()
 
     def counts(self) -> tuple[int, int]:
-        """How many rows there are, and the checksum of all bytes."""
         return self._writer.rows, self._writer.crc32
 
     def close(self) -> None:
@@ -86,10 +74,6 @@ class EpochLog:
     def _write(self, row: Row) -> None:
         self._writer.row(row)
         self.rows.append(row)
-
-
-def _loss_cell(loss: float | None) -> int | None:
-    return min(round(loss * 1e9), MOST_LOSS_E9) if loss is not None and math.isfinite(loss * 1e9) else None
 
 
 @dataclass(frozen=True)

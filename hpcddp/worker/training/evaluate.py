@@ -1,7 +1,4 @@
-"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks.
-
-Whether a rank evaluates the samples of its own share: a few are compared with what the source has at their index.
-"""
+"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks, and each by the rank it is due to."""
 
 from __future__ import annotations
 
@@ -50,10 +47,8 @@ class EvalWatch:
             yield batch
 
     def mismatch(self, source: Source) -> int | None:
-        """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
-
-        A user's source may draw its images at random even for evaluation: then only its labels are compared.
-        """
+        """The first probed index in whose place something else came, or nothing; None where all are as the source has them. A
+        user's source may draw its images at random even for evaluation: then only its labels are compared."""
         for probe in self._probes:
             index = self._due[probe]
             once, again = (_crc(read_batch(source, torch.tensor([index]), "eval"), 0) for _ in range(2))
@@ -64,7 +59,6 @@ class EvalWatch:
 
 
 def _crc(batch: Batch, place: int) -> tuple[int, int]:
-    """Of the label and of the image."""
     images, labels = batch
     return zlib.crc32(to_bytes(labels[place])), zlib.crc32(to_bytes(images[place]))
 
@@ -86,10 +80,7 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
     *,
     stops: Callable[[], bool] | None = None,
 ) -> Evaluation | None:
-    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere. `key` serves once.
-
-    `stops`: whether this rank is to stop, asked for each batch; then EvaluationCut is raised.
-    """
+    """On rank 0 the counts of the complete set with their gate; all call it. `key` serves once; when `stops()`, EvaluationCut."""
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
@@ -113,11 +104,8 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
 
 
 def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> EvaluationSums:
-    """This rank's sums over its batches.
-
-    The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
-    other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step.
-    """
+    """This rank's sums over its batches. The model itself is called, not its DDP wrapper: ranks may have different numbers of
+    batches and must not wait for each other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step."""
     for buffer in trainer.module.buffers():
         dist.broadcast(buffer, 0)
     trainer.module.eval()

@@ -1,8 +1,5 @@
-"""Feeds: where a step's batch comes from, and which part of the step that costs.
-
-From a loader, and copied to the GPU while the step before trains; from a data set that lies on the device; or made up. And how
-much memory a rank's loader processes may fill with batches.
-"""
+"""Feeds: where a step's batch comes from (a loader, data that lie on the device, or made up), and which part of the step that
+costs; and how much memory a rank's loader processes may fill with batches."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def _shared_bytes(folder: str) -> int | None:
 
 
 class ResidentDataFeed:
-    """Gathers each batch on the device when its step begins: nothing is copied but the samples' places.
-
-    `places`: the loader of what Places has of the data set; the rank runs it itself.
-    """
+    """Gathers each batch on the device when its step begins, by `places`, a loader of what Places has, in the rank itself."""
 
     def __init__(self, data: ResidentData, places: TrainLoader, first_step: int = 0) -> None:
         self.plan = places.plan
@@ -81,19 +75,8 @@ class ResidentDataFeed:
         self._places.close()
 
 
-class _Copy(NamedTuple):
-    batch: Batch
-    begin: Stamp
-    end: Stamp
-    """Both in the copy stream."""
-
-
-class CopyAheadFeed:
-    """A loader's batches, each copied from pinned memory on a stream of its own, one step before it is trained on.
-
-    `h2d_exposed` is what the compute stream still waits for, `h2d_hidden` the rest of the copy. `data_wait` is for the batch of
-    the step after, but for an epoch's first: that is taken when its step begins, so that no epoch begins before its time.
-    """
+class LoaderFeed:
+    """Batches of a loader, each copied to the device when its step begins."""
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
         self.plan = loader.plan
@@ -101,6 +84,34 @@ class CopyAheadFeed:
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
+
+    def next(self, timer: StepTimer) -> Batch:
+        batch = next(self._batches)
+        timer.mark("data_wait")
+        batch = to_device(batch, self._device)
+        timer.mark("h2d_exposed")
+        return batch
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+class _Copy(NamedTuple):
+    batch: Batch
+    begin: Stamp
+    end: Stamp
+    """Both in the copy stream."""
+
+
+class CopyAheadFeed(LoaderFeed):
+    """A loader's batches, each copied from pinned memory on a stream of its own, one step before it is trained on.
+
+    `h2d_exposed` is what the compute stream still waits for, `h2d_hidden` the rest of the copy. `data_wait` is for the batch of
+    the step after, but for an epoch's first: that is taken when its step begins, so that no epoch begins before its time.
+    """
+
+    def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
+        super().__init__(loader, device, first_step)
         # Of the usual priority there are 32 in all, given out in turn (c10/cuda/CUDAStream.h), to callbacks of all-reduces, too:
         # a copy would wait for an exchange, and the end of an exchange be timed behind a copy.
         self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
@@ -118,9 +129,6 @@ class CopyAheadFeed:
         timer.mark("h2d_exposed")
         timer.copied(copy.begin, copy.end)
         return copy.batch
-
-    def close(self) -> None:
-        self._batches.close()
 
     def _begin(self, timer: StepTimer) -> _Copy:
         batch = next(self._batches)
@@ -145,27 +153,6 @@ class Feed(Protocol):
     def close(self) -> None:
         """No further batch will be taken."""
         ...
-
-
-class LoaderFeed:
-    """Batches of a loader, each copied to the device when its step begins."""
-
-    def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
-        self.plan = loader.plan
-        self.loader = loader
-        self.watch = OrderWatch()
-        self._batches = endless(loader, self.watch, first_step)
-        self._device = device
-
-    def next(self, timer: StepTimer) -> Batch:
-        batch = next(self._batches)
-        timer.mark("data_wait")
-        batch = to_device(batch, self._device)
-        timer.mark("h2d_exposed")
-        return batch
-
-    def close(self) -> None:
-        self._batches.close()
 
 
 class ResidentFeed:
@@ -206,7 +193,7 @@ def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int
 
 def loader_of(feed: Feed) -> TrainLoader | None:
     """None without one."""
-    return feed.loader if isinstance(feed, (LoaderFeed, CopyAheadFeed)) else None
+    return feed.loader if isinstance(feed, LoaderFeed) else None
 
 
 def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:

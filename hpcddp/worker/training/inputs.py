@@ -13,10 +13,8 @@ from hpcddp.data.source import to_bytes
 
 
 def endless(loader: TrainLoader, watch: OrderWatch, first_step: int = 0) -> Generator[Batch, None, None]:
-    """The loader's batches, epoch after epoch, without those of the run's steps before `first_step`.
-
-    `watch` learns nothing of an epoch that is resumed in its middle: it did not begin with these batches.
-    """
+    """The loader's batches, epoch after epoch, without those of the run's steps before `first_step`. `watch` learns nothing of an
+    epoch that is resumed in its middle: it did not begin with these batches."""
     begun, skipped = loader.plan.epoch_at(first_step)
     watch.epochs = begun
     for epoch in itertools.count(begun):

@@ -1,7 +1,4 @@
-"""The models by name, for images of 224 x 224 as published and of 32 x 32 in their usual small variants.
-
-And the arithmetic of training one of them on a sample, counted by torch.
-"""
+"""The models by name, of 224 x 224 as published and of 32 x 32 in their usual small variants; and what a sample takes."""
 
 from __future__ import annotations
 

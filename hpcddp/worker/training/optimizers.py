@@ -1,6 +1,4 @@
-"""The optimizer that a workload names, with its groups of parameters, and the learning rate of each step: scaled to the global
-batch, warmed up, then constant or falling.
-"""
+"""The optimizer that a workload names, its groups of parameters, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -17,10 +15,7 @@ from hpcddp.core.point import LIBRARY, LIBRARY_MODULE, Optimizer, Point
 
 
 def scaled_rate(chosen: Optimizer, global_batch: int) -> float:
-    """`lr` for a global batch of that size.
-
-    linear: Goyal et al. (2017), arXiv 1706.02677. sqrt: Krizhevsky (2014), arXiv 1404.5997.
-    """
+    """`lr` for a global batch of that size: linear by Goyal et al. (arXiv 1706.02677), sqrt by Krizhevsky (arXiv 1404.5997)."""
     times = 1.0 if chosen.base_batch is None else global_batch / chosen.base_batch
     if chosen.scaling == "linear":
         return chosen.lr * times
@@ -50,7 +45,6 @@ class RateSchedule:
         return peak * self._share(step)
 
     def _share(self, step: int) -> float:
-        """Of the peak, after the warm-up."""
         chosen = self._chosen
         if chosen.schedule == "step":
             epochs, _ = self._plan.epoch_at(step)
@@ -95,7 +89,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _groups(chosen: Optimizer, module: nn.Module) -> Any:
-    """The parameters; in two groups where some are not decayed."""
     if chosen.weight_decay_on == "all":
         return module.parameters()
     by_decay: dict[bool, list[nn.Parameter]] = {True: [], False: []}

@@ -1,7 +1,4 @@
-"""How a model is spread over devices: DDP, by hand, one process with several GPUs, or not at all; and torch's compression.
-
-By hand, ranks exchange gradients once backward is over, parameter by parameter: what DDP does better, to compare with.
-"""
+"""How a model is spread over devices: DDP, by hand once backward is over, one process with several GPUs, or not at all."""
 
 from __future__ import annotations
 
@@ -24,9 +21,7 @@ BROADCAST_BYTES = 250 * 2**20
 
 class HandExchange(nn.Module):
     """Calls the model after a broadcast of rank 0's buffers, as DDP does, and exchanges gradients when `exchange` is called.
-
-    Parameters are not broadcast: all ranks build them from the same seed, which the gate `parameters agree` checks.
-    """
+    Parameters are not broadcast: all ranks build them from the same seed, which the gate `parameters agree` checks."""
 
     def __init__(self, module: nn.Module, kind: ByHand) -> None:
         super().__init__()
@@ -120,10 +115,8 @@ def _ddp(module: nn.Module, chosen: Ddp, device: torch.device) -> DistributedDat
 
 
 def _compress(ddp: DistributedDataParallel, chosen: Ddp) -> None:
-    """Registers torch's hook of that name.
-
-    PowerSGD begins as early as torch allows, with the third step: its default of 1,000 would leave whole runs uncompressed.
-    """
+    """Registers torch's hook of that name. PowerSGD begins as early as torch allows, with the third step: its default of 1,000
+    would leave whole runs uncompressed."""
     if chosen.compression in AUTOCAST:
         ddp.register_comm_hook(None, getattr(default_hooks, f"{chosen.compression}_compress_hook"))
     elif chosen.compression == "powersgd":

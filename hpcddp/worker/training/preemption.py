@@ -21,10 +21,8 @@ Action = Literal["continue", "checkpoint", "stop"]
 
 
 class ActionPoll:
-    """All ranks ask after the same steps what to do, and rank 0 answers, so that all do the same.
-
-    Rank 0 also says after which step to ask again: about once a second, whatever a step lasts.
-    """
+    """All ranks ask after the same steps what to do, and rank 0 answers, so that all do the same. Rank 0 also says after which
+    step to ask again: about once a second, whatever a step lasts."""
 
     def __init__(self, group: ProcessGroup, first_step: int, checkpoint_every_min: float) -> None:
         self._group = group
@@ -45,7 +43,6 @@ class ActionPoll:
         return action
 
     def _decide(self, steps: int) -> tuple[Action, int]:
-        """The action, and the step to ask after next."""
         (before, before_s), now_s = self._last_poll, time.monotonic()
         self._last_poll = (steps, now_s)
         step_s = (now_s - before_s) / (steps - before)

@@ -14,10 +14,8 @@ from hpcddp.worker.training.train import Work
 
 
 def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer, trace: Path | None) -> None:
-    """`steps` whole steps, and one before them in which the profiler warms up; they leave no rows.
-
-    Every rank runs under the profiler, so that it slows all alike; those that are given a `trace` keep what it saw.
-    """
+    """`steps` whole steps, and one before them in which the profiler warms up; they leave no rows. Every rank runs under the
+    profiler, so that it slows all alike; those that are given a `trace` keep what it saw."""
     cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)

@@ -81,10 +81,8 @@ class RunStart:
 
 
 def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) -> RunStart:
-    """All ranks call it: rank 0 reads the run's newest checkpoint that is intact and hands it to all.
-
-    HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
-    """
+    """All ranks call it: rank 0 reads the run's newest checkpoint that is intact and hands it to all. HpcddpError where it is of
+    other software or other data: to go on would mix what cannot be pooled."""
     if not spec.point.measure.resume:
         return RunStart()
     earlier = to_resume(attempts_before(spec, attempt)) if group.rank.rank == 0 else []
@@ -92,7 +90,9 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
     damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
         log_event(attempt, "passed over", sentence)
-    signature, data = _signature(spec, group, samples), _to_all(group, data)
+    environment = env_id(software(spec.point), group.device.type, freed_memory(spec.point))
+    signature = Signature(point=spec.point.id, run=spec.run, samples=samples, torch=str(torch.__version__), env_id=environment)
+    data = _to_all(group, data)
     if not data:
         resumed = _resumed(attempt, None, 0, (), passed_over) if passed_over else None
         return RunStart(signature, record=resumed, damaged=damaged)
@@ -162,9 +162,7 @@ class Checkpointer:
 
     def write(self, steps: int, *, last: bool) -> None:
         """Returns when the checkpoint after so many `steps` is written. `last`: the attempt ends with it, to be requeued.
-
-        HpcddpError where ranks do not have the same parameters: a restart would hide it.
-        """
+        HpcddpError where ranks do not have the same parameters: a restart would hide it."""
         trainer, rank, shards = self._trainer, self._group.rank.rank, self._spec.point.shards
         shard = write_shard(self._attempt, steps, trainer, rank) if trainer.sharding and rank < shards else None
         own = {
@@ -204,7 +202,6 @@ class Checkpointer:
 
 
 def _replica(trainer: Trainer) -> State:
-    """What every rank has alike."""
     return {
         "module": trainer.module.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
@@ -258,11 +255,6 @@ def attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
     """The run's attempts older than this one, oldest first."""
     attempts = Study(Path(spec.study)).attempts(spec.label, spec.run)
     return attempts[: attempts.index(attempt)] if attempt in attempts else attempts
-
-
-def _signature(spec: JobSpec, group: ProcessGroup, samples: int) -> Signature:
-    environment = env_id(software(spec.point), group.device.type, freed_memory(spec.point))
-    return Signature(point=spec.point.id, run=spec.run, samples=samples, torch=str(torch.__version__), env_id=environment)
 
 
 def _check_same(state: State, signature: Signature, run: Path) -> None:

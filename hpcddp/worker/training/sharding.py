@@ -45,7 +45,8 @@ class Sharding:
     def exchange(self, now: bool) -> None:
         """Whether the next backward scatters gradients; otherwise each rank adds up all of its own, unsharded."""
         if now != self._exchanges:
-            self._root.set_requires_gradient_sync(now)
+            root: Any = self.module
+            root.set_requires_gradient_sync(now)
             self._exchanges = now
 
     def reshard(self) -> None:
@@ -53,10 +54,6 @@ class Sharding:
         for part in self.parts:
             sharded: Any = part
             sharded.reshard()
-
-    @property
-    def _root(self) -> Any:
-        return self.module
 
 
 def shard(module: nn.Module, workload: Workload, device: torch.device, shards: int) -> Sharding:
@@ -103,7 +100,6 @@ def _mesh(device: torch.device, shards: int) -> Any:
 
 
 def _fully_shard() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """torch's function and its class of a mixed precision policy."""
     for place in PLACES:
         try:
             found = importlib.import_module(place)

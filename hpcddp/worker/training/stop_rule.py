@@ -116,10 +116,8 @@ def more_for_seconds(measure: Measure, times_ns: Sequence[int]) -> More:
 
 
 def more_for_interval(measure: Measure, times_ns: Sequence[int], pauses: Collection[int]) -> More:
-    """First `measure.steps`; then as many as the interval of the mean still needs, but not more than there are.
-
-    An interval is as wide as 1 / sqrt(steps). It is computed a few times only: each time is a chance to stop at a lucky one.
-    """
+    """First `measure.steps`; then as many as the interval of the mean still needs, but not more than there are. An interval is as
+    wide as 1 / sqrt(steps). It is computed a few times only: each time is a chance to stop at a lucky one."""
     timed = len(times_ns) - measure.warmup_steps
     if timed <= 0:
         return _at_most(measure.steps, measure, 0)

@@ -54,21 +54,15 @@ class Divergence:
         if self._log.not_finite is None:
             return
         if self._steps_since is None:
-            self._report(*self._log.not_finite)
+            (step, loss), rank = self._log.not_finite, self._group.rank
+            self._group.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
             self._steps_since = 0
         self._steps_since += 1
         if pause:
-            self._wait_for_others()
+            with contextlib.suppress(RuntimeError):
+                self._group.store.wait(self._keys, timedelta(seconds=OTHERS_S))
         if pause or self._steps_since > MORE_STEPS or self._group.store.check(self._keys):
             raise self._error()
-
-    def _report(self, step: int, loss: float) -> None:
-        rank = self._group.rank
-        self._group.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
-
-    def _wait_for_others(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._group.store.wait(self._keys, timedelta(seconds=OTHERS_S))
 
     def _error(self) -> DivergedError:
         store = self._group.store
@@ -152,7 +146,6 @@ def work_of(point: Point, trainer: Trainer) -> Work:
 
 
 def _trained(window: StepWindow, log: StepLog, feed: Feed, *, checksums: dict[str, str], device: torch.device) -> Trained:
-    """What a rank has of all its steps."""
     return Trained(
         first_step=window.first_step,
         steps=window.steps,
@@ -174,9 +167,8 @@ def _nothing(batch: Batch, mark: Mark) -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> dict[str, int]:
-    """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process
-    had of the node's memory (`resident`), its loader processes not counted. The most since the process began.
-    """
+    """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process had
+    of the node's memory (`resident`), its loader processes not counted. The most since the process began."""
     if device.type == "cuda":
         return {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
     return {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # KiB on Linux: getrusage(2)

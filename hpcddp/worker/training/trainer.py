@@ -1,7 +1,4 @@
-"""One optimizer step: model, precision, micro-batches and gradient exchange.
-
-And an exponential moving average of the parameters, which is evaluated in their place.
-"""
+"""One optimizer step: model, precision, micro-batches and gradient exchange; and an average of the parameters over steps."""
 
 from __future__ import annotations
 
@@ -55,7 +52,6 @@ class WeightAverage:
             self._put(own)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {"average": self._average, "steps": self._steps}
 
     @torch.no_grad()
@@ -150,7 +146,6 @@ class Trainer:
         return loss.detach()
 
     def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean over a micro-batch."""
         with self.autocast():
             scores, smoothing = self.model(self.normalize(images)), self.label_smoothing
             loss: torch.Tensor = nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing)
@@ -164,10 +159,8 @@ class Trainer:
 
 
 def apply_settings(workload: Workload) -> None:
-    """torch's process-wide switches, set before the model is built. What the workload leaves open stays as torch has it.
-
-    The two `allow_tf32` exist in every torch and warn in none up to 2.15; 2.9 added `fp32_precision` beside them.
-    """
+    """torch's process-wide switches, set before the model is built. What the workload leaves open stays as torch has it. The two
+    `allow_tf32` exist in every torch and warn in none up to 2.15; 2.9 added `fp32_precision` beside them."""
     torch.backends.cudnn.benchmark = workload.cudnn_benchmark  # all batches have one shape, so the search is done once
     if workload.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = workload.tf32
@@ -208,7 +201,6 @@ def make_trainer(  # noqa: PLR0913 - what is trained where, and over how many it
 
 
 def _placed(module: nn.Module, workload: Workload, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """On its device, as the workload has it."""
     if workload.sync_batchnorm:
         module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
     layout = torch.channels_last if workload.channels_last else torch.preserve_format

@@ -1,6 +1,4 @@
-"""The steps of a run: warm-up and timed ones, in stretches between pauses, until the stop rule ends them; and what Python's
-garbage collector does meanwhile.
-"""
+"""The steps of a run, in stretches between pauses, until the stop rule ends them; and the garbage collector meanwhile."""
 
 from __future__ import annotations
 
@@ -47,20 +45,14 @@ class WritesCheckpoints(Protocol):
         """The run's step with which the attempt begins."""
         ...
 
-    def poll(self, steps: int) -> Action:
-        """What to do after so many steps."""
-        ...
+    def poll(self, steps: int) -> Action: ...
 
-    def write(self, steps: int, *, last: bool) -> None:
-        """Returns when the checkpoint after so many steps is written."""
-        ...
+    def write(self, steps: int, *, last: bool) -> None: ...
 
 
 class StepWindow:
-    """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for.
-
-    Steps count from the run's first; where the attempt resumes the run at a later one, the warm-up begins there again.
-    """
+    """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for. Steps count from the run's
+    first; where the attempt resumes the run at a later one, the warm-up begins there again."""
 
     def __init__(
         self,
@@ -120,7 +112,6 @@ class StepWindow:
                 begin = self.steps
 
     def record(self) -> MeasuringProtocol:
-        """How the attempt was measured."""
         measure, first = self._measure, self.first_step
         grows_at = self._plan.grows_after(first)  # steps of another batch are another length
         of_one_batch = self._times_ns[: None if grows_at is None else grows_at - first]
@@ -151,7 +142,6 @@ class StepWindow:
             steps = range(stretch.stop, steps.stop)
 
     def _epoch_end(self, steps: range) -> int:
-        """Where the first stretch of these steps ends."""
         if self._rule != "train":
             return steps.stop
         return min(steps.stop, self._plan.first_step(self._plan.epoch_at(steps.start)[0] + 1))
@@ -185,18 +175,14 @@ class StepWindow:
 
     def _decide(self) -> More:
         """By rank 0's own steps: their sum is its window, and no rank's differs from it by a step. The maximum over ranks of each
-        step would count as time where ranks only end it a little earlier or later.
-        """
+        step would count as time where ranks only end it a little earlier or later."""
         if self._rule == "seconds":
             return more_for_seconds(self._measure, self._times_ns)
         return more_for_interval(self._measure, self._times_ns, set(self._pauses))
 
 
 def timed_steps(point: Point, plan: EpochPlan) -> int:
-    """How many are planned after the warm-up; of whole epochs theirs, less the warm-up.
-
-    A run that its accuracy ends may end with its first epoch.
-    """
+    """How many are planned after the warm-up; of whole epochs theirs less it, and of one where accuracy may end the run."""
     warmup, epochs = point.measure.warmup_steps, point.measure.epochs or 1
     if point.work not in ("epoch", "train"):
         return point.measure.steps

@@ -179,8 +179,7 @@ def dump_function() -> Callable[[], bytes] | None:
 
 def dump_collectives(attempt: Path, rank: int, dump: Callable[[], bytes] | None = None) -> dict[str, Any] | None:
     """Writes this rank's collectives into the attempt; group -> its state, as a message to rank 0 has it. None where there is
-    nothing, or torch does not answer.
-    """
+    nothing, or torch does not answer."""
     found: list[dict[str, Any]] = []
     thread = threading.Thread(target=_dump, args=(attempt, rank, dump or dump_function(), found), daemon=True)
     thread.start()
@@ -205,7 +204,8 @@ def group_states(plain: Mapping[str, Any], world: int) -> dict[str, GroupState]:
     for entry in plain["entries"]:
         if not entry.get("is_p2p"):
             of_group.setdefault(str(entry["process_group"][0]), []).append(entry)
-    members = {str(name): _ranks(each.get("ranks")) for name, each in plain.get("pg_config", {}).items()}
+    lists = {str(name): re.findall(r"\d+", str(each.get("ranks"))) for name, each in plain.get("pg_config", {}).items()}
+    members = {name: tuple(map(int, ranks)) for name, ranks in lists.items()}  # which torch writes `[0, 1]`
     some = {name: ranks for name, ranks in members.items() if len(ranks) < world}
     return {name: _state(of_group[name], some.get(name, ())) for name in list(of_group)[-MOST_GROUPS:]}
 
@@ -226,8 +226,3 @@ def _collective(entry: Mapping[str, Any]) -> BegunCollective:
     return BegunCollective(
         number=int(entry["collective_seq_id"]), name=str(entry["profiling_name"]).rpartition(":")[2], of=of[:200]
     )
-
-
-def _ranks(text: Any) -> tuple[int, ...]:
-    """`[0, 1]`, as torch writes the ranks of a group."""
-    return tuple(map(int, re.findall(r"\d+", str(text))))

@@ -1,7 +1,4 @@
-"""How far a rank is, and whether it is alive: read by a thread beside its steps, which do nothing for it.
-
-And what rank 0 and the other ranks tell each other of it, with the connection that carries it: JSON, one message a line.
-"""
+"""How far a rank is and whether it is alive, read by a thread beside its steps; and the messages, a line of JSON each."""
 
 from __future__ import annotations
 
@@ -135,8 +132,7 @@ def hang_limit_s() -> float | None:
 def signs_of_life(reader_pid: int | None = None) -> tuple[float, bool]:
     """Seconds that this process and its children have computed; whether its main thread or a child is in an uninterruptible
     wait, as for a disk or a file server (state D of proc(5)). `reader_pid`, a child that computes whatever the rank does, is left
-    out. Where there is no /proc, nobody is ever idle.
-    """
+    out. Where there is no /proc, nobody is ever idle."""
     main = f"/proc/{os.getpid()}/task/{os.getpid()}"
     try:
         children = Path(f"{main}/children").read_text().split()

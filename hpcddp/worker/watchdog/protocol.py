@@ -1,7 +1,4 @@
-"""How ranks watch each other: each sends its beats to rank 0, which judges them and tells all when one has failed.
-
-Rank 0 is the hub of a star; of the others (spokes) the last one watches rank 0.
-"""
+"""How ranks watch each other: a star whose hub, rank 0, judges beats and tells all who failed; the last spoke watches the hub."""
 
 from __future__ import annotations
 
@@ -185,7 +182,8 @@ class Hub:
             return None
         time.sleep(GATHER_S)
         self._read(now_s)
-        return Ending(first_cause(self._faults) or (self._who_died() if self._dead() else self._faults[0]), "record")
+        dead = [(rank, self._hosts[rank], self._beats.get(rank)) for rank in self._dead()]
+        return Ending(first_cause(self._faults) or (died(dead) if dead else self._faults[0]), "record")
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         self._own = LastBeat(self._rank.host, beat, now_s)
@@ -253,7 +251,6 @@ class Hub:
             self._unknown.append(Connection(peer))
 
     def _read(self, now_s: float) -> bool:
-        """Whether a rank has failed."""
         for connection in list(self._unknown):
             self._admit(connection, now_s)
         for rank, spoke in list(self._spokes.items()):
@@ -296,8 +293,4 @@ class Hub:
         del self._hosts[rank]
 
     def _dead(self) -> list[int]:
-        """Ranks whose connection has ended without a word."""
         return sorted(self._hosts.keys() - self._spokes.keys())
-
-    def _who_died(self) -> Fault:
-        return died([(rank, self._hosts[rank], self._beats.get(rank)) for rank in self._dead()])

@@ -73,12 +73,10 @@ def clean(rng: random.Random, **fixed: Any) -> GeneratedTable:
     batch = rng.choice([32, 64, 100, 256])
     noise = fixed.get("noise", rng.uniform(0, 0.03))
     table = GeneratedTable(rng, [], [], shape, runs, fixed.get("show") or _printer(rng))
-    work_s, share, first = 10 ** rng.uniform(3, 4.3), 1.0 + rng.choice([0, 0, 0, 0.02]), SHAPES[shape][0]
+    work_s, share = 10 ** rng.uniform(3, 4.3), 1.0 + rng.choice([0, 0, 0, 0.02])
     for nodes, gpus in SHAPES[shape]:
-        size = nodes * gpus
         for run in range(runs):
-            ideal = work_s / size if size > first[0] * first[1] else work_s / (first[0] * first[1])
-            true = ideal / share * (1 + rng.gauss(0, noise))
+            true = work_s / (nodes * gpus) / share * (1 + rng.gauss(0, noise))
             cells = {"dataset": name, "nodes": str(nodes), "gpus_per_node": str(gpus), "batch_per_gpu": str(batch)}
             cells["node_list"] = _node_list(rng, nodes)
             if runs > 1:

@@ -6,12 +6,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hpcddp.analysis.audit.audit import Audit, audits
 from hpcddp.analysis.audit.findings import KINDS
@@ -42,12 +39,11 @@ def found(result: Audit) -> list[tuple[str, tuple[int, ...], str]]:
 def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """200 tables with a fault, 400 without: at least 95 % of faults found, and nothing in any clean table."""
     names = list(FAULTS)
-    planted, hits, wrong, right = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    hits, wrong, right = Counter[str](), Counter[str](), Counter[str]()
     for i in range(200):
         name = names[i % len(names)]
         table, lines = FAULTS[name](random.Random(5000 + i))
         findings = audits(table.write(tmp_path / "faulty.csv"))[0].findings
-        planted[name] += 1
         hits[name] += any(each.kind == name and lines & set(each.lines) for each in findings)
         for each in findings:
             ours = each.kind == name or each.kind in CONSEQUENCES.get(name, ())
@@ -59,42 +55,12 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
         alarms += bool(findings)
         wrong.update(each.kind for each in findings)
     with capsys.disabled():
-        print(f"\n{'class':26} planted recall precision")
-        for name in names:
-            precision = right[name] / max(1, right[name] + wrong[name])
-            print(f"{name:26} {planted[name]:7} {hits[name] / planted[name]:6.2f} {precision:9.2f}")
-        print(f"{'all':26} {200:7} {hits.total() / 200:6.3f} {right.total() / (right.total() + wrong.total()):9.3f}")
-        print(f"false alarms in {alarms} of 400 clean tables")
+        print(f"\naudit: {hits.total()} of 200 planted found, {right.total()} findings right, {wrong.total()} wrong")
     assert len(names) >= 15
     assert hits.total() >= 190
     assert alarms == 0
     assert wrong.total() <= 0.02 * right.total()
     assert set(FAULTS) <= set(KINDS)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    times=st.lists(st.integers(100, 20_000), min_size=4, max_size=4),
-    runs=st.integers(1, 4),
-    spread=st.lists(st.integers(-9, 9), min_size=4, max_size=4),
-)
-def test_exact_tables_have_no_finding(
-    tmp_path_factory: pytest.TempPathFactory, times: list[int], runs: int, spread: list[int]
-) -> None:
-    """Times in whole seconds, ever shorter; averages, speedups and efficiencies to twelve digits: nothing to find."""
-    rows = ["nodes,gpus_per_node,run,time,average,speedup,efficiency"]
-    base = Fraction(0)
-    for i, nodes in enumerate((1, 2, 4, 8)):
-        middle = 200_000 // nodes + times[i] // (2 * nodes)
-        of = [middle + 5 * run * spread[run] for run in range(runs)]
-        mean = Fraction(sum(of), runs)
-        base = base or mean
-        speedup = base / mean
-        claims = f"{float(mean):.9f},{float(speedup):.12f},{float(speedup / nodes):.12f}"
-        rows += [f"{nodes},1,{run},{time},{claims}" for run, time in enumerate(of)]
-    file = tmp_path_factory.mktemp("exact") / "table.csv"
-    file.write_text("\n".join(rows), encoding="utf-8")
-    assert audits(file)[0].findings == ()
 
 
 RATE = "GPUs,img/s,speedup\n"
@@ -342,8 +308,6 @@ def test_runs_that_disagree_are_not_headed_a_wrong_number(tmp_path: Path) -> Non
     ],
 )
 def test_long_tables_end_in_seconds(tmp_path: Path, header: str, row: Callable[[int], str]) -> None:
-    """The longest that are audited: nothing compares each row with each several times."""
-
     begin = time.process_time()
     of_text(tmp_path, "\n".join([header, *(row(i) for i in range(1000))]))
     assert time.process_time() - begin < 4
@@ -377,7 +341,6 @@ def test_what_was_not_checked_is_not_said_to_hold(tmp_path: Path) -> None:
 
 
 def test_values_against_another_baseline_do_not_hold(tmp_path: Path) -> None:
-    """Each of them is told in one finding; the others hold."""
     rows = "1,1,800,1.0\n1,2,400,2.0\n1,4,200,4.0\n2,4,100,2.0\n4,4,50,4.0\n8,4,25,32.0\n"
     result = of_text(tmp_path, f"nodes,gpus_per_node,time,speedup\n{rows}")
     (mixed,) = result.findings

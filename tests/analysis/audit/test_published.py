@@ -55,7 +55,6 @@ TABLES = [path for path in (*ORIGINALS.glob("*.csv"), *PUBLISHED.iterdir()) if p
 
 @pytest.mark.parametrize("file", sorted(TABLES), ids=lambda path: path.stem)
 def test_what_is_wrong_is_found_and_nothing_else(file: Path) -> None:
-    """Every row that tells a size is read as it was printed."""
     (result,) = audits(file)
     assert [(each.kind, each.lines, each.follows) for each in result.findings] == FOUND.get(file.stem, [])
     if file.stem == "marconi100":
@@ -66,7 +65,6 @@ def test_what_is_wrong_is_found_and_nothing_else(file: Path) -> None:
 
 
 def test_every_table_names_its_source() -> None:
-    """Repository, path and commit; those in Markdown and LaTeX in a table."""
     sources = (PUBLISHED / "SOURCES.md").read_text(encoding="utf-8")
     for path in PUBLISHED.iterdir():
         words = path.read_text(encoding="utf-8").splitlines()[0].split()

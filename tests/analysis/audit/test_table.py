@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import audits
-from hpcddp.analysis.audit.cells import Number, Size, number, print_like, seconds, size_of
-from hpcddp.analysis.audit.columns import column
+from hpcddp.analysis.audit.cells import Number, Size, column, number, print_like, seconds, size_of
 from hpcddp.analysis.audit.table import read_tables
 from hpcddp.core.errors import UsageError
 from hpcddp.core.written_lists import expand_node_list
@@ -172,7 +171,6 @@ def test_what_is_no_rate_of_the_gpus_is_not_read(tmp_path: Path, header: str) ->
     ],
 )
 def test_sizes_in_words(text: str, size: Size | None) -> None:
-    """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
     assert size_of(text) == size
 
 

@@ -10,10 +10,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
-from hpcddp.analysis.proposal.figures import drawings
-from hpcddp.analysis.proposal.page import PARALLEL, page, unknown_lines
+from hpcddp.analysis.proposal.page import PARALLEL, accuracy_blocks, drawings, page, unknown_lines, what_changes_it
 from hpcddp.analysis.proposal.proposal import Proposal, propose
-from hpcddp.analysis.proposal.sections import accuracy_blocks, what_changes_it
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict
@@ -73,7 +71,6 @@ def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
 
 
 def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> None:
-    """With a decimal where runs differ by little, as the terminal's table has them."""
     study = measured(tmp_path / "s", {point(1, 4): [100, 100.2], point(2, 4): [110, 110.2]})
     assert "| 90.9 % (90.7 to 91.1 %) |" in markdown(propose(study))
 
@@ -183,7 +180,6 @@ HOSTILE = r"a_b 50% & $x$ #1 {c} \d ~e ^f [g] <script> | *h* --i"
 
 
 def test_latex_is_inert(tmp_path: Path) -> None:
-    """No character of a name is a command, and nothing is open at the end."""
     blocks: list[Block] = [
         Heading(HOSTILE),
         Text(HOSTILE),
@@ -202,7 +198,6 @@ def test_latex_is_inert(tmp_path: Path) -> None:
 
 
 def test_markdown_is_inert(tmp_path: Path) -> None:
-    """No markup, no HTML, no cell that ends early, no list where a text begins with a number."""
     text = to_markdown([Text("1. " + HOSTILE), Items(["- x"]), text_table(["a", "b"], [["1", HOSTILE]])])
     assert text.startswith("1\\. a\\_b")
     assert "- \\- x\n" in text
@@ -283,7 +278,6 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def test_accuracy_and_what_it_takes(tmp_path: Path) -> None:
-    """One GPU needs 20 s, four 12 s; that convergence was not measured is not said then."""
     given = {1: ((50, 90), 10.0), 4: ((50, 80, 95), 4.0)}
     study = trainings(tmp_path / "s", {sized(gpus, target_accuracy=0.9): [each] * 2 for gpus, each in given.items()})
     found = propose(study)
@@ -304,7 +298,6 @@ def test_without_an_evaluation_there_is_no_such_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_keys_that_were_varied_have_a_sentence(tmp_path: Path, runs: int) -> None:
-    """Of three runs each; one run each says nothing that an application could rest on."""
     times = {"fp32": 100, "bf16": 50}
     points = {point(1, 4, precision=name): [ms + run / 4 for run in range(runs)] for name, ms in times.items()}
     blocks = what_changes_it(propose(measured(tmp_path / "s", points)))

@@ -23,10 +23,9 @@ from hpcddp.analysis.runs.slow_ranks import (
     unevenness,
 )
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.detail import DetailTables
-from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.findings import DetailTables, find
 from hpcddp.analysis.verdicts.input import MOST_WAITING
-from hpcddp.analysis.verdicts.slow_ranks import slow_ranks
+from hpcddp.analysis.verdicts.straggler import slow_ranks
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,7 @@ from hpcddp.analysis.report.api import analyze
 from hpcddp.analysis.runs.step_times import WIDTH, binned, distribution, pooled_bins, quantile_ns, shares_between
 from hpcddp.analysis.study.frames import shown_parts, step_total_s
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
-from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.analysis.verdicts.findings import LEAST_STEPS, Findings, bins_of, find
 from hpcddp.core.records import PARTS
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 

@@ -14,8 +14,7 @@ from hpcddp.analysis.figures.breakdown import MAX_RANKS, rank_names, shown_ranks
 from hpcddp.analysis.runs import timeline
 from hpcddp.analysis.runs.timeline import BucketStep, Timeline, lines_of_step
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.detail import MOST_RUNS
-from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.findings import MOST_RUNS, find
 from tests.analysis.report.test_damaged_folders import quote_totals
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 

@@ -147,7 +147,6 @@ def test_a_planted_fault_is_found(planted: dict[str, list[Verdict]]) -> None:
 
 
 def test_the_evidence_names_rank_gpu_and_sockets(tmp_path: Path) -> None:
-    """And the option that would bind each rank to its GPU's NUMA node: in a study of its own, as a sweep has one such option."""
     name = "every rank on the other socket"
     (verdict,) = verdicts_of({name: FAULTS[name][0]}, tmp_path)[name]
     assert verdict.where.startswith("at 1x4")
@@ -171,7 +170,6 @@ def test_without_slurm_there_is_no_option_of_srun(tmp_path: Path) -> None:
 
 
 def test_too_few_cores_are_one_fault(tmp_path: Path) -> None:
-    """Where the CPUs are busy and a rank has fewer cores than processes, that is CPU starvation and nothing else."""
     bound = FAULTS["all on the first core"][0]
     telemetry = {"nodes": [{"host": "r000", "cpu_busy_share": 1.0, "cpu_job_share": 0.99, "cpu_foreign_share": 0.0}]}
     points = [point(1, 4, physical_cores_per_rank=8)]

@@ -11,8 +11,8 @@ import pytest
 
 from hpcddp.analysis.runs.communication import RunNetwork, read_network
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.comm import adapter_fault, gdr_fault, tcp_fault
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.transport import adapter_fault, gdr_fault, tcp_fault
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.records import write_json
@@ -183,7 +183,6 @@ def test_a_consumer_gpu_has_no_gpudirect_to_miss() -> None:
 
 
 def test_the_profile_says_what_is_near(tmp_path: Path) -> None:
-    """From the matrix of `nvidia-smi topo -m`; a damaged record is none."""
     topology = {"GPU0": ["X", "NV4", "PXB"], "GPU1": ["NV4", "X", "SYS"], "mlx5_0": ["PXB", "SYS", "X"]}
     profile = {
         "fabric": {"name": "InfiniBand", "adapters_per_node": 1},

@@ -107,7 +107,6 @@ def test_the_run_that_only_loads_decides(tmp_path: Path) -> None:
 
 
 def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: Path) -> None:
-    """Alone they give 640 samples/s, beside training 320."""
     verdict = verdict_of(study_of(tmp_path, times(FULL), loading=(50, times(FULL, rate=650.0))))
     assert "the limit: cores (loaders give 640 samples/s by themselves, beside training 320)" in verdict.evidence
 
@@ -120,7 +119,6 @@ def test_passing_on_comes_before_what_training_takes(tmp_path: Path) -> None:
 
 
 def test_no_process_is_advised_for_batches_that_are_read_at_once(tmp_path: Path) -> None:
-    """A tenth of a millisecond each: passing them on would take longer."""
     verdict = verdict_of(study_of(tmp_path, times(0, read_s=0.01, compute_s=0.01)))
     assert (
         "the limit: hand-over (a rank reads a batch in 100 µs, and a process would need longer to pass it on)" in verdict.evidence
@@ -203,7 +201,6 @@ def test_the_fastest_of_points_that_load_is_advised(tmp_path: Path) -> None:
 
 
 def test_a_tenth_more_is_what_loaders_must_give_to_be_advised(tmp_path: Path) -> None:
-    """Two measurements of equal settings differ by as much."""
     assert "workers_per_rank=4" not in verdict_of(of_loaders(tmp_path, {2: 400}, {2: 400, 4: 430})).advice
 
 
@@ -226,7 +223,6 @@ def test_rates_of_loading_are_not_contradicted(tmp_path: Path) -> None:
 
 
 def test_what_loads_at_one_size_has_no_efficiency(tmp_path: Path) -> None:
-    """It would be that of a size against itself: 1.00 times, 100 %."""
     tables = study_tables(of_loaders(tmp_path, {}, {2: 400}))
     assert [column.head for column in tables["scaling"].columns if column.head in ("speedup", "efficiency")] == []
     assert tables["scaling"].title == "Throughput"
@@ -268,7 +264,6 @@ def verdicts(model: Model, folder: Path) -> dict[str, Verdict]:
 
 
 def test_the_marconi100_request_is_told_as_it_was(tmp_path: Path) -> None:
-    """Two cores, 8 CPUs as Slurm counts them, for 16 workers: 8 cores are there for each rank. One advice for both verdicts."""
     found = verdicts(STARVED, tmp_path)
     starved, bound = found["CPU starvation"], found["input-bound"]
     assert starved.evidence == (

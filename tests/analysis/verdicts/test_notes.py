@@ -10,8 +10,7 @@ import pytest
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM, start_notes
-from hpcddp.analysis.verdicts.staging_notes import staging_notes
+from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM, staging_notes, start_notes
 from hpcddp.core.launch_record import NodeCopy, Staging
 from hpcddp.core.point import Data
 from hpcddp.core.start_up import StartUp
@@ -37,7 +36,6 @@ def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> No
     ],
 )
 def test_a_warm_up_whose_end_was_not_seen_is_unknown(tmp_path: Path, steps: int, detected: int | None, words: str | None) -> None:
-    """Not the same as none."""
     protocol = {"stopped_by": "steps", "warmup_detected_steps": detected}
     study = measured(tmp_path / "s", {point(1, 1): [1]}, steps=steps, protocol=protocol)
     notes = [note for note in find(load_study(study)).notes if note.startswith("where the warm-up ended is unknown")]
@@ -71,7 +69,6 @@ def test_digits_that_stand_in_for_another_data_set_are_told(
     [(["data_batch_1.bin"], "(data_batch_1.bin)"), (["a.bin", "b.bin", "c.bin"], "(a.bin and 2 more)"), ([], None), (None, None)],
 )
 def test_files_that_are_not_the_official_ones_are_named(tmp_path: Path, files: list[str] | None, words: str | None) -> None:
-    """Nothing is said of files that nobody checked."""
     launch = {"data": {"name": "cifar10", "unofficial": files}}
     study = measured(tmp_path / "s", {point(1, 1, data=Data(name="cifar10")): [1, 1]}, steps=20, launch=launch)
     notes = [note for note in find(load_study(study)).notes if "publisher" in note]
@@ -120,8 +117,6 @@ def test_a_copy_that_pays_has_its_number_of_epochs() -> None:
 
 
 def test_one_sentence_on_the_start_of_all_runs() -> None:
-    """Nothing where it is not recorded, or of runs that do not count; a long one has its reason."""
-
     def said(*first_steps_s: float, met_s: float = 5.0) -> list[str]:
         known = [StartUp(until_met_s=met_s, until_first_step_s=each) for each in first_steps_s]
         return list(start_notes([Run(label="p", run=n, state="counts", start_up=each) for n, each in enumerate(known)]))

@@ -75,7 +75,6 @@ def test_a_rank_that_stalls_makes_the_others_communicate() -> None:
 
 
 def test_a_network_that_stalls_is_communication() -> None:
-    """Ranks need as long as ever by themselves."""
     times = np.where(np.arange(40) % 10 == 0, 140.0, 100.0)
     found = of(times, [np.full(40, 90.0)] * 2, forward=[90.0] * 40, comm_exposed=times - 90)
     assert found is not None
@@ -174,7 +173,6 @@ def stalling(folder: Path, recorded: Recorded, **changes: Any) -> Verdict:
 
 
 def test_a_resumed_run_that_stalls_after_checkpoints_is_told_so(tmp_path: Path) -> None:
-    """The three steps after every pause are three times as long."""
     slow = Recorded(step_ns=lambda rank, step: (300 if step % 25 in {1, 2} else 100) * MS, steps=100, pauses=range(25, 101, 25))
     found = stalling(tmp_path / "s", slow, resume=True, checkpoint_every_min=5.0)
     assert "they are the first steps after a checkpoint" in found.evidence
@@ -186,7 +184,6 @@ TENTH = Recorded(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * M
 
 
 def test_the_sentence_says_what_stalls_cost(tmp_path: Path) -> None:
-    """Nothing else tells of it."""
     study = write_study(tmp_path / "s", [point(1, 1), point(1, 2)])
     write_run(study, point(1, 1), Recorded(step_ns=100 * MS, steps=100))
     write_run(study, point(1, 2), TENTH)
@@ -195,6 +192,5 @@ def test_the_sentence_says_what_stalls_cost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("foreign", "first"), [(0.3, "others computed on the node"), (0.0, "Python's garbage collection may")])
 def test_where_others_compute_that_comes_first(tmp_path: Path, foreign: float, first: str) -> None:
-    """No word of garbage collection, which is named where nobody else is there."""
     telemetry = {"telemetry": {"nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}}
     assert stalling(tmp_path / "s", dataclasses.replace(TENTH, end=telemetry)).advice.startswith(first)

@@ -38,7 +38,6 @@ def found_in(folder: Path, **changes: Any) -> tuple[Verdict, str]:
 
 
 def test_a_slow_rank_is_told_by_its_own_time(tmp_path: Path) -> None:
-    """100 ms a step, 10 more on rank 2: a tenth of them."""
     verdict, sentence = found_in(tmp_path, more=lambda each, rank, step: 0.1 * (rank == 2))
     assert verdict.where == "on rank 2 on r002"
     assert verdict.evidence.startswith("it needs 10.0 ms a step more than the median rank of r1 of")
@@ -78,7 +77,6 @@ def test_input_bound_tells_what_all_wait_for(tmp_path: Path) -> None:
 
 
 def test_ranks_in_turn_are_no_matter_of_the_link(tmp_path: Path) -> None:
-    """A third of the step is waiting; without the hook that was communication."""
     verdict, sentence = found_in(tmp_path, more=lambda each, rank, step: 0.8 * (step % 4 == rank))
     assert (verdict.name, verdict.where) == ("uneven ranks", "at 1x4")
     assert verdict.evidence.startswith("33 % of the step a rank waits for the slowest one of that step")
@@ -189,7 +187,6 @@ def test_a_run_on_a_node_that_preflight_named_is_a_verdict(tmp_path: Path) -> No
 
 @pytest.mark.dear
 def test_only_what_was_known_when_the_run_began(tmp_path: Path) -> None:
-    """A later preflight says nothing of it, and the newest before it stands."""
     assert named(study_with(tmp_path / "later", record(SLOW, unix_ns=START_NS + 1))) == []
     cured = record(clean(1, nodes=8), job="91", unix_ns=START_NS - 1)
     assert named(study_with(tmp_path / "cured", record(SLOW, unix_ns=START_NS - 2), cured)) == []

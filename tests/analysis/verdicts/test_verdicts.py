@@ -20,11 +20,9 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts import advice
-from hpcddp.analysis.verdicts.advice import decided
 from hpcddp.analysis.verdicts.context import Advice, Set, Verdict, listed, phrase, run_numbers, where
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.verdicts import ALL, verdict_lines
+from hpcddp.analysis.verdicts.verdicts import ALL, decided, verdict_lines
 from hpcddp.core.attempt_records import DamagedFiles, GateResult, GpuTelemetry
 from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import OwnScript, Point
@@ -53,8 +51,8 @@ IN_NODE: list[Layout] = [(1, 1), (1, 4)]
 BASE = Model(seed=0, layouts=TWO_NODES, repeat=2, steps=120, hook=False)
 
 
-def changed(**changes: Any) -> Model:
-    return dataclasses.replace(BASE, **changes)
+def fault(*expected: str, **changes: Any) -> tuple[Model, set[str]]:
+    return dataclasses.replace(BASE, **changes), set(expected)
 
 
 def several_nodes(each: Point) -> bool:
@@ -90,112 +88,91 @@ def adapters(used: int, gdr_off: tuple[str, ...] = ()) -> dict[str, Any]:
     """Two full nodes of four adapters, so many of them in use."""
     names = tuple(f"mlx5_{number}" for number in range(4))
     node = NodeAdapters(found=names, used=names[:used])
-    record = TransportRecord(
-        schema=1,
-        library="NCCL",
-        networks=("IB",),
-        nodes={"r000": node, "r001": node},
-        gdr_off=gdr_off,
-        network_connections=8,
-        gdr_connections=0 if gdr_off else 8,
-    )
+    record = TransportRecord(schema=1, library="NCCL", networks=("IB",), nodes={"r000": node, "r001": node}, gdr_off=gdr_off)
+    record = dataclasses.replace(record, network_connections=8, gdr_connections=0 if gdr_off else 8)
     return {"transport": record, "fabric": RDMA, "layouts": [(1, 1), (1, 4), (2, 4)]}
 
 
 FAULTS: Mapping[str, tuple[Model, set[str]]] = {
-    "ranks apart": (
-        changed(gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
-        {"unsynchronised ranks"},
+    "ranks apart": fault("unsynchronised ranks", gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
+    "a rank ends early": fault("unsynchronised ranks", gates=[gates.ranks_stepped_equally([6, 4], 6)]),
+    "samples left out": fault("wrong evaluation", gates=[left_out()]),
+    "too hot": fault("clock throttling", gates=[throttled()]),
+    "others compute": fault("shared node", foreign=0.3),
+    "part of a node": fault("shared node", gates=[gates.nodes_are_ours([NodeShare(host="r000", cpus=32, of=128)], [0.4], True)]),
+    "TCP on InfiniBand": fault("TCP instead of RDMA", **tcp()),
+    "one adapter of four": fault("idle adapters", **adapters(used=1)),
+    "adapters that GPUs cannot use": fault("no GPUDirect RDMA", **adapters(used=4, gdr_off=("mlx5_0",))),
+    "another GPU on two nodes": fault(
+        "mixed hardware", layouts=[(1, 1), (1, 2), (2, 2)], gpu=lambda each, run: "A40" if several_nodes(each) else "V100"
     ),
-    "a rank ends early": (changed(gates=[gates.ranks_stepped_equally([6, 4], 6)]), {"unsynchronised ranks"}),
-    "samples left out": (changed(gates=[left_out()]), {"wrong evaluation"}),
-    "too hot": (changed(gates=[throttled()]), {"clock throttling"}),
-    "others compute": (changed(foreign=0.3), {"shared node"}),
-    "part of a node": (
-        changed(gates=[gates.nodes_are_ours([NodeShare(host="r000", cpus=32, of=128)], [0.4], True)]),
-        {"shared node"},
+    "two GPU types in a job": fault("mixed hardware", gpu=lambda each, run: "A40 + V100"),
+    "slow start": fault("warm-up inside the window", of_step=lambda each, step: 1.6 if step < 30 else 1.0),
+    "slow first half": fault("warm-up inside the window", of_step=lambda each, step: 1.06 if step < 60 else 1.0),
+    "a dozen steps": fault("too few steps", steps=12),
+    "steps all over": fault("too few steps", steps=40, noise=0.2, phi=0.0),
+    "baseline all over": fault(
+        "noisy baseline",
+        repeat=6,
+        run_effect=0.002,
+        of_run=lambda each, run: 1 + 0.03 * (run % 3 - 1) if each.ranks == 1 else 1.0,
     ),
-    "TCP on InfiniBand": (changed(**tcp()), {"TCP instead of RDMA"}),
-    "one adapter of four": (changed(**adapters(used=1)), {"idle adapters"}),
-    "adapters that GPUs cannot use": (changed(**adapters(used=4, gdr_off=("mlx5_0",))), {"no GPUDirect RDMA"}),
-    "another GPU on two nodes": (
-        changed(layouts=[(1, 1), (1, 2), (2, 2)], gpu=lambda each, run: "A40" if several_nodes(each) else "V100"),
-        {"mixed hardware"},
+    "burst, then slow": fault(
+        "burst network",
+        "communication-bound",
+        of_step=lambda each, step: 1 + 0.5 * (several_nodes(each) and step > 40),
+        grows="comm_exposed",
     ),
-    "two GPU types in a job": (changed(gpu=lambda each, run: "A40 + V100"), {"mixed hardware"}),
-    "slow start": (changed(of_step=lambda each, step: 1.6 if step < 30 else 1.0), {"warm-up inside the window"}),
-    "slow first half": (changed(of_step=lambda each, step: 1.06 if step < 60 else 1.0), {"warm-up inside the window"}),
-    "a dozen steps": (changed(steps=12), {"too few steps"}),
-    "steps all over": (changed(steps=40, noise=0.2, phi=0.0), {"too few steps"}),
-    "baseline all over": (
-        changed(repeat=6, run_effect=0.002, of_run=lambda each, run: 1 + 0.03 * (run % 3 - 1) if each.ranks == 1 else 1.0),
-        {"noisy baseline"},
+    "bursts in turn": fault(
+        "burst network",
+        "communication-bound",
+        of_step=lambda each, step: 1 + 0.4 * (several_nodes(each) and step % 7 < 3),
+        grows="comm_exposed",
     ),
-    "burst, then slow": (
-        changed(of_step=lambda each, step: 1.5 if several_nodes(each) and step > 40 else 1.0, grows="comm_exposed"),
-        {"burst network", "communication-bound"},
+    "every tenth step longer": fault(
+        "stalls", of_step=lambda each, step: 1 + 0.4 * (several_nodes(each) and step % 10 == 7), grows="forward"
     ),
-    "bursts in turn": (
-        changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 7 < 3 else 1.0, grows="comm_exposed"),
-        {"burst network", "communication-bound"},
+    "threads taken for cores": fault(
+        "CPU starvation",
+        "input-bound",
+        changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2},
+        cpus_per_rank=8,
+        job_share=0.06,
+        data_wait=0.6,
     ),
-    "every tenth step longer": (
-        changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 10 == 7 else 1.0, grows="forward"),
-        {"stalls"},
+    "one picture in 500 damaged": fault(
+        "damaged data", damaged=DamagedFiles(pictures=20, read=10_000, first=("n01440764/n01440764_18.JPEG (it is no picture)",))
     ),
-    "threads taken for cores": (
-        changed(
-            changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2}, cpus_per_rank=8, job_share=0.06, data_wait=0.6
-        ),
-        {"CPU starvation", "input-bound"},
+    "more ranks than cores": fault("CPU starvation", cpu=True, cpus_per_rank=2, job_share=0.0155),
+    "every rank on the first core": fault(
+        "shared cores", layouts=IN_NODE, bindings=[RankBinding(cpus="0-3", cores="0", node_cores=32)] * 4
     ),
-    "one picture in 500 damaged": (
-        changed(damaged=DamagedFiles(pictures=20, read=10_000, first=("n01440764/n01440764_18.JPEG (it is no picture)",))),
-        {"damaged data"},
+    "ranks far from their GPUs": fault(
+        "far socket", layouts=IN_NODE, bindings=[RankBinding(cpus="0-127", sockets=(0,), gpu="0004:04:00.0", gpu_socket=8)] * 4
     ),
-    "more ranks than cores": (changed(cpu=True, cpus_per_rank=2, job_share=0.0155), {"CPU starvation"}),
-    "every rank on the first core": (
-        changed(layouts=IN_NODE, bindings=[RankBinding(cpus="0-3", cores="0", node_cores=32)] * 4),
-        {"shared cores"},
+    "a node that preflight named": fault("slow node", named=True),
+    "slow data": fault("input-bound", data_wait=0.4),
+    "a little slow data": fault("input-bound", data_wait=0.13),
+    "a late rank": fault("straggler", hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12),
+    "a slow rank, no hook": fault("straggler", layouts=IN_NODE, more=lambda each, rank, step: 0.1 * (rank == 2)),
+    "a slow node, no hook": fault("straggler", layouts=[(1, 1), (1, 4), (2, 4)], more=lambda each, rank, step: 0.1 * (rank >= 4)),
+    "a slow rank behind half a step": fault("straggler", layouts=IN_NODE, more=lambda each, rank, step: 0.8 * (rank == 1)),
+    "one slow loader": fault("straggler", layouts=IN_NODE, more=lambda each, rank, step: 0.9 * (rank == 3), more_in="data_wait"),
+    "ranks in turn": fault("uneven ranks", layouts=IN_NODE, more=lambda each, rank, step: 0.5 * (step % 4 == rank)),
+    "many small buckets": fault("latency-bound", hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3, fitted=(900e-6, 1e10)),
+    "small buckets, no benchmark": fault("latency-bound", hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3),
+    "slow network": fault("communication-bound", hook=True, exposed=0.4, fitted=(30e-6, 3e9)),
+    "slow network, no hook": fault("communication-bound", exposed=0.4),
+    "no single GPU": fault("baseline missing", layouts=[(1, 2), (2, 2)]),
+    "no full node": fault("baseline missing", layouts=[(1, 1), (2, 2)]),
+    "ranks apart in every run": fault(
+        "no run counts",
+        "unsynchronised ranks",
+        repeat=1,
+        gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])],
     ),
-    "ranks far from their GPUs": (
-        changed(layouts=IN_NODE, bindings=[RankBinding(cpus="0-127", sockets=(0,), gpu="0004:04:00.0", gpu_socket=8)] * 4),
-        {"far socket"},
-    ),
-    "a node that preflight named": (changed(named=True), {"slow node"}),
-    "slow data": (changed(data_wait=0.4), {"input-bound"}),
-    "a little slow data": (changed(data_wait=0.13), {"input-bound"}),
-    "a late rank": (changed(hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12), {"straggler"}),
-    "a slow rank, no hook": (changed(layouts=IN_NODE, more=lambda each, rank, step: 0.1 * (rank == 2)), {"straggler"}),
-    "a slow node, no hook": (
-        changed(layouts=[(1, 1), (1, 4), (2, 4)], more=lambda each, rank, step: 0.1 * (rank >= 4)),
-        {"straggler"},
-    ),
-    "a slow rank behind half a step": (
-        changed(layouts=IN_NODE, more=lambda each, rank, step: 0.8 * (rank == 1)),
-        {"straggler"},
-    ),
-    "one slow loader": (
-        changed(layouts=IN_NODE, more=lambda each, rank, step: 0.9 * (rank == 3), more_in="data_wait"),
-        {"straggler"},
-    ),
-    "ranks in turn": (changed(layouts=IN_NODE, more=lambda each, rank, step: 0.5 * (step % 4 == rank)), {"uneven ranks"}),
-    "many small buckets": (
-        changed(hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3, fitted=(900e-6, 1e10)),
-        {"latency-bound"},
-    ),
-    "small buckets, no benchmark": (changed(hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3), {"latency-bound"}),
-    "slow network": (changed(hook=True, exposed=0.4, fitted=(30e-6, 3e9)), {"communication-bound"}),
-    "slow network, no hook": (changed(exposed=0.4), {"communication-bound"}),
-    "no single GPU": (changed(layouts=[(1, 2), (2, 2)]), {"baseline missing"}),
-    "no full node": (changed(layouts=[(1, 1), (2, 2)]), {"baseline missing"}),
-    "ranks apart in every run": (
-        changed(repeat=1, gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
-        {"no run counts", "unsynchronised ranks"},
-    ),
-    "epochs that last longer than their steps": (
-        changed(by_rows=1.1, changes={"work": "train", "epochs": 2}),
-        {"contradicting figures"},
+    "epochs that last longer than their steps": fault(
+        "contradicting figures", by_rows=1.1, changes={"work": "train", "epochs": 2}
     ),
 }
 """What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
@@ -241,12 +218,8 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     alarms = {seed: verdicts for seed, verdicts in of_sound.items() if verdicts}
     right, named = hits.total(), hits.total() + false.total() + sum(map(len, alarms.values()))
     with capsys.disabled():
-        print(
-            f"\nverdicts: precision {right / named:.3f} ({right} of {named} told), "
-            f"recall {right / (right + missed.total()):.3f} "
-            f"({right} of {right + missed.total()} planted in {SEEDS * len(FAULTS)} studies), "
-            f"{len(alarms)} of {SOUND} sound studies with any"
-        )
+        of = f"{right} of {right + missed.total()} planted in {SEEDS * len(FAULTS)} studies"
+        print(f"\nverdicts: {right} of {named} told are right, {of} told; {len(alarms)} of {SOUND} sound studies with any")
     for option in re.findall(r"--set ([a-z_.]+=[^` ]+)", " ".join(sorted(advice))):
         read_sweep(SWEEPS / "marconi100-resnet50.yaml", [option])  # refuses what no sweep can have
     assert set(hits) | BY_EVENTS == set(ALL)
@@ -254,7 +227,6 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_is_to_be_copied_is_not_broken() -> None:
-    """Lines are as wide as a terminal; a command in backticks stays in one."""
     command = "`--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7`"
     long = Verdict(name="n", where="w", evidence="e " * 99, advice="do it " * 15 + command, numbers={}, runs=(), weight=1)
     lines = verdict_lines([long])
@@ -297,7 +269,7 @@ def test_places_and_runs_in_words(tmp_path: Path) -> None:
     assert run_numbers(records.runs[:1]) == "run r1"
 
 
-FOLDER = Path(advice.__file__).parent
+FOLDER = Path(__file__).parents[3] / "analysis/verdicts"
 OWN_SCRIPT = Path(__file__).parents[3] / "jobs/own-script.yaml"
 SOURCES = {file.stem: file.read_text() for file in FOLDER.glob("*.py")}
 
@@ -325,7 +297,7 @@ def said(todo: Advice, *points: Point) -> str:
 
 def test_settings_are_written_in_one_place() -> None:
     """Elsewhere they are data, or they could contradict each other."""
-    assert [name for name, text in SOURCES.items() if re.search(r"`--set [^K]|repeat: \d", text) and name != "advice"] == []
+    assert [name for name, text in SOURCES.items() if re.search(r"`--set [^K]|repeat: \d", text) and name != "verdicts"] == []
 
 
 def test_no_key_has_two_values() -> None:
@@ -360,7 +332,6 @@ def test_values_are_quoted_for_a_shell() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_what_a_script_decides_is_no_key_of_its_sweep(key: str) -> None:
-    """Neither by itself nor beside another key; what is left as a key, its sweep can have."""
     for values in ({key: VALUES.get(key, 4)}, {key: VALUES.get(key, 4), "layout.physical_cores_per_rank": 8}):
         text = said(phrase(Set(values)), IN_SWEEP)
         settings = [word for option in re.findall(r"`(--set [^`]+)`", text) for word in shlex.split(option) if "=" in word]
