@@ -8,8 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.analysis.comparison.compared import Compared, compared_accuracy, compared_effects, compared_time
-from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
+from hpcddp.analysis.comparison.compared import (
+    Compared,
+    MeasuredPoint,
+    Unmatched,
+    compared_accuracy,
+    compared_effects,
+    compared_time,
+    matched,
+    measured_points,
+    unmatched,
+)
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study

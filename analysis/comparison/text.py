@@ -8,8 +8,7 @@ from textwrap import wrap
 from xml.etree import ElementTree as ET
 
 from hpcddp.analysis.comparison.compare import ComparedPoint, Difference, Side, StudyComparison, median_rate
-from hpcddp.analysis.comparison.compared import differing_readings, ends_words
-from hpcddp.analysis.comparison.match import Unmatched
+from hpcddp.analysis.comparison.compared import Unmatched, differing_readings, ends_words
 from hpcddp.analysis.report.table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity

@@ -10,9 +10,8 @@ import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, row_of_readings
-from hpcddp.analysis.report.accuracy_table import accuracy_cell, accuracy_spread, reached_cell, trained_cell
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Table, giga, number_cell, number_of, text_cell, words_of
-from hpcddp.analysis.report.tables import range_words
+from hpcddp.analysis.report.tables import accuracy_cell, accuracy_spread, range_words, reached_cell, trained_cell
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.study.effects import Ratio

@@ -100,15 +100,15 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
 EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
 
 
-def _by_point(runs: Sequence[Run], seen: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
-    """Runs that count with what was seen of them, by their points, the smallest first."""
-    points = {run.point.id: run.point for run in runs if run.state == "counts" and run.point and seen(run)}
+def _by_point(runs: Sequence[Run], recorded: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
+    """Runs that count with what is recorded of them, by their points, the smallest first."""
+    points = {run.point.id: run.point for run in runs if run.state == "counts" and run.point and recorded(run)}
     ordered = sorted(points.values(), key=lambda point: (point.ranks, point.layout.nodes, point.label))
-    counting = [(run, seen(run)) for run in runs if run.state == "counts" and run.point and seen(run)]
+    counting = [(run, recorded(run)) for run in runs if run.state == "counts" and run.point and recorded(run)]
     return [(point, [pair for pair in counting if pair[0].point and pair[0].point.id == point.id]) for point in ordered]
 
 
-def _seen_table(
+def _measured_table(
     name: str, title: str, measured: list[tuple[Point, list[tuple[Run, Any]]]], specs: list[Spec], rows: list[dict[str, Any]]
 ) -> Table:
     """A row per point below its size; what measured it is in the note."""
@@ -157,7 +157,7 @@ def sharding_table(runs: Sequence[Run]) -> Table:
         }
         for point, found in measured
     ]
-    return _seen_table("sharding", "What ranks wait for where parameters are sharded", measured, specs, rows)
+    return _measured_table("sharding", "What ranks wait for where parameters are sharded", measured, specs, rows)
 
 
 def profiled_table(runs: Sequence[Run]) -> Table:
@@ -184,7 +184,7 @@ def profiled_table(runs: Sequence[Run]) -> Table:
                 "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
             }
         )
-    return _seen_table("profiled-exchange", "What a profiler saw of the exchange", measured, specs, rows)
+    return _measured_table("profiled-exchange", "What a profiler saw of the exchange", measured, specs, rows)
 
 
 def limits(rows: pd.DataFrame) -> Table:

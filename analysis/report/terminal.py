@@ -12,9 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.accuracy_table import AGAINST, LOSS
 from hpcddp.analysis.report.table import Table, terminal_forms
-from hpcddp.analysis.report.tables import EPOCH, plain_effects, scaling_foot
+from hpcddp.analysis.report.tables import AGAINST, EPOCH, LOSS, plain_effects, scaling_foot
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.axis_words import leading_sentences

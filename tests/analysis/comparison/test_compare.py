@@ -21,8 +21,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.study.test_accuracy import falling, sized, trainings
-from tests.analysis.study.test_accuracy import sized as trained
+from tests.analysis.study.test_accuracy import falling, sized, training, trainings
 from tests.analysis.study.test_accuracy import study as evaluated
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_measured, write_run, write_study
 
@@ -290,8 +289,8 @@ def test_other_amounts_of_training_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_trainings_that_end_apart_are_compared_where_both_were(tmp_path: Path) -> None:
-    mine = trainings(tmp_path / "a", {trained(1, target_accuracy=0.9): [((50, 90), 10.0)] * 2})
-    theirs = trainings(tmp_path / "b", {trained(1, target_accuracy=0.9): [((50, 80, 95), 10.0)] * 2})
+    mine = trainings(tmp_path / "a", {training(1, target_accuracy=0.9): [((50, 90), 10.0)] * 2})
+    theirs = trainings(tmp_path / "b", {training(1, target_accuracy=0.9): [((50, 80, 95), 10.0)] * 2})
     found = compare_studies(mine, theirs, 0.05)
     plain = accuracy(found)
     assert (plain["difference"], plain["a"]["correct"], plain["b"]["correct"]) == (pytest.approx(-0.1), 900, 800)
@@ -307,7 +306,7 @@ Trained = tuple[tuple[int, ...], float]
 def times_against(tmp_path: Path, a: list[Trained], b: list[Trained], target: float | None = 0.9) -> tuple[Any, str]:
     changes = {} if target is None else {"target_accuracy": target}
     found: StudyComparison = compare_studies(
-        trainings(tmp_path / "a", {trained(1, **changes): a}), trainings(tmp_path / "b", {trained(1, **changes): b}), 0.05
+        trainings(tmp_path / "a", {training(1, **changes): a}), trainings(tmp_path / "b", {training(1, **changes): b}), 0.05
     )
     (row,) = compared_plain(found)["points"]
     return row["to_accuracy"], " ".join(compared_text(found).split())
