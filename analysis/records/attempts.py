@@ -21,11 +21,9 @@ from hpcddp.analysis.records.buckets import (
     read_buckets,
     with_shared_boundaries,
 )
-from hpcddp.analysis.records.impossible import check_end
-from hpcddp.analysis.records.json_files import EndFile, environment_names, launch_software, read_end_file, read_launch
-from hpcddp.analysis.records.ranks import rank_results, read_steps
+from hpcddp.analysis.records.json_files import EndFile, check_end, environment_names, launch_software, read_end_file, read_launch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
+from hpcddp.analysis.records.steps import RunSteps, StepSpan, before, rank_results, read_steps
 from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.loader_record import LoaderTimes

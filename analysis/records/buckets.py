@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.impossible import check_buckets
-from hpcddp.analysis.records.ranks import step_tables
-from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, read_rows
-from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, or_zero, steady_rows
+from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, check_buckets, or_zero, read_rows
+from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, steady_rows, step_tables
 from hpcddp.core.attempt_records import ClockOffset, RankEnd
 from hpcddp.core.records import AFTER_PAUSE, BUCKET_COLUMNS, buckets_file
 from hpcddp.core.schema import LARGEST_INT

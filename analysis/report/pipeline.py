@@ -21,7 +21,7 @@ from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.output import Failure, check_writable, contain, refused_links, report_folder, write_plain
+from hpcddp.analysis.util.files import Failure, check_writable, contain, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study

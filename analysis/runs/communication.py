@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.buckets import Ints, RunBuckets
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.core.bandwidth import bus_share
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.point import Point

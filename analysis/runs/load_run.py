@@ -12,10 +12,17 @@ import numpy as np
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
-from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.json_files import EndFile, launch_software, read_comm, read_end_file, read_launch
-from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
+from hpcddp.analysis.records.json_files import (
+    EndFile,
+    check_end,
+    launch_software,
+    missing_gate,
+    read_comm,
+    read_end_file,
+    read_launch,
+)
+from hpcddp.analysis.records.rows import RECORDED, Rejected
+from hpcddp.analysis.records.steps import joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.communication import communication, read_network
 from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
@@ -37,7 +44,7 @@ from hpcddp.analysis.runs.step_times import (
     windows_apart,
 )
 from hpcddp.analysis.runs.timeline import read_timeline
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, ScriptFacts

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s

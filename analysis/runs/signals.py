@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.step_times import FEWEST, threshold
-from hpcddp.analysis.util.regular_files import read_object
+from hpcddp.analysis.util.files import read_object
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.cpu_list import parse_cpu_list

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.records.json_files import environment_names
-from hpcddp.analysis.records.steps import RECORDED
+from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.resources import FIGURES, figures, flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run

@@ -17,9 +17,8 @@ from hpcddp.analysis.records.rows import is_large
 from hpcddp.analysis.runs.load_run import completed_points, load_run, with_script
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.cache import Cache, fingerprint, from_plain, to_plain
-from hpcddp.analysis.util.output import Failure, contain
+from hpcddp.analysis.util.files import Failure, contain, is_there, read_object, read_regular
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
-from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
@@ -59,7 +58,7 @@ class StudyRecords:
 def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = do_nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
-    What is made of its runs is stored in `keep_in`, by default where output.analysis_cache_folder says. While processes read
+    What is made of its runs is stored in `keep_in`, by default where files.analysis_cache_folder says. While processes read
     a large study, this one calls `meanwhile`.
     """
     if not study.folder.is_dir():

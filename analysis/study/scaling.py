@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounted
+from hpcddp.analysis.records.rows import RECORDED
+from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy

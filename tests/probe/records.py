@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.records.json_files import read_training_end
-from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
+from hpcddp.analysis.records.steps import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.records import PARTS

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from hpcddp.analysis.records.json_files import read_training_end
-from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import COLUMNS, rank_results, step_tables
 from hpcddp.core.records import WARMUP
 from tests.probe.loops import BATCH, Loop, SlowEverySecondTime, ddp, group, loader, network, study_at
 from tests.worker import forked

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.export import to_tensorboard
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.util.output import library
+from hpcddp.analysis.export.targets import write_tensorboard
+from hpcddp.analysis.util.files import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from tests.analysis.study.test_accuracy import falling, sized, training, trainings
@@ -133,7 +133,7 @@ READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb}
 WRITE = """
 import os, sys
 from pathlib import Path
-from hpcddp.analysis.export import to_{target} as writer
+from hpcddp.analysis.export.targets import write_{target} as write
 from hpcddp.analysis.export.exported import exported
 from hpcddp.core.run_root import Study
 
@@ -143,7 +143,7 @@ def refuse(event, args):
         os._exit(9)
 
 sys.addaudithook(refuse)
-print(writer.write([exported(Study(Path(sys.argv[1])))], Path(sys.argv[2])))
+print(write([exported(Study(Path(sys.argv[1])))], Path(sys.argv[2])))
 """
 
 
@@ -224,7 +224,7 @@ def test_names_of_any_bytes_are_names_of_nothing_else(tmp_path: Path) -> None:
     """A study called like another folder, or by bytes that are no text, is written inside."""
     study = write_study(tmp_path / "caf\udce9 *;'", POINTS[:1], name="../../evil")
     write_run(study, POINTS[0], Recorded(step_ns=MS))
-    to_tensorboard.write([exported(study)], tmp_path / "out")
+    write_tensorboard([exported(study)], tmp_path / "out")
     assert len(list((tmp_path / "out").rglob("events.*"))) == 1
 
 

@@ -16,7 +16,7 @@ import pytest
 from hpcddp.analysis.records.rows import MAYBE_INT, UNKNOWN, Rejected, RowFile, is_large, read_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.cache import to_plain
-from hpcddp.analysis.util.regular_files import read_regular
+from hpcddp.analysis.util.files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
 from tests.analysis import synthetic

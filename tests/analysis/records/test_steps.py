@@ -5,9 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.rows import RECORDED, Columns
 from hpcddp.analysis.records.steps import (
-    RECORDED,
     RunSteps,
     StepSpan,
     before,

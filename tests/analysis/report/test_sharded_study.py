@@ -11,7 +11,7 @@ import pytest
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import to_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.output import write_plain
+from hpcddp.analysis.util.files import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Fsdp, Point
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study

@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from hpcddp.analysis.figures.rank_map import stand_out
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, over_ranks
+from hpcddp.analysis.records.rows import RECORDED
+from hpcddp.analysis.records.steps import RunSteps, over_ranks
 from hpcddp.analysis.runs.slow_ranks import (
     LEAST_STEPS,
     MEASURED_IN,
