@@ -123,7 +123,6 @@ def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
 
 
 def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
-    """None where it cannot be read."""
     try:
         return read_launch(attempt, run.point)
     except Rejected:

@@ -99,7 +99,6 @@ def _write_offline(wandb: Any, study: str, run: ExportedRun, folder: Path) -> in
 
 
 def _rows(run: ExportedRun) -> dict[int, dict[str, float]]:
-    """Step -> its values and when it ended."""
     rows: dict[int, dict[str, float]] = {}
     for series in run.series:
         for step, value, unix_s in zip(series.steps, series.values, series.unix_s, strict=True):

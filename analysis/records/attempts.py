@@ -114,7 +114,6 @@ class Stretch:
 
     @property
     def stop(self) -> int | None:
-        """The number of the step after its last one."""
         return None if self.steps is None else self.first_step + self.steps
 
     @property
@@ -143,7 +142,6 @@ class AttemptRecords:
 
     @property
     def hosts(self) -> list[str]:
-        """Of each rank."""
         return [entry.host for entry in self.ranks]
 
 
@@ -207,10 +205,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
 def _earlier(
     attempt: Path, file: EndFile | None, last: LaunchRecord, point: Point | None
 ) -> tuple[LaunchRecord, TrainingEnd | None]:
-    """What an earlier attempt recorded of its launch and, where it ended, of its end.
-
-    Rejected where one cannot be read, or it is of other software than the run's last attempt.
-    """
+    """Its launch and, where it ended, its end; Rejected where one cannot be read, or the run's last attempt had other software."""
     launch = read_launch(attempt, point)
     if launch.env_id != last.env_id:
         names = environment_names((each.env_id, launch_software(each)) for each in (launch, last))
@@ -223,14 +218,12 @@ def _earlier(
 
 
 def _ranks_without_end(stretch: Stretch, launch: LaunchRecord) -> tuple[RankEnd, ...]:
-    """What end.json would say of the ranks, as far as launch.json and the later attempt's history know it."""
     nodes = [rank // launch.ranks_per_node for rank in range(launch.ranks)]
     hosts = [launch.hosts[node] if node < len(launch.hosts) else "unknown" for node in nodes]
     return tuple(RankEnd(rank=rank, host=host, rows=stretch.steps or 0, crc32=None) for rank, host in enumerate(hosts))
 
 
 def _training_end(file: EndFile | None) -> TrainingEnd | None:
-    """The decoded end.json; None where the attempt did not come to write one of all its steps, or it is damaged."""
     try:
         return file.decoded(TrainingEnd) if file and file.state in ENDED else None
     except Rejected:
@@ -238,10 +231,7 @@ def _training_end(file: EndFile | None) -> TrainingEnd | None:
 
 
 def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]) -> list[StepSpan]:
-    """The timed steps of each attempt.
-
-    Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
-    """
+    """The timed steps of each attempt. A warm-up whose end nobody saw is taken to be as long as the run's longest."""
     longest_warmup = max(0, *(end.protocol.steady_from_step - end.first_step for end in ends.values() if end))
 
     def first(stretch: Stretch) -> int:
@@ -263,7 +253,6 @@ def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> lis
 
 
 def _read(stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]) -> AttemptRecords:
-    """Reads the rows of an attempt, of which those in `span` count."""
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
     hooked = _hooked(ranks)
     windows = ExchangeWindows(ranks, span, first_table(stretch.attempt, ranks[0], warnings) if hooked else None)

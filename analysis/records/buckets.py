@@ -98,7 +98,6 @@ class ExchangeWindows:
         """Every rank measured its exposed communication."""
 
     def anew(self) -> ExchangeWindows:
-        """The same without any rank's table."""
         return ExchangeWindows(self._entries, self._span, self.first)
 
     def add(self, columns: Columns) -> None:
@@ -114,12 +113,10 @@ class ExchangeWindows:
         self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
 
     def _counting(self, columns: Columns) -> NDArray[np.bool_]:
-        """Which rows belong to steps that count."""
         steady = steady_rows(columns, self._span)
         return steady & np.isin(columns["step"], self.first["step"]) if self.first else steady
 
     def exchanged(self, step: int) -> bool:
-        """Whether rank 0's table has all-reduces of that step: all ranks record the same steps."""
         return self.first is not None and bool((self.first["step"] == step).any())
 
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:

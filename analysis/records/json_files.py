@@ -202,7 +202,6 @@ class EndFile:
 
     @property
     def reason(self) -> object:
-        """A sentence, of an attempt that is not done."""
         return self.plain.get("reason")
 
     def decoded(self, cls: type[End]) -> End:

@@ -203,7 +203,6 @@ class _Rows:
         self._columns, self._rank = columns, rank
 
     def check_ranges(self, ranges: Ranges) -> None:
-        """Of the columns that are there."""
         for name, (low, high, why) in ranges.items():
             values = self._columns.get(name)
             if values is None or (values.dtype == np.int64 and values.size and low <= values.min() and values.max() <= high):
@@ -218,7 +217,6 @@ class _Rows:
 
 
 def _above(excess: NDArray[Any], total: NDArray[Any]) -> Mask:
-    """Where `excess` is more than rounding explains."""
     above: Mask = excess > ROUNDING_NS
     if above.any():
         above = excess > ROUNDING_NS + ROUNDING_SHARE * or_zero(total)
@@ -226,6 +224,5 @@ def _above(excess: NDArray[Any], total: NDArray[Any]) -> Mask:
 
 
 def _sum(parts: Sequence[NDArray[Any]]) -> Any:
-    """The sum of those parts that were measured."""
     measured = [part for part in parts if part.dtype == np.int64 or np.isfinite(part).any()]
     return sum((or_zero(part) for part in measured), start=np.zeros(parts[0].size, np.int64))

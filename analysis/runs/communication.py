@@ -153,7 +153,6 @@ def bus_bandwidth(algorithm: float | None, ranks: int) -> float | None:
 
 
 def _sums(values: Ints, bounds: NDArray[np.intp]) -> Ints:
-    """Between each bound and the next; 0 where they are the same."""
     sums = np.concatenate([[0], np.cumsum(values)])[bounds]
     by_step: Ints = sums[1:] - sums[:-1]
     return by_step
@@ -215,7 +214,6 @@ def read_network(attempt: Path, point: Point | None, launch: LaunchRecord) -> Ru
 
 
 def _near(topology: Mapping[str, tuple[str, ...]]) -> bool | None:
-    """Whether any GPU has an adapter near it."""
     names = list(topology)
     links = [
         word

@@ -172,7 +172,6 @@ def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
 
 
 def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:
-    """The run, completed by what end.json says."""
     evaluation, checked = end.evaluation or EvaluationResult(), end.comm_check or CommCheck()
     return replace(
         run,
@@ -268,7 +267,6 @@ def _per_passed(run: Run, samples: int | None) -> Run:
 
 
 def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Of each step, whether it belongs to the warm-up as the attempt itself detected it."""
     detected = attempt.end.protocol.warmup_detected_steps if attempt.end else None
     return np.arange(attempt.steps.steady.size) < (detected or 0)
 

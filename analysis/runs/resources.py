@@ -111,7 +111,6 @@ class Readings:
 
     @property
     def gpus(self) -> list[GpuTelemetry]:
-        """Of all nodes, in their order."""
         return [gpu for node in self.nodes for gpu in node.gpus]
 
 
@@ -141,7 +140,6 @@ def _too_few(node: NodeTelemetry, hz: float) -> str | None:
 
 
 def _no_gpus(nodes: Sequence[NodeTelemetry], about: dict[str, NodeRecord | None]) -> str | None:
-    """The reason of the first node without readings of its GPUs."""
     without = next((node for node in nodes if not node.gpus), None)
     if without is None:
         return None

@@ -233,7 +233,6 @@ def _busy(node: NodeTelemetry, own: int | None, logical: int | None) -> float | 
 
 
 def _logical_cpus(attempt: Path, launch: LaunchRecord) -> int | None:
-    """nodes/HOST.json of the first host; None where it cannot be read."""
     try:
         return decode_record(NodeRecord, read_object(attempt / "nodes" / f"{(*launch.hosts, '')[0]}.json")).cpus
     except (OSError, HpcddpError, ValueError):
@@ -272,7 +271,6 @@ def early(steps: RunSteps, warming: NDArray[np.bool_], stalled: bool = False) ->
 
 
 def _as_slow_later(first: Floats, later: Floats) -> bool:
-    """Whether any stretch of later steps as long as the first lasts as long."""
     sums = np.concatenate([[0.0], np.cumsum(later)])
     return bool((sums[first.size :] - sums[: -first.size] >= first.sum()).any())
 

@@ -71,7 +71,6 @@ def unevenness(steps: RunSteps, hosts: Sequence[str]) -> Unevenness | None:
 
 
 def _over(values: Floats) -> Floats:
-    """Each rank's value minus that of the median rank."""
     over: Floats = values - np.sort(values)[(len(values) - 1) // 2]
     return over
 

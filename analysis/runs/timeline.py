@@ -31,7 +31,6 @@ class RankStep:
 
     @property
     def own_ns(self) -> int:
-        """All but exposed communication."""
         return sum(ns for part, ns in self.parts_ns if part != "comm_exposed")
 
 
@@ -131,7 +130,6 @@ def _travels(buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd], orig
 
 
 def _at(rows: Sequence[CsvRow], name: str, entry: RankEnd) -> list[int]:
-    """A time of each row on rank 0's clock."""
     times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), entry.offsets).tolist()
     return times
 

@@ -109,7 +109,6 @@ def _accuracy(found: Evaluated) -> dict[str, Any]:
 
 
 def _losses(runs: pd.DataFrame) -> dict[str, Any]:
-    """Of the runs whose losses are means over the most steps."""
     steps = runs["loss_steps"].max()
     if pd.isna(steps):
         return {}
@@ -247,7 +246,6 @@ class _Reached:
 
     @property
     def known(self) -> bool:
-        """Whether the median is: more than half of the runs reached it."""
         return 2 * len(self.there) > len(self.ends)
 
     @property
@@ -326,7 +324,6 @@ def _size_row(size: _Reached) -> dict[str, Any]:
 
 
 def _against(size: _Reached, sizes: Sequence[_Reached]) -> dict[str, Any]:
-    """Speedups over one GPU and over one full node, where these reached the target."""
     found: dict[str, Any] = {}
     for name, gpus in zip(BASES, (1, int(size.row["full_node_gpus"])), strict=True):
         base = next((each for each in sizes if (each.row["nodes"], each.row["gpus_per_node"]) == (1, gpus)), None)

@@ -57,7 +57,6 @@ def _names(axis: Axis) -> set[str]:
 
 
 def _interaction(inner: Axis, outer: Axis, grid: Grid) -> tuple[float, str]:
-    """How many times one effect is another where that is largest, and its sentence."""
     cases = [(*rows, *pair) for rows in permutations(grid, 2) for pair in permutations(range(len(grid[0][1])), 2)]
     gains = [(most[1][i].rate / most[1][j].rate, least[1][i].rate / least[1][j].rate) for most, least, i, j in cases]
     gain, less = max(gains, key=lambda pair: (round(pair[0] / pair[1], 9), pair[0]))
@@ -111,7 +110,6 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
 
 
 def _order_warning(axis: Axis, panel: AxisPanel) -> str:
-    """A sentence where all runs of one value came after all of another, and what to do."""
     if panel.in_blocks is None:
         return ""
     later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
@@ -235,7 +233,6 @@ def _waiting(values: Sequence[AxisValue]) -> str:
 
 
 def _few(values: Sequence[AxisValue]) -> str:
-    """What is not certain for want of runs."""
     runs = {len(value.rates) for value in values}
     if min(runs) >= FEWEST:
         return ""

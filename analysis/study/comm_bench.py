@@ -120,7 +120,6 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
-    """A sentence on sizes that took longer than larger ones: it compares the first of them with the fastest larger one."""
     least_s = _least_s(found)
     odd = disturbed(least_s)
     if odd:

@@ -66,7 +66,6 @@ def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def _share_drawn(groups: Groups, statistic: Statistic, *more: int) -> float:
-    """How often drawn groups are at least as far apart as these."""
     sizes = tuple(map(len, groups))
     found = float(statistic(_row(groups), sizes, *more)[0])
     return float((1 + np.count_nonzero(_by_chance(sizes, statistic, *more) >= found * (1 - 1e-12))) / (1 + DRAWS))

@@ -223,7 +223,6 @@ def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
 
 
 def _best(over: str, fits: Sequence[LawFit]) -> str | None:
-    """The sentence of the law that predicts left-out points best."""
     best = min(fits, key=lambda each: each.left_out_percent)
     found = SAYS[best.law.name](over, best)
     where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
@@ -334,7 +333,6 @@ def laws_frame(fitted: Sequence[Fitted]) -> pd.DataFrame:
 
 
 def _tracks(points: pd.DataFrame) -> Iterator[tuple[str, dict[int, tuple[str, int, int]]]]:
-    """For each direction: what it counts, and number -> the point of that size."""
     keys = list(points[["series", "nodes", "gpus_per_node"]].itertuples(index=False, name=None))
     node_gpus = int(points["full_node_gpus"].iloc[0])
     yield "node", {nodes: (series, nodes, gpus) for series, nodes, gpus in keys if gpus == node_gpus}

@@ -151,7 +151,6 @@ def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:
 
 
 def _rejected(key: RunKey, point: Point | None, found: Attempted) -> Loaded:
-    """A run that cannot be read does not count, for the reason that it raised."""
     if isinstance(found, Failure):
         return Run(label=key.label, run=key.run, state="rejected", reason=found.reason, point=point), ()
     return found

@@ -133,7 +133,6 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
-    """Parts of the step in the middle run or runs, so that they add up to the median step."""
     middle = _middle(runs)
     found = {f"{name}_s": _mean(middle[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
     exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
@@ -175,7 +174,6 @@ def _step_s(runs: pd.DataFrame) -> float:
 
 
 def _against(row: dict[str, Any], members: Sequence[dict[str, Any]], node_gpus: int) -> dict[str, Any]:
-    """Speedup and efficiency of a row against both baselines; left out where the baseline is missing or larger than the point."""
     found: dict[str, Any] = {"full_node_gpus": node_gpus}
     for name, gpus in zip(BASELINES, (1, node_gpus), strict=True):
         for base in members:
@@ -218,7 +216,6 @@ def _median(values: pd.Series[Any]) -> float | None:
 
 
 def _mean(values: pd.Series[Any]) -> float | None:
-    """The mean; None where a run lacks the value."""
     return None if values.isna().any() else float(values.mean())
 
 

@@ -108,7 +108,6 @@ def differing(texts: Iterable[str]) -> Apart:
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """The values unchanged if their texts are short enough, otherwise short texts that differ."""
     texts = [value_text(value) for value in values]
     short = shortened(texts, LETTERS)
     return list(values) if short == texts else short

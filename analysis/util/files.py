@@ -140,7 +140,6 @@ class Failures(list[Failure]):
         return instead
 
     def by_reason(self) -> dict[str, list[str]]:
-        """Reason -> everything that failed for it."""
         found: dict[str, list[str]] = {}
         for each in self:
             found.setdefault(each.reason, []).append(each.of)
@@ -198,7 +197,6 @@ def refused_links(study: Study) -> list[str]:
 
 
 def _beside(study: Study, name: str) -> Path | None:
-    """The study's folder of that name, created if missing; None where it must not or cannot be written."""
     folder = study.folder / name
     return None if _leads_away(folder, study.folder) or _why_not(folder) else folder
 
