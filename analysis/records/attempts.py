@@ -205,7 +205,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
 def _earlier(
     attempt: Path, file: EndFile | None, last: LaunchRecord, point: Point | None
 ) -> tuple[LaunchRecord, TrainingEnd | None]:
-    """Its launch and, where it ended, its end; Rejected where one cannot be read, or the run's last attempt had other software."""
+    """Its launch and its end, if it has one; Rejected where one cannot be read, or the run's last attempt had other software."""
     launch = read_launch(attempt, point)
     if launch.env_id != last.env_id:
         names = environment_names((each.env_id, launch_software(each)) for each in (launch, last))

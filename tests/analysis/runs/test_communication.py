@@ -322,11 +322,7 @@ def one(root: Path) -> StudyResult:
 
 
 def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
-    """Throughput and speedup are of the run without the hook, parts of the one with it.
-
-    The bucket travels from 60 to 85 of 50 to 90: rank 0 waits 10 ms for rank 1, which waits for nobody; rank 1's clock, 7 ms
-    behind, does not matter. 25 MB in 25 ms are 1 GB/s.
-    """
+    """Throughput and speedup are of the run without the hook, parts of the one with it."""
     plain, with_hook = point(1, 2), point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [point(1, 1), plain, with_hook])
     write_run(study, point(1, 1), Recorded(step_ns=80 * MS))

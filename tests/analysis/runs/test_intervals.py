@@ -55,9 +55,6 @@ def test_below_six_runs_the_range_is_shown_from_six_on_the_interval() -> None:
 def test_interpolation_by_hand() -> None:
     """n = 7: the outermost hold 63/64, the next 56/64, so I = (63/64 - 0.95) / (7/64) = 11/35 and 6 I / (1 + 5 I) = 11/15."""
     assert interpolation(7, 1) == pytest.approx(11 / 15)
-
-
-def test_how_often_a_range_holds_the_median() -> None:
     assert [range_confidence(n) for n in (2, 3, 4, 5, 6)] == [0.5, 0.75, 0.875, 0.9375, 0.96875]
 
 
@@ -77,8 +74,6 @@ Floats = NDArray[np.float64]
 Draw = np.random.Generator
 
 STUDIES = 1000
-MORE_STUDIES = 4000
-"""For docs/method.md."""
 
 RATIOS = 400
 """Fewer: each is drawn 2000 times."""
@@ -166,17 +161,12 @@ def held_least(case: str, ranks: int, runs: int, studies: int) -> float:
 
 
 @pytest.mark.parametrize("runs", [6, 10])
+@pytest.mark.parametrize(
+    ("ranks", "studies"), [(8, STUDIES), *(pytest.param(ranks, 4 * STUDIES, marks=pytest.mark.soak) for ranks in (1, 8, 64, 512))]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_the_interval_over_runs_holds_the_truth(case: str, runs: int) -> None:
-    assert held_least(case, 8, runs, STUDIES) >= 0.93
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("runs", [6, 10])
-@pytest.mark.parametrize("ranks", [1, 8, 64, 512])
-@pytest.mark.parametrize("case", CASES)
-def test_the_interval_over_runs_holds_the_truth_in_more_studies(case: str, ranks: int, runs: int) -> None:
-    assert held_least(case, ranks, runs, MORE_STUDIES) >= 0.93
+def test_the_interval_over_runs_holds_the_truth(case: str, ranks: int, studies: int, runs: int) -> None:
+    assert held_least(case, ranks, runs, studies) >= 0.93
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 64, 512])

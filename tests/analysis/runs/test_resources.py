@@ -84,10 +84,7 @@ def of_run(root: Path, what: Point = FOUR, **recorded: Any) -> Any:
 
 
 def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
-    """4 GPUs x 32 samples in 100 ms at 10 GFLOP a sample: 3.2 TFLOP/s each, of 15.7; the fullest GPU's memory; energy as told.
-
-    No operations are claimed for `input: io`; what a run did not tell stays empty, and nothing is rejected for it.
-    """
+    """4 GPUs x 32 samples in 100 ms at 10 GFLOP a sample: 3.2 TFLOP/s each, of 15.7; the fullest GPU's memory; energy as told."""
     end = {"flops_per_sample": 10_000_000_000, "telemetry": {"energy_j_per_1000_samples": 812.5}}
     of_rank = {"peak_memory_bytes": {"allocated": 7 * 2**30, "reserved": 9 * 2**30}}
     row = of_run(tmp_path, gpu=V100, launch=FP32, end=end, of_rank=of_rank)

@@ -171,10 +171,7 @@ def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
-    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step.
-
-    Schema 2 of the report: means have names of their own; a rate is a rate.
-    """
+    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step."""
     found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, shares=all_parts))
     assert {"input-bound", "stalls"} <= {each.name for each in found.verdicts}
     waited_ns = sum(int(all_parts(step)["data_wait"] * bursting(0, step)) for step in range(1, 41)) / 40
@@ -211,10 +208,7 @@ def test_transfer_and_peer_wait_are_the_exposed_communication_of_all_steps(tmp_p
 
 
 def test_single_steps_lie_between_boundaries_that_ranks_share(tmp_path: Path) -> None:
-    """Exchanges end every 100 ms on rank 0's clock, whatever each rank does after it: no step is longer or shorter than that.
-
-    Without the hook only the mean over ranks is known, which the jitter of where they end moves.
-    """
+    """Exchanges end every 100 ms on rank 0's clock, whatever each rank does after it: no step is longer or shorter than that."""
     draw = Random(4)
     after_ns = [[draw.randint(0, 4 * MS) for _ in range(43)] for _ in range(2)]
 

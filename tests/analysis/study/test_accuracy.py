@@ -59,10 +59,7 @@ def run_with(tmp_path: Path, **changes: Any) -> Run:
 
 
 def test_a_loss_is_the_mean_over_ten_steps_and_all_ranks(tmp_path: Path) -> None:
-    """Steps 0 to 9 of rank 0 have 9.55 in the mean, of rank 1 0.2 more; steps 20 to 29 have 2 less. The warm-up is among them.
-
-    Without losses in rows those of end.json remain, of a single step each; one that was not finite leaves its end unknown.
-    """
+    """Steps 0 to 9 of rank 0 have 9.55 in the mean, of rank 1 0.2 more; steps 20 to 29 have 2 less. The warm-up is among them."""
     run = run_with(tmp_path / "all", loss=falling)
     assert run.losses is not None
     assert [run.losses.start, run.losses.end, run.losses.steps] == pytest.approx([9.65, 7.65, 10])

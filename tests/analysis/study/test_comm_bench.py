@@ -161,10 +161,7 @@ def test_times_that_cannot_be_reject_the_benchmark(tmp_path: Path, name: str, ti
 
 
 def test_a_disturbed_benchmark_is_said_to_be_one(tmp_path: Path) -> None:
-    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told.
-
-    The fit is of the sizes: records of before have one of medians and least times in them, which does not count.
-    """
+    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told."""
     slow, unsteady, old = (operation(op, 8, 20e-6, 10 * GB) for op in ("all_reduce", "broadcast", "all_gather"))
     for row in slow["sizes"][:2]:
         row.update(dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 3.1e-3))

@@ -193,18 +193,13 @@ def test_what_does_nothing_is_said_to_do_nothing_in_more_studies(runs: str, valu
     assert wrongly_said(runs, values, each, MORE_STUDIES) <= 0.05
 
 
-@pytest.mark.parametrize("each", [6, 10])
+@pytest.mark.parametrize(
+    ("each", "studies"), [(6, 150), (10, 150), *(pytest.param(each, 2000, marks=pytest.mark.soak) for each in (6, 8, 10))]
+)
 @pytest.mark.parametrize("runs", KINDS)
-def test_the_interval_of_an_effect_holds_the_truth(runs: str, each: int) -> None:
+def test_the_interval_of_an_effect_holds_the_truth(runs: str, each: int, studies: int) -> None:
     """In 93 % and more: of values that do nothing, and of such that are 1.02, 1.5 and 4 times as fast."""
-    assert held(runs, each, 150) >= 0.93
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("each", [6, 8, 10])
-@pytest.mark.parametrize("runs", KINDS)
-def test_the_interval_of_an_effect_holds_the_truth_in_more_studies(runs: str, each: int) -> None:
-    assert held(runs, each, 2000) >= 0.93
+    assert held(runs, each, studies) >= 0.93
 
 
 @pytest.mark.parametrize(("each", "factor"), [(3, 1.06), (6, 1.03), (10, 1.02)])

@@ -150,10 +150,7 @@ CLOSE = [98.0, 99.0, 100.0, 100.5, 101.0, 102.0]
 
 
 def test_a_far_run_by_hand() -> None:
-    """Deviations from 100.25 are 2.25, 1.25, 0.25, 0.25, 0.75 and 11.75: their median 1 is 1.48 scaled, five are 7.4.
-
-    None of fewer than six, nor one that differs by less than anyone would look into, however equal the others.
-    """
+    """Deviations from 100.25 are 2.25, 1.25, 0.25, 0.25, 0.75 and 11.75: their median 1 is 1.48 scaled, five are 7.4."""
     assert outliers([*CLOSE[:5], 112.0]) == [5]
     assert outliers([*CLOSE[:5], 107.0]) == outliers(CLOSE) == outliers([*CLOSE[:4], 112.0]) == []
     assert outliers([100.0] * 6 + [101.9]) == []

@@ -156,10 +156,7 @@ def test_what_the_jobs_found_completes_the_points(records: StudyRecords) -> None
 
 
 def test_planned_points_are_of_the_series(records: StudyRecords, tmp_path: Path) -> None:
-    """Also one without a run: what is known of the same arguments at another size is known of it.
-
-    A script may share a batch among its ranks: with `hold: global_batch` no key of the sweep needs to say it.
-    """
+    """Also one without a run: what is known of the same arguments at another size is known of it."""
     points = [script(1), script(2), script(4)]
     study = write_study(tmp_path / "held", points, hold="global_batch")
     for each, samples in zip(points[:2], (16, 8), strict=True):

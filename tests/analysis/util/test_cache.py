@@ -82,17 +82,8 @@ def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> N
         assert one.point == other.point
 
 
-def test_a_new_run_is_all_that_is_read(study: Study) -> None:
-    """What nobody could see to have changed in the old one is not read again."""
-    first = times(study)
-    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
-    write(study, 2, 4 * MS)
-    assert times(study)[0] == first[0]
-    assert times(study)[1] is not None
-
-
-def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process would be sent it only to send it back."""
+def test_a_new_run_is_all_that_is_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody could see to have changed in the old one is not read again, nor sent to a process only to be sent back."""
     given: list[object] = []
 
     def recording(work: Any, of: Any, processes: bool, meanwhile: Any) -> Any:
@@ -100,9 +91,11 @@ def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytes
         return map_in_parallel(work, of, processes, meanwhile)
 
     monkeypatch.setattr(load, "map_in_parallel", recording)
-    times(study)
-    write(study, 2)
-    assert len(times(study)) == 2
+    first = times(study)
+    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    write(study, 2, 4 * MS)
+    again = times(study)
+    assert (again[0], again[1] is not None) == (first[0], True)
     assert given == [(POINT.label, 2)]
 
 
