@@ -169,15 +169,6 @@ def test_the_interval_over_runs_holds_the_truth(case: str, ranks: int, studies: 
     assert held_least(case, ranks, runs, studies) >= 0.93
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 64, 512])
-@pytest.mark.parametrize("case", CASES)
-def test_the_median_of_runs_is_not_biased(case: str, ranks: int) -> None:
-    """Its mean over 1000 studies of ten runs is within 0.2 % of the truth, whatever the number of ranks."""
-    bias = float(np.median(run_means(case, ranks, STUDIES, 10), axis=1).mean()) - 100
-    print(f"{case:9}  {ranks:3} ranks: {bias:+.3f} %")
-    assert abs(bias) <= 0.2
-
-
 def rows_of(step_ms: Floats, ranks: int, draw: Draw, jitter_ms: float = JITTER_MS) -> list[Columns]:
     """Step rows of ranks that wait for each other in every step, and end it a little earlier or later."""
     ends, number = np.cumsum(step_ms), np.arange(step_ms.size)

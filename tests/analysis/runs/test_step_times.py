@@ -121,19 +121,6 @@ def test_a_burst_every_fourth_step_is_in_all_numbers(tmp_path: Path) -> None:
     assert (row["step_s"], row["step_median_s"], row["step_p99_s"]) == (pytest.approx(0.06), 0.01, 0.21)
 
 
-@pytest.mark.parametrize("ranks", [2, 8, 64])
-def test_jitter_of_where_ranks_end_their_steps_costs_nothing(tmp_path: Path, ranks: int) -> None:
-    """Steps of 100 ms that each rank ends up to 2 ms sooner or later: the rate is within 0.1 % at any size."""
-    draw = Random(ranks)
-    ends = [[step * 100 * MS + draw.randint(-2 * MS, 2 * MS) for step in range(402)] for _ in range(ranks)]
-    what = point(ranks // 2, 2)
-    study = write_study(tmp_path / "s", [what])
-    write_run(study, what, Recorded(step_ns=lambda rank, step: ends[rank][step + 1] - ends[rank][step], steps=400))
-    (row,) = find(load_study(study)).scaling.to_dict("records")
-    assert row["samples_per_s"] == pytest.approx(what.global_batch / 0.1, rel=0.001)
-    assert row["step_median_s"] == pytest.approx(0.1, rel=0.003)
-
-
 def test_perfect_scaling_of_uneven_steps_is_exactly_one(tmp_path: Path) -> None:
     """Steps that no double has the mean of, a third as long on three ranks that share a global batch."""
     lengths = [3 * Random(1).randint(10 * MS, 11 * MS) for _ in range(8)]

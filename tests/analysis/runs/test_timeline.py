@@ -68,9 +68,9 @@ def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
 
 
 def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that was not written; numbers in quotes, as a program that wrote rows anew has them; a disk that fails meanwhile."""
-    runs = [run_of(tmp_path / "starts", Recorded(step_ns=100 * MS, shares=PARTS, starts=False))]
     """A start that was not written; numbers in quotes, as a program that wrote rows anew has them; a disk that fails then."""
+    runs = [run_of(tmp_path / "starts", Recorded(step_ns=100 * MS, shares=PARTS, starts=False))]
+    where = point(1, 2)
     study = write_study(tmp_path / "quotes", [where])
     quote_totals(write_run(study, where, Recorded(step_ns=MS, shares=PARTS)))
     runs += load_study(study).runs
