@@ -146,10 +146,7 @@ class AttemptRecords:
 
 
 def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
-    """The stretches of the run that `attempt` ended, oldest first.
-
-    Rejected where `history` cannot be true: a step is missing, or counted twice.
-    """
+    """The stretches of the run that `attempt` ended, oldest first; Rejected where a step is missing, or counted twice."""
     if not end.history:
         return [Stretch(attempt, 0, None)]
     done = 0
@@ -243,8 +240,7 @@ def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]
 
 def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
     """Of each attempt's timed steps those of whole epochs: the first step of one, which waits for the loader, then has the weight
-    that it has in an epoch. All of them where no attempt timed an epoch from end to end.
-    """
+    that it has in an epoch. All of them where no attempt timed an epoch from end to end."""
     found = []
     for span in spans:
         edges = [edge for edge in (0, *epoch_ends) if edge >= span.first and (span.stop is None or edge <= span.stop)]
@@ -270,10 +266,7 @@ def _hooked(ranks: Sequence[RankEnd]) -> bool:
 
 
 def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
-    """The all-reduces of all attempts that recorded them; None where none did.
-
-    Rejected where those of the attempt `last` cannot be read; what is lost of others is added to `warnings`.
-    """
+    """All attempts' all-reduces; None: none recorded any. Rejected where those of `last` cannot be read, of others a warning."""
     found = []
     for each in attempts:
         try:

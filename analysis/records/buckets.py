@@ -27,10 +27,7 @@ moves them by 500 at most for a moment. What moves more was set anew meanwhile, 
 
 
 def to_rank_0(times_ns: Ints, offsets: Sequence[ClockOffset]) -> Ints:
-    """Times of a rank's timeline on rank 0's, by the rank's offsets before and after training, interpolated in between.
-
-    A single one holds all the time; without any, times are taken to be rank 0's.
-    """
+    """Times of a rank on rank 0's timeline, between its offsets before and after training; one holds all the time, none is 0."""
     if not offsets:
         return times_ns
     first, last = offsets[0], offsets[-1]
@@ -156,10 +153,7 @@ BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 
 @dataclass(frozen=True)
 class RunBuckets:
-    """Steady steps whose all-reduces were recorded, in Unix ns of rank 0's timeline.
-
-    Ranks are rows; columns are steps, or all-reduces by step and index.
-    """
+    """Steady steps whose all-reduces were recorded, in Unix ns of rank 0's timeline; ranks are rows."""
 
     hosts: tuple[str, ...]
     clock_error_ns: int | None

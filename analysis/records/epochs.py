@@ -54,10 +54,7 @@ class Epoch:
 
 
 def read_epochs(attempt: Path, end: TrainingEnd, warnings: list[str]) -> tuple[Epoch, ...] | None:
-    """All epochs of the run that `attempt` ended, those of earlier attempts too; None where the point trains no epochs.
-
-    Rejected where rows are missing, differ from what was recorded or cannot be true.
-    """
+    """All epochs of the run that `attempt` ended; None where its point trains none. Rejected where rows cannot be true."""
     if end.epoch_rows is None:
         return None
     if end.epoch_crc32 is None:

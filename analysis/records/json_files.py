@@ -32,8 +32,7 @@ HOLDS = ("batch_per_gpu", "global_batch")
 @dataclass(frozen=True)
 class StudyFile:
     """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training;
-    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known.
-    """
+    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known."""
 
     name: str
     hold: str

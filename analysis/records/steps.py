@@ -214,10 +214,7 @@ def median_step_ns(steps: RunSteps) -> float | None:
 
 
 def part_mean_ns(steps: RunSteps, part: str) -> float | None:
-    """Mean over steady steps of the part's mean over ranks; None where it was not measured.
-
-    Where every rank measures every part of every step, parts add up to mean_step_ns.
-    """
+    """Mean over steady steps of the part's mean over ranks; None: not measured. All parts add up to mean_step_ns."""
     values = steps.part_ns[part][steps.steady]
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else None
@@ -235,10 +232,7 @@ def throughput_per_s(samples: int, time_ns: Fraction | float) -> Fraction:
 
 
 def unaccounted(step: float, parts: Iterable[float | None]) -> float | None:
-    """What the measured parts leave of the step, in their unit; None for what rounding leaves.
-
-    Parts add up to their step. Something is left where a rank's records lack a part.
-    """
+    """What the measured parts leave of the step, as where records lack one; None for what rounding leaves."""
     left = step - sum(part for part in parts if part is not None)
     return left if abs(left) > ROUNDING * step else None
 

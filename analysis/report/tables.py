@@ -27,7 +27,6 @@ from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.exchange_tables import profiled, sharding
 from hpcddp.analysis.report.node_tables import bindings, gpu_readings, loaders, node_readings, preflight
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
-from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
@@ -128,7 +127,7 @@ def range_words(points: pd.DataFrame) -> str:
     few = sorted({int(n) for n in points.loc[points["interval"] == "range", "n"]})
     medians, ratios = (
         listed([f"{percent(confidence(n))} of studies with {n} runs" for n in few])
-        for confidence in (intervals.range_confidence, effects.effect_confidence)
+        for confidence in (effects.range_confidence, effects.effect_confidence)
     )
     efficiency = (points["efficiency_1gpu_interval"] == "range") | (points["efficiency_1node_interval"] == "range")
     of_ratios = f", that of an efficiency in {ratios}" if efficiency.any() else ""

@@ -24,7 +24,6 @@ from hpcddp.analysis.records.json_files import (
 from hpcddp.analysis.records.rows import RECORDED, Rejected
 from hpcddp.analysis.records.steps import joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.communication import communication, read_network
-from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
@@ -35,6 +34,7 @@ from hpcddp.analysis.runs.step_times import (
     distribution,
     evened,
     loss_ends,
+    mean_half_percent,
     most_often,
     samples_of,
     samples_trained,
@@ -171,11 +171,14 @@ def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
     return () if launch.gpus else tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
 
 
+OF_END = ("global_batch", "damaged", "loader", "loss_first", "loss_last")
+
+
 def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:
     evaluation, checked = end.evaluation or EvaluationResult(), end.comm_check or CommCheck()
     return replace(
         run,
-        global_batch=end.global_batch,
+        **{name: getattr(end, name) for name in OF_END},
         used=used(run.used, run.point, end),
         readings=read_readings(attempt, run.point, launch, end.telemetry) if run.point else run.readings,
         signals=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
@@ -185,13 +188,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         comm_check_closes=checked.closes,
         sharded=end.sharded_exchange,
         profiled=end.profiled_exchange,
-        damaged=end.damaged,
-        loader=end.loader,
-        loss_first=end.loss_first,
-        loss_last=end.loss_last,
-        eval_samples=evaluation.samples,
-        eval_correct=evaluation.correct,
-        eval_loss=evaluation.loss,
+        **{f"eval_{name}": getattr(evaluation, name) for name in ("samples", "correct", "loss")},
     )
 
 

@@ -108,8 +108,7 @@ class RankMap:
     """Timed steps before each column, and all of them last."""
     over_percent: tuple[tuple[float, ...], ...]
     """(rows, columns): the median over the column's steps minus the median rank's (of two in the middle the faster one's), %
-    of the run's median step.
-    """
+    of the run's median step."""
 
 
 def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:

@@ -76,10 +76,7 @@ CsvRow = Mapping[str, int | None]
 
 
 def read_timeline(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | None:
-    """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read.
-
-    `steps`: those of the attempts, whose files are whole.
-    """
+    """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read."""
     try:
         return _read(attempts, steps)
     except (OSError, ValueError, TypeError, OverflowError):
@@ -170,10 +167,7 @@ def _of_step(lines: Iterable[bytes], step: int) -> list[bytes]:
 
 
 def _before(opened: Any, end: int, step: int, likely: int) -> int:
-    """Where a line begins that is the first one, or before those of the step and not far from them.
-
-    `likely`: about where they are; a file in which they are elsewhere is looked through all the same.
-    """
+    """Where a line begins that is the first one, or before those of the step and not far from them; `likely`: about there."""
     opened.readline()
     low, high = opened.tell(), end
     probes = [likely + NEAR_BYTES, likely - NEAR_BYTES]

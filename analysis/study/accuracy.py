@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
-from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.effects import SEED, ratio, resampled
+from hpcddp.analysis.study.effects import SEED, interval_rank, ratio, resampled, spread
 from hpcddp.analysis.study.frames import unit_hours
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.util.wording import accuracy_words
@@ -33,8 +32,7 @@ ACCURACY_COLUMNS = {
 parameters; `eval_correct` of `eval_samples` is the accuracy's exact count, half a sample where two runs are in the middle. NA
 where runs counted different numbers of samples. `samples_trained` is what each of them trained; where they differ the least,
 and `samples_trained_most` is the most. `loss_start` and `loss_end` are means over the first and last `loss_steps` steps, of
-the `loss_n` runs of which they are known.
-"""
+the `loss_n` runs of which they are known."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,8 @@ def _accuracy(found: Evaluated) -> dict[str, Any]:
     known = [each for each in found.trained if each is not None]
     trained = sorted(known) if len(known) == len(found.trained) else [None]
     return {
-        "eval_n": len(found.shares),
-        "accuracy": float(found.share),
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "accuracy_interval": interval,
-        "eval_correct": float(found.share * found.samples),
-        "eval_samples": found.samples,
+        **{"accuracy": float(found.share), "accuracy_low": low, "accuracy_high": high, "accuracy_interval": interval},
+        **{"eval_n": len(found.shares), "eval_correct": float(found.share * found.samples), "eval_samples": found.samples},
         "samples_trained": trained[0],
         "samples_trained_most": trained[-1] if trained[-1] != trained[0] else None,
     }
@@ -130,10 +123,7 @@ def _median(values: pd.Series[Any]) -> float | None:
 
 @dataclass(frozen=True)
 class Gap:
-    """How much the median accuracy of one group of runs is above that of another, as a share: 0.01 is one percentage point.
-
-    `kind` says what low and high are, as of effects.Ratio.
-    """
+    """By how much a median accuracy is above another: 0.01 is one percentage point; `kind` as of effects.Ratio."""
 
     gap: float
     low: float | None

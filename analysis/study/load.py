@@ -95,8 +95,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
 
 
 def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -> list[Run]:
-    """The runs without those that have no result and were not in the sweep any more at the last submission; a warning counts
-    them."""
+    """Without runs that have no result and were not in the sweep at the last submission; a warning counts them."""
     out = {run.key for run in runs if run.state == "missing" and run.run > study_file.in_sweep.get(run.label, run.run)}
     if out:
         verb, have = ("is", "has") if len(out) == 1 else ("are", "have")

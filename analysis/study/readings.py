@@ -42,8 +42,7 @@ BESIDE = {
 
 READING_COLUMNS = {**POINT, **FIGURES, **BESIDE, "misleads": "string"}
 """A row per point. Medians over its timed runs, means of what an epoch takes (kWh, CO2); of peaks the highest and of `_least` the
-lowest of any run; words are those of the runs, each once. `misleads` says what the utilisation hides.
-"""
+lowest of any run; words are those of the runs, each once. `misleads` says what the utilisation hides."""
 
 
 def readings_frame(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -12,9 +12,8 @@ import pandas as pd
 from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
-from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
-from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
 from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
@@ -33,8 +32,7 @@ BREAKDOWN_COLUMNS = {
 }
 """Where the step goes, from runs with the communication hook where there are any: parts add up to step_hook_s then, otherwise
 to step_s; `unaccounted_s` is what records that lack a part leave of it. Transfer and peer wait are comm_exposed split up; what is
-hidden is outside the sum.
-"""
+hidden is outside the sum."""
 
 BASELINES = ("1gpu", "1node")
 """Baselines of speedups: one GPU, and one full node."""
@@ -59,8 +57,7 @@ SCALING_COLUMNS = {
 }
 """One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
 from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
-interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none.
-"""
+interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none."""
 
 
 def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
@@ -98,8 +95,7 @@ def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Keys of series: those with most points first, then the largest, then those of most runs; equal ones by how they differ
-    from the first of all."""
+    """Series with most points first, then the largest, then those of most runs, then by how they differ from the first of all."""
     extent = {key: (-len(of), -of[-1]["gpus"], -sum(row["n"] for row in of)) for key, of in series.items()}
     first = min(series, key=lambda key: (extent[key], series_order(key, key)), default="")
     return sorted(series, key=lambda key: (extent[key], series_order(key, first)))
@@ -221,8 +217,7 @@ def _mean(values: pd.Series[Any]) -> float | None:
 
 FAR = 5
 """Scaled median absolute deviations. With 3, as is usual for large samples, one in five points of 6 to 20 clean runs had a run
-to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviations are still found in 92 % of points of 6.
-"""
+to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviations are still found in 92 % of points of 6."""
 
 SMALLEST = 0.02
 """Share of the median below which no difference is an outlier: nobody looks for its cause."""

@@ -219,50 +219,56 @@ def plant(attempt: Path, name: str, value: Cell, row: int = 3, kind: str = "step
     write_json(attempt / "end.json", end)
 
 
-STEPS: dict[str, tuple[str, Cell, str]] = {
-    "negative time": ("total_ns", -8 * MS, "rank 1: step 3 has total_ns -8000000: a step takes time, and less than a day"),
-    "no time": ("total_ns", 0, "rank 1: step 3 has total_ns 0: a step takes time, and less than a day"),
-    "11 days": ("total_ns", 10**15, "rank 1: step 3 has total_ns 1000000000000000: a step takes time, and less than a day"),
-    "negative part": ("forward_ns", -1, "rank 1: step 3 has forward_ns -1: a part takes no less than no time"),
-    "parts above": (
-        "backward_ns",
-        4 * MS,
-        "rank 1: step 3 has parts that add up to 9000000: more than the step itself",
-    ),
-    "part of a year": ("h2d_hidden_ns", 10**18, "rank 1: step 3 has h2d_hidden_ns 1000000000000000000: a part takes"),
-    "clock jumps back": (
-        "start_ns",
-        lambda start: start - 60_000 * MS,
-        f"rank 1: step 3 has start_ns {START_NS + 96 * MS - 60_000 * MS}: before the step before it ended",
-    ),
-    "steps overlap": (
-        "start_ns",
-        lambda start: start - MS,
-        f"rank 1: step 3 has start_ns {START_NS + 95 * MS}: before the step before it ended",
-    ),
-    "start before 1970": ("start_ns", -5, "rank 1: step 3 has start_ns -5: no time of this century"),
-    "start in 2200": ("start_ns", 2**63 - 1, "rank 1: step 3 has start_ns 9223372036854775807: no time of this century"),
-    "infinite time": ("total_ns", "inf", "rank 1: step 3 has total_ns inf: a step takes time"),
-    "infinite part": ("forward_ns", "1e400", "rank 1: step 3 has forward_ns inf: a part takes"),
-    "negative loss": ("loss_e9", -1, "rank 1: step 3 has loss_e9 -1: no cross entropy"),
-    "huge loss": ("loss_e9", 10**15, "rank 1: step 3 has loss_e9"),
-    "loss in words": ("loss_e9", "low", "rank 1: n01"),
-    "infinite loss": ("loss_e9", "1e400", "rank 1: step 3 has"),
-    "row again": ("step", 2, "rank 1: step 2 has a row"),
-}
+EARLY = "before the step before it ended"
+STEPS: list[tuple[str, Cell, str]] = [
+    ("total_ns", -8 * MS, "step 3 has total_ns -8000000: a step takes time, and less than a day"),
+    ("total_ns", 0, "step 3 has total_ns 0: a step takes time, and less than a day"),
+    ("total_ns", 10**15, "step 3 has total_ns 1000000000000000: a step takes time, and less than a day"),
+    ("total_ns", "inf", "step 3 has total_ns inf: a step takes time"),
+    ("forward_ns", -1, "step 3 has forward_ns -1: a part takes no less than no time"),
+    ("forward_ns", "1e400", "step 3 has forward_ns inf: a part takes"),
+    ("backward_ns", 4 * MS, "step 3 has parts that add up to 9000000: more than the step itself"),
+    ("h2d_hidden_ns", 10**18, "step 3 has h2d_hidden_ns 1000000000000000000: a part takes"),
+    ("start_ns", lambda start: start - 60_000 * MS, f"step 3 has start_ns {START_NS + 96 * MS - 60_000 * MS}: {EARLY}"),
+    ("start_ns", lambda start: start - MS, f"step 3 has start_ns {START_NS + 95 * MS}: {EARLY}"),
+    ("start_ns", -5, "step 3 has start_ns -5: no time of this century"),
+    ("start_ns", 2**63 - 1, "step 3 has start_ns 9223372036854775807: no time of this century"),
+    ("loss_e9", -1, "step 3 has loss_e9 -1: no cross entropy"),
+    ("loss_e9", 10**15, "step 3 has loss_e9"),
+    ("loss_e9", "low", "n01"),
+    ("loss_e9", "1e400", "step 3 has"),
+    ("step", 2, "step 2 has a row"),
+]
 """Column, what is written there, what is said."""
 
+BUCKETS: list[tuple[str, Cell, str]] = [
+    ("bytes", 0, "step 2 has bytes 0"),
+    ("bytes", -25_000_000, "step 2 has bytes -25000000"),
+    ("bytes", 10**16, "step 2 has bytes 10000000000000000"),
+    ("done_ns", lambda done: done - 500 * MS, "step 2 has done_ns - ready_ns -499000000"),
+    ("ready_ns", 5, "step 2 has done_ns - ready_ns 1700000000"),
+    ("index", -1, "step 2 has index -1"),
+]
 
-@pytest.mark.parametrize("fault", STEPS)
-@pytest.mark.parametrize("of", [PLAIN, HOOKED], ids=["comm off", "comm on"])
-def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: Point) -> None:
-    name, value, said = STEPS[fault]
+
+@pytest.mark.parametrize(
+    ("of", "kind", "row", "fault"),
+    [
+        *((PLAIN, "steps", 3, fault) for fault in STEPS),
+        *((HOOKED, "steps", 3, fault) for fault in STEPS),
+        *((HOOKED, "buckets", 2, fault) for fault in BUCKETS),
+    ],
+)
+def test_a_row_of_a_rank_that_cannot_be_rejects_its_run(
+    tmp_path: Path, of: Point, kind: str, row: int, fault: tuple[str, Cell, str]
+) -> None:
+    name, value, said = fault
     study, attempt = written(tmp_path, TRAVELS if of is HOOKED else PLAIN_RECORDS, of)
     assert only(study).state == "counts"
-    plant(attempt, name, value)
+    plant(attempt, name, value, row, kind)
     run = only(study)
     assert run.state == "rejected"
-    assert (run.reason or "").startswith(said)
+    assert (run.reason or "").startswith(f"rank 1: {said}")
 
 
 @pytest.mark.parametrize(
@@ -275,26 +281,6 @@ def test_what_rounding_and_pauses_do_is_no_fault(tmp_path: Path, name: str, valu
     assert only(study).state == "counts"
 
 
-BUCKETS: dict[str, tuple[str, Cell, str]] = {
-    "no bytes": ("bytes", 0, "rank 1: step 2 has bytes 0"),
-    "negative bytes": ("bytes", -25_000_000, "rank 1: step 2 has bytes -25000000"),
-    "bytes that no memory holds": ("bytes", 10**16, "rank 1: step 2 has bytes 10000000000000000"),
-    "done before it was ready": ("done_ns", lambda done: done - 500 * MS, "rank 1: step 2 has done_ns - ready_ns -499000000"),
-    "ready in 1970": ("ready_ns", 5, "rank 1: step 2 has done_ns - ready_ns 1700000000"),
-    "index below 0": ("index", -1, "rank 1: step 2 has index -1"),
-}
-
-
-@pytest.mark.parametrize("fault", BUCKETS)
-def test_an_all_reduce_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
-    name, value, said = BUCKETS[fault]
-    study, attempt = written(tmp_path, TRAVELS, HOOKED)
-    plant(attempt, name, value, row=2, kind="buckets")
-    run = only(study)
-    assert run.state == "rejected"
-    assert (run.reason or "").startswith(said)
-
-
 def changed(attempt: Path, change: Callable[[dict[str, Any]], object]) -> None:
     end = json.loads((attempt / "end.json").read_text())
     change(end)
@@ -303,50 +289,35 @@ def changed(attempt: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 OFFSET = {"unix_ns": START_NS, "offset_ns": 0, "error_ns": 1000}
 
-ENDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "more right than there are": (
-        lambda end: end.update(evaluation={"samples": 9, "correct": 10}),
-        "end.json: evaluation.correct is 10, of 9 samples",
+ENDS: list[tuple[int | None, dict[str, Any], str]] = [
+    (None, {"evaluation": {"samples": 9, "correct": 10}}, "end.json: evaluation.correct is 10, of 9 samples"),
+    (None, {"evaluation": {"correct": 1}}, "end.json: evaluation.correct is 1, of None samples"),
+    (None, {"evaluation": {"samples": 9, "correct": 1, "loss": -0.1}}, "end.json: evaluation.loss is -0.1: a cross entropy is"),
+    (None, {"global_batch": 65}, "end.json: global_batch is 65, and the point's is 64"),
+    (None, {"gates": []}, "end.json: gate `parameters agree` is missing"),
+    (None, {"telemetry": {"energy_j_per_1000_samples": -3.5}}, "end.json: telemetry.energy_j_per_1000_samples is -3.5, below 0"),
+    (
+        1,
+        {"clock": {"start": {**OFFSET, "offset_ns": -2 * DAY_NS}}},
+        "rank 1: its clock's offset_ns at the start is -1728",
     ),
-    "right of nothing": (
-        lambda end: end.update(evaluation={"correct": 1}),
-        "end.json: evaluation.correct is 1, of None samples",
+    (0, {"clock": {"end": {**OFFSET, "error_ns": 7 * DAY_NS}}}, f"rank 0: its clock's error_ns at the end is {7 * DAY_NS}, more"),
+    (
+        0,
+        {"clock": {"start": OFFSET, "end": {**OFFSET, "unix_ns": START_NS - MS}}},
+        "rank 0: its clock ran backwards",
     ),
-    "loss below 0": (
-        lambda end: end.update(evaluation={"samples": 9, "correct": 1, "loss": -0.1}),
-        "end.json: evaluation.loss is -0.1: a cross entropy is not negative, nor infinite",
-    ),
-    "another batch": (lambda end: end.update(global_batch=65), "end.json: global_batch is 65, and the point's is 64"),
-    "no gates": (lambda end: end.update(gates=[]), "end.json: gate `parameters agree` is missing"),
-    "clock off by two days": (
-        lambda end: end["ranks"][1].update(clock={"start": {**OFFSET, "offset_ns": -2 * DAY_NS}}),
-        f"rank 1: its clock's offset_ns at the start is {-2 * DAY_NS}, more than a day",
-    ),
-    "clock known to a week": (
-        lambda end: end["ranks"][0].update(clock={"end": {**OFFSET, "error_ns": 7 * DAY_NS}}),
-        f"rank 0: its clock's error_ns at the end is {7 * DAY_NS}, more than a day",
-    ),
-    "clock backwards": (
-        lambda end: end["ranks"][0].update(clock={"start": OFFSET, "end": {**OFFSET, "unix_ns": START_NS - MS}}),
-        f"rank 0: its clock ran backwards, from {START_NS} to {START_NS - MS}",
-    ),
-    "negative energy": (
-        lambda end: end.update(telemetry={"energy_j_per_1000_samples": -3.5}),
-        "end.json: telemetry.energy_j_per_1000_samples is -3.5, below 0",
-    ),
-    "memory of an exabyte": (
-        lambda end: end["ranks"][1].update(peak_memory_bytes={"allocated": 2**60}),
-        f"rank 1: peak_memory_bytes allocated is {2**60}: no machine has that",
-    ),
-}
+    (1, {"peak_memory_bytes": {"allocated": 2**60}}, f"rank 1: peak_memory_bytes allocated is {2**60}: no machine has that"),
+]
+"""Of a rank or the run, what else end.json has, and what is said."""
 
 
-@pytest.mark.parametrize("fault", ENDS)
-def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
-    change, said = ENDS[fault]
+@pytest.mark.parametrize(("rank", "changes", "said"), ENDS)
+def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, rank: int | None, changes: dict[str, Any], said: str) -> None:
     study, attempt = written(tmp_path, PLAIN_RECORDS)
-    changed(attempt, change)
-    assert (only(study).state, only(study).reason) == ("rejected", said)
+    changed(attempt, lambda end: (end if rank is None else end["ranks"][rank]).update(changes))
+    assert only(study).state == "rejected"
+    assert (only(study).reason or "").startswith(said)
 
 
 def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -> None:
@@ -382,14 +353,8 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
         assert run.epochs is not None
         first, second, third = run.epochs
         assert (first.epoch, first.step, first.samples, first.train_ns, first.elapsed_ns) == (1, 2, 128, 2 * S, 3 * S)
-        assert (first.lr, first.batch, first.train_loss, first.correct, first.total, first.eval_loss) == (
-            0.01,
-            64,
-            2,
-            50,
-            100,
-            1.5,
-        )
+        assert (first.lr, first.batch, first.train_loss) == (0.01, 64, 2)
+        assert (first.correct, first.total, first.eval_loss) == (50, 100, 1.5)
         assert (second.train_loss, second.correct, second.total, second.eval_loss, second.evaluated) == (None,) * 4 + (False,)
         assert (third.correct, run.samples_trained) == (93, 384)
 
@@ -445,7 +410,6 @@ def test_a_file_that_is_not_what_was_recorded_rejects(tmp_path: Path) -> None:
 
 
 def test_rows_that_lack_their_losses_reject(tmp_path: Path) -> None:
-    """launch.json says that they have them."""
     study, attempt = written(tmp_path, PLAIN_RECORDS)
     file = steps_file(attempt, 1)
     file.write_text(file.read_text().replace("loss_e9", "lost_e9", 1))

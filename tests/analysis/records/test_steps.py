@@ -84,7 +84,6 @@ def test_a_step_that_one_rank_did_not_measure_is_left_out() -> None:
 
 
 def test_steps_that_cannot_be_are_refused() -> None:
-    """Sums over steps and ranks fit into 64 bits, or are none; rows are matched by step."""
     with pytest.raises(ValueError, match=r"the steps of all ranks last 8e\+09 s, longer than can be true"):
         reduced([table([4e18], [None]), table([4e18], [None])])
     with pytest.raises(ValueError, match=r"rank 1 did not step like rank 0 \(1 and 4 rows\)"):

@@ -328,7 +328,6 @@ def one(root: Path) -> StudyResult:
 
 
 def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
-    """Throughput and speedup are of the run without the hook, parts of the one with it."""
     plain = point(1, 2)
     result = measured(tmp_path, {point(1, 1): 80, plain: 96, WHAT: hooked(clocks={1: 7 * MS})})
     scaling, breakdown, buckets, stragglers = (
@@ -419,7 +418,6 @@ def test_where_clocks_are_not_known_transfer_and_waiting_are_not_either(tmp_path
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_what_the_cross_check_found_is_said(tmp_path: Path, closes: bool) -> None:
-    """By name where its views do not agree; once for all runs where they do."""
     checked = point(1, 2, comm="check")
     sentence = "the views agree" if closes else "the views of the exchange do not agree: do not rely on this run's breakdown"
     written(tmp_path, hooked(end={"comm_check": {"closes": closes, "sentence": sentence}}), checked)
@@ -472,7 +470,6 @@ def test_scaling_counts_gpus_not_processes(tmp_path: Path) -> None:
 
 
 def test_what_a_run_says_of_its_protocol_is_kept(tmp_path: Path) -> None:
-    """What stopped it and where it saw the end of the warm-up; steps before it do not count."""
     protocol = {"stopped_by": "interval", "warmup_detected_steps": 3, "steady_from_step": 4}
     recorded = Recorded(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
     written(tmp_path, recorded, point(1, 1))
@@ -496,7 +493,6 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_path: Path) -> None:
-    """Once per series; in columns where there is room."""
     more = ({"model": "my_package.models:build"}, {"precision": "bf16"}, {"loader_workers_per_rank": 16})
     workloads: list[dict[str, Any]] = [{}, *more]
     recorded: dict[str, Recorded | int] = {"off": 100, "on": hooked()}

@@ -209,7 +209,6 @@ def test_of_two_in_the_middle_the_faster_one_is_the_measure() -> None:
 
 
 def test_it_shows_when() -> None:
-    """Slow in the last quarter only; one odd step in five does not move a column's median."""
     slow = [80.0] * 15 + [95.0] * 5
     slow[2] = 500.0
     assert mapped(run_steps([[80.0] * 20, [80.0] * 20, slow]), ["a"] * 3).over_percent[2] == (0.0, 0.0, 0.0, 15.0)
@@ -274,7 +273,6 @@ def test_ranks_that_are_alike_have_no_map(tmp_path: Path) -> None:
 
 
 def test_waiting_is_not_own_time(tmp_path: Path) -> None:
-    """Steps are equally long on all ranks; the one that waits least is the slow one, and it is named."""
     (slow,) = stand_out(detail_of(tmp_path, 4, {3: {"backward": 0.75, "comm_exposed": 0.0}}).ranks)
     assert (slow.rank, slow.block) == (None, "r003")
     assert slow.percent == pytest.approx(25.0)

@@ -145,7 +145,6 @@ def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> 
 
 
 def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
-    """The middle run of the largest point; none of a single rank, which nobody waits for."""
     points = [point(1, 1), point(1, 2), point(1, 4)]
     study = write_study(tmp_path / "s", points, 3)
     for each in points:

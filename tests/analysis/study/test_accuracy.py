@@ -85,7 +85,6 @@ def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_sentence_ranks_points_that_trained_equally_much(tmp_path: Path) -> None:
-    """By the interval over six runs, for which both medians are drawn; where it holds 0 no difference was found."""
     both = {sized(1): [9_720 + run for run in range(6)], sized(2): [9_680 + run for run in range(6)]}
     sentence = one(study(tmp_path / "s", both, loss=falling).folder).plain["sentences"][-1]
     assert sentence.startswith("Accuracy after 1,920 samples is 97.22 % (9,722.5 of 10,000) with one GPU and 96.83 % (9,682.5 of")
@@ -126,7 +125,6 @@ def test_without_an_evaluation_nothing_is_said_of_accuracy(tmp_path: Path) -> No
 
 
 def test_a_gap_is_the_difference_of_medians() -> None:
-    """With the extremes below six runs, an interval from six on, and neither for one run each."""
     a, b = [Fraction(each, 100) for each in (90, 91, 92)], [Fraction(each, 100) for each in (80, 81, 82)]
     found = gap(a, b)
     assert (found.gap, found.low, found.high, found.kind) == pytest.approx((0.1, 0.08, 0.12, "range"))
@@ -223,7 +221,7 @@ def test_runs_that_did_not_reach_it_take_longer_than_any_that_did(tmp_path: Path
     """Two of three: the median is the slower of these, without an interval. One of three: it is not known."""
     all_of, some = [((90,), 6.0)] * 3, [((90,), 4.0), ((50, 90), 4.0), ((50, 60, 70, 80), 4.0)]
     few = [((90,), 2.0), *[((50, 60, 70, 80), 2.0)] * 2]
-    runs = {1: all_of, 2: some, 4: few}
+    runs: dict[int, Any] = {1: all_of, 2: some, 4: few}
     trainings(tmp_path / "s", {training(gpus, target_accuracy=0.9): of for gpus, of in runs.items()})
     (_, second, third), sentence = times_in(tmp_path)
     assert (second["reached"], second["train_s"], second["interval"], second["speedup_1gpu_low"]) == (2, 8, None, None)
@@ -258,7 +256,6 @@ def test_the_interval_holds_the_true_speedup(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_every_epoch_is_in_the_files(tmp_path: Path) -> None:
-    """Those that were not evaluated too, with the hours of training alone; a study without any has none of it."""
     trainings(tmp_path / "s", {training(2): [((None, 90), 18.0)]})
     plain = one(tmp_path / "s").plain
     found = pd.read_csv(tmp_path / "s/report/epochs.csv")

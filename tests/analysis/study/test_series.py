@@ -36,7 +36,6 @@ def test_environment_gpu_node_type_and_cores_make_other_series_layouts_do_not() 
 
 
 def test_with_a_held_global_batch_the_batch_per_gpu_follows() -> None:
-    """16 x 4 and 4 x 16 samples are one series then, and two without."""
     small, large = point(1, 4, batch_per_gpu=16), point(4, 4, batch_per_gpu=4)
     assert text(small, "global_batch") == text(large, "global_batch")
     assert text(small) != text(large)
@@ -91,7 +90,6 @@ def test_keys_that_differ_together_are_named_once() -> None:
 
 
 def test_series_sort_by_what_differs_then_by_number() -> None:
-    """All batches before all workers, 8 before 16."""
     first = text(point(1, 4))
     batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
     workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]

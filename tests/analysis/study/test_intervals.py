@@ -12,17 +12,9 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import mean_step_ns, over_ranks
-from hpcddp.analysis.runs import intervals
-from hpcddp.analysis.runs.intervals import (
-    half_width_percent,
-    interpolation,
-    interval_rank,
-    mean_half_percent,
-    range_confidence,
-    spread,
-)
+from hpcddp.analysis.runs.step_times import mean_half_percent
 from hpcddp.analysis.study import effects
-from hpcddp.analysis.study.effects import ratio
+from hpcddp.analysis.study.effects import half_width_percent, interpolation, interval_rank, range_confidence, ratio, spread
 from hpcddp.analysis.study.scaling import efficiency_of_runs
 from hpcddp.core.batch_means import BATCHES, mean_interval
 from hpcddp.core.records import PARTS
@@ -42,7 +34,6 @@ def test_the_interval_is_the_narrowest_with_95_percent(n: int) -> None:
 
 
 def test_below_six_runs_the_range_is_shown_from_six_on_the_interval() -> None:
-    """Of six values the outermost, in any order; of seven a bit inside of them; of equal ones exactly their value."""
     assert spread([Fraction(5)]) == (None, None, None)
     assert spread([Fraction(v) for v in (3, 1, 5, 4, 2)]) == (1.0, 5.0, "range")
     assert spread([Fraction(v) for v in (6, 1, 5, 2, 4, 3)]) == (1.0, 6.0, "95 %")
@@ -219,7 +210,7 @@ def test_a_range_holds_the_truth_as_often_as_it_says(kind: str) -> None:
     for n in (2, 3, 4, 5):
         a, b = RUNS[kind](draw, (2, 20_000, n))
         holds = (a.min(axis=1) <= truth) & (truth <= a.max(axis=1))
-        assert float(holds.mean()) == pytest.approx(intervals.range_confidence(n), abs=0.01)
+        assert float(holds.mean()) == pytest.approx(effects.range_confidence(n), abs=0.01)
         overlap = (a.min(axis=1) <= b.max(axis=1)) & (b.min(axis=1) <= a.max(axis=1))
         assert float(overlap.mean()) == pytest.approx(effects.effect_confidence(n), abs=0.01)
 
