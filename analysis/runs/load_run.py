@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -119,7 +118,9 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         run = replace(run, network=read_network(attempt, run.point, launch))
         if run.trains:
             end = file.decoded(TrainingEnd)
-            run = replace(run, start_up=start_up(attempt, launch), processors=_processors(attempt, launch))
+            nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json") if not launch.gpus]
+            processors = tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
+            run = replace(run, start_up=start_up(attempt, launch), processors=processors)
             run = _trained(_launched(run, [launch]), attempt, launch, end)
             check_end(end, run.point)
             epochs = read_epochs(attempt, end, warnings)
@@ -163,12 +164,6 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         staging=launch.data.staging,
         used=Used(arithmetic=gpu_arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
-
-
-def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
-    """What trained where no GPU did."""
-    nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json")]
-    return () if launch.gpus else tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
 
 
 OF_END = ("global_batch", "damaged", "loader", "loss_first", "loss_last")
@@ -217,7 +212,9 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     steady_samples = samples_of(steady_batches)
     if steps.samples is not None and np.isfinite(steps.samples).all():
         run = _per_passed(run, steady_samples)
-    warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches, most=not epochs)
+    detected = [each.end.protocol.warmup_detected_steps or 0 if each.end else 0 for each in attempts]
+    warmings = [np.arange(each.step.size) < steps for each, steps in zip(stretches, detected, strict=True)]
+    batch = most_often(steady_batches, most=not epochs)
     if batch is not None:
         alike = [found == batch for found in batches]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
@@ -261,11 +258,6 @@ def _per_passed(run: Run, samples: int | None) -> Run:
     readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
     per_passed = None if joules is None else joules * taken / samples
     return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
-
-
-def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    detected = attempt.end.protocol.warmup_detected_steps if attempt.end else None
-    return np.arange(attempt.steps.steady.size) < (detected or 0)
 
 
 def failed_gates(gates: Sequence[GateResult]) -> str | None:

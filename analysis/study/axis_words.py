@@ -97,7 +97,9 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     """`At 1x4, workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; values above 8 gain too little: 16 is 1.01 times ...`"""
     head = f"At {panel.where}, {axis.name}"
     if panel.p is None:
-        return f"{head} {_of_too_few(panel)}."
+        slow, fast = _slowest(panel.values), fastest(panel.values)
+        ratio = f"{fast.rate / slow.rate:.2f}"
+        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}{too_few(panel.values)}."
     end = f"{_few(panel.values)}.{_order_warning(axis, panel)}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
@@ -118,11 +120,6 @@ def _order_warning(axis: Axis, panel: AxisPanel) -> str:
         f"looks the same. Submit all values together into a new folder (`--runs`): each value then has its first run before "
         f"any has its second."
     )
-
-
-def _of_too_few(panel: AxisPanel) -> str:
-    slow, fast = _slowest(panel.values), fastest(panel.values)
-    return f"{fast.text} is {fast.rate / slow.rate:.2f} times as fast as {slow.text}{too_few(panel.values)}"
 
 
 def too_few(values: Sequence[AxisValue]) -> str:

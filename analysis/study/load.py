@@ -75,7 +75,12 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     keys = [RunKey(label, run) for label in numbers for run in numbers[label]]
     attempted, large = _load_runs(study, Cache(study, keep_in), keys, points, meanwhile)
     failures = tuple(each for each in attempted if isinstance(each, Failure))
-    loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
+    loaded = [
+        (Run(label=key.label, run=key.run, state="rejected", reason=each.reason, point=points.get(key.label)), ())
+        if isinstance(each, Failure)
+        else each
+        for key, each in zip(keys, attempted, strict=True)
+    ]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
     preflights = read_preflights(study, warnings)
@@ -146,12 +151,6 @@ def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:
     with contextlib.suppress(OSError, ValueError):
         for of, reason in read_outcomes(read_regular(study.outcomes_file)).items():
             found.setdefault(RunKey(of.label, of.run), {})[of.job] = escape_controls(reason)
-    return found
-
-
-def _rejected(key: RunKey, point: Point | None, found: Attempted) -> Loaded:
-    if isinstance(found, Failure):
-        return Run(label=key.label, run=key.run, state="rejected", reason=found.reason, point=point), ()
     return found
 
 

@@ -38,17 +38,14 @@ BASELINES = ("1gpu", "1node")
 """Baselines of speedups: one GPU, and one full node."""
 
 
-def _against_columns(base: str) -> dict[str, str]:
-    numbers = (f"speedup_{base}", f"efficiency_{base}", f"efficiency_{base}_low", f"efficiency_{base}_high")
-    return {**dict.fromkeys(numbers, "Float64"), f"efficiency_{base}_interval": "string"}
-
+AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "efficiency_{}_high"), "Float64")
 
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
     **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
     **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
-    **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
+    **{name.format(base): kind for base in BASELINES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
@@ -122,7 +119,7 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,
-        **{f"step_{name}_s": _median(timed[f"step_{name}_s"]) for name in TYPICAL},
+        **{f"step_{name}_s": timed[f"step_{name}_s"].median() for name in TYPICAL},
         **_breakdown(hooked if len(hooked) else plain),
     }
     return row | costs(row, timed) | accuracy(runs)
@@ -204,11 +201,6 @@ def speedup(rate: Fraction, base_rate: Fraction) -> Fraction:
 def efficiency(rate: Fraction, gpus: int, base_rate: Fraction, base_gpus: int) -> Fraction:
     """Throughput per GPU relative to the baseline's: speedup / (gpus / base_gpus); 1 is perfect scaling."""
     return speedup(rate, base_rate) * base_gpus / gpus
-
-
-def _median(values: pd.Series[Any]) -> float | None:
-    measured = values.dropna()
-    return float(measured.median()) if len(measured) else None
 
 
 def _mean(values: pd.Series[Any]) -> float | None:
