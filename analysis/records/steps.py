@@ -54,7 +54,7 @@ class RunSteps:
     sum_ns: NDArray[Any]
     """Sum over ranks of what the step took each of them."""
     step_ns: Floats
-    """What one step took: the mean over ranks, or the time between boundaries that all ranks share (exchange_windows.py)."""
+    """What one step took: the mean over ranks, or the time between boundaries that all ranks share (buckets.py)."""
     part_ns: Mapping[str, Floats]
     """Part -> mean over the ranks that measured it; nan where none did."""
     own_ns: Floats

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
     """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
 
-    The report goes into the folder `named`, by default to where output.report_folder says.
+    The report goes into the folder `named`, by default to where files.report_folder says.
     """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)

@@ -35,9 +35,9 @@ from hpcddp.analysis.runs.step_times import (
     loss_ends,
     mean_half_percent,
     most_often,
+    run_stalls,
     samples_of,
     samples_trained,
-    stalls,
     timed_epochs,
     typical_step,
     windows_apart,
@@ -223,7 +223,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     even = evened(of_batch, begins_epoch(of_batch.step, epochs))
     if not (warming & even.steady).any():
         warming = slow_start(even)
-    found = stalls(even, ~warming)
+    found = run_stalls(even, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     only_loads = run.point is not None and run.point.measure.input == "io"
     return replace(

@@ -249,7 +249,7 @@ def evened(steps: RunSteps, begins: NDArray[np.bool_]) -> RunSteps:
     return replace(steps, sum_ns=sum_ns, step_ns=step_ns)
 
 
-def stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
+def run_stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
     """Of those of the steady steps that are `counted`; None where mean and median go together, or by chance do not."""
     which = steps.steady & counted
     times = steps.step_ns[which]

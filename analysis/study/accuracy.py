@@ -83,7 +83,7 @@ def evaluated_epochs(runs: Sequence[Run]) -> dict[int, Evaluated]:
     return found
 
 
-def accuracy(runs: pd.DataFrame) -> dict[str, Any]:
+def point_accuracy(runs: pd.DataFrame) -> dict[str, Any]:
     """ACCURACY_COLUMNS of a point's runs that count."""
     found = evaluated(runs)
     return (_accuracy(found) | {"eval_loss": _median(runs.loc[runs["evaluated"], "eval_loss"])} if found else {}) | _losses(runs)

@@ -12,7 +12,7 @@ import pandas as pd
 from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
-from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
+from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, point_accuracy
 from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
 from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
 from hpcddp.analysis.study.series import same_workload, series_order
@@ -122,7 +122,7 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         **{f"step_{name}_s": timed[f"step_{name}_s"].median() for name in TYPICAL},
         **_breakdown(hooked if len(hooked) else plain),
     }
-    return row | costs(row, timed) | accuracy(runs)
+    return row | costs(row, timed) | point_accuracy(runs)
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:

@@ -172,10 +172,10 @@ def test_a_far_run_is_told_and_counts(tmp_path: Path) -> None:
     assert (tmp_path / "s/report/outliers.csv").is_file()
 
 
-ASKED = How()
+PLAIN = How()
 
 
-def analyzed(folder: Path, each: Point, step_ns: Sequence[int] = (MS,), how: How = ASKED, **changes: Any) -> StudyResult:
+def analyzed(folder: Path, each: Point, step_ns: Sequence[int] = (MS,), how: How = PLAIN, **changes: Any) -> StudyResult:
     """A study of a point whose runs have such steps."""
     study = write_study(folder / "s", [each], len(step_ns))
     write_runs(study, each, step_ns, **changes)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.records.steps import RunSteps
-from hpcddp.analysis.runs.step_times import FEWEST, Stalls, stalls
+from hpcddp.analysis.runs.step_times import FEWEST, Stalls, run_stalls
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
@@ -38,7 +38,7 @@ def run_steps(times: Any, own: Any = None, **parts: Any) -> RunSteps:
 
 
 def of(steps: RunSteps) -> Stalls | None:
-    return stalls(steps, np.ones(steps.steady.size, np.bool_))
+    return run_stalls(steps, np.ones(steps.steady.size, np.bool_))
 
 
 def test_every_tenth_step_longer() -> None:
