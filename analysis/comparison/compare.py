@@ -24,7 +24,7 @@ from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.analysis.study.series import short_name, value_text
 from hpcddp.analysis.study.trained import days
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.core.errors import UsageError
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study

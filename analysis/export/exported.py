@@ -122,7 +122,6 @@ def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
 
 
 def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
-    """None where it cannot be read."""
     try:
         return read_launch(attempt, run.point)
     except Rejected:
@@ -143,10 +142,8 @@ def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:
     loss = np.concatenate([losses_e9(part.steps) for part in parts]) / 1e9
     for place, end in ((0, run.loss_first), (-1, run.loss_last)):
         loss[place] = end if np.isnan(loss[place]) and end is not None else loss[place]
-    return (
-        *(_known(name, numbers, values, unix_s) for name, values in _named(step_s, rate, loss)),
-        *_epochs(run, numbers, unix_s),
-    )
+    named = {"step_s": step_s, "samples_per_s": rate, **({"loss": loss} if np.isfinite(loss).any() else {})}
+    return (*(_known(name, numbers, values, unix_s) for name, values in named.items()), *_epochs(run, numbers, unix_s))
 
 
 def _epochs(run: Run, numbers: np.ndarray[Any, Any], unix_s: Floats) -> Iterator[Series]:
@@ -168,12 +165,6 @@ OF_EPOCH: Mapping[str, Callable[[Epoch], float | None]] = {
     "epoch": lambda each: float(each.epoch),
 }
 """Name of a series -> its value of an epoch."""
-
-
-def _named(step_s: Floats, rate: Floats, loss: Floats) -> Iterator[tuple[str, Floats]]:
-    yield from (("step_s", step_s), ("samples_per_s", rate))
-    if np.isfinite(loss).any():
-        yield "loss", loss
 
 
 def _known(name: str, steps: np.ndarray[Any, Any], values: Floats, unix_s: Floats) -> Series:

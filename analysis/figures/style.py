@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
-from hpcddp.analysis.util.output import write_file
+from hpcddp.analysis.util.files import write_file
 
 TYPE_PT = 8.0
 PANEL_MM = 85.0

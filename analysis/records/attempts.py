@@ -21,11 +21,9 @@ from hpcddp.analysis.records.buckets import (
     read_buckets,
     with_shared_boundaries,
 )
-from hpcddp.analysis.records.impossible import check_end
-from hpcddp.analysis.records.json_files import EndFile, environment_names, launch_software, read_end_file, read_launch
-from hpcddp.analysis.records.ranks import rank_results, read_steps
+from hpcddp.analysis.records.json_files import EndFile, check_end, environment_names, launch_software, read_end_file, read_launch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
+from hpcddp.analysis.records.steps import RunSteps, StepSpan, before, rank_results, read_steps
 from hpcddp.core.attempt_records import GpuTelemetry, LoaderTimes, NodeTelemetry, RankEnd, Telemetry, TrainingEnd
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
@@ -114,7 +112,6 @@ class Stretch:
 
     @property
     def stop(self) -> int | None:
-        """The number of the step after its last one."""
         return None if self.steps is None else self.first_step + self.steps
 
     @property
@@ -143,15 +140,11 @@ class AttemptRecords:
 
     @property
     def hosts(self) -> list[str]:
-        """Of each rank."""
         return [entry.host for entry in self.ranks]
 
 
 def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
-    """The stretches of the run that `attempt` ended, oldest first.
-
-    Rejected where `history` cannot be true: a step is missing, or counted twice.
-    """
+    """The stretches of the run that `attempt` ended, oldest first; Rejected where a step is missing, or counted twice."""
     if not end.history:
         return [Stretch(attempt, 0, None)]
     done = 0
@@ -207,10 +200,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
 def _earlier(
     attempt: Path, file: EndFile | None, last: LaunchRecord, point: Point | None
 ) -> tuple[LaunchRecord, TrainingEnd | None]:
-    """What an earlier attempt recorded of its launch and, where it ended, of its end.
-
-    Rejected where one cannot be read, or it is of other software than the run's last attempt.
-    """
+    """Its launch and its end, if it has one; Rejected where one cannot be read, or the run's last attempt had other software."""
     launch = read_launch(attempt, point)
     if launch.env_id != last.env_id:
         names = environment_names((each.env_id, launch_software(each)) for each in (launch, last))
@@ -223,14 +213,12 @@ def _earlier(
 
 
 def _ranks_without_end(stretch: Stretch, launch: LaunchRecord) -> tuple[RankEnd, ...]:
-    """What end.json would say of the ranks, as far as launch.json and the later attempt's history know it."""
     nodes = [rank // launch.ranks_per_node for rank in range(launch.ranks)]
     hosts = [launch.hosts[node] if node < len(launch.hosts) else "unknown" for node in nodes]
     return tuple(RankEnd(rank=rank, host=host, rows=stretch.steps or 0, crc32=None) for rank, host in enumerate(hosts))
 
 
 def _training_end(file: EndFile | None) -> TrainingEnd | None:
-    """The decoded end.json; None where the attempt did not come to write one of all its steps, or it is damaged."""
     try:
         return file.decoded(TrainingEnd) if file and file.state in ENDED else None
     except Rejected:
@@ -238,10 +226,7 @@ def _training_end(file: EndFile | None) -> TrainingEnd | None:
 
 
 def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]) -> list[StepSpan]:
-    """The timed steps of each attempt.
-
-    Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
-    """
+    """The timed steps of each attempt. A warm-up whose end nobody saw is taken to be as long as the run's longest."""
     longest_warmup = max(0, *(end.protocol.steady_from_step - end.first_step for end in ends.values() if end))
 
     def first(stretch: Stretch) -> int:
@@ -253,8 +238,7 @@ def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None]
 
 def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
     """Of each attempt's timed steps those of whole epochs: the first step of one, which waits for the loader, then has the weight
-    that it has in an epoch. All of them where no attempt timed an epoch from end to end.
-    """
+    that it has in an epoch. All of them where no attempt timed an epoch from end to end."""
     found = []
     for span in spans:
         edges = [edge for edge in (0, *epoch_ends) if edge >= span.first and (span.stop is None or edge <= span.stop)]
@@ -263,7 +247,6 @@ def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> lis
 
 
 def _read(stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]) -> AttemptRecords:
-    """Reads the rows of an attempt, of which those in `span` count."""
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
     hooked = _hooked(ranks)
     windows = ExchangeWindows(ranks, span, first_table(stretch.attempt, ranks[0], warnings) if hooked else None)
@@ -281,10 +264,7 @@ def _hooked(ranks: Sequence[RankEnd]) -> bool:
 
 
 def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
-    """The all-reduces of all attempts that recorded them; None where none did.
-
-    Rejected where those of the attempt `last` cannot be read; what is lost of others is added to `warnings`.
-    """
+    """All attempts' all-reduces; None: none recorded any. Rejected where those of `last` cannot be read, of others a warning."""
     found = []
     for each in attempts:
         try:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.impossible import check_buckets
-from hpcddp.analysis.records.ranks import step_tables
-from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, read_rows
-from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, or_zero, steady_rows
+from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, check_buckets, or_zero, read_rows
+from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, steady_rows, step_tables
 from hpcddp.core.attempt_records import ClockOffset, RankEnd
 from hpcddp.core.records import AFTER_PAUSE, BUCKET_COLUMNS, buckets_file
 from hpcddp.core.schema import LARGEST_INT
@@ -29,10 +27,7 @@ moves them by 500 at most for a moment. What moves more was set anew meanwhile, 
 
 
 def to_rank_0(times_ns: Ints, offsets: Sequence[ClockOffset]) -> Ints:
-    """Times of a rank's timeline on rank 0's, by the rank's offsets before and after training, interpolated in between.
-
-    A single one holds all the time; without any, times are taken to be rank 0's.
-    """
+    """Times of a rank on rank 0's timeline, between its offsets before and after training; one holds all the time, none is 0."""
     if not offsets:
         return times_ns
     first, last = offsets[0], offsets[-1]
@@ -100,7 +95,6 @@ class ExchangeWindows:
         """Every rank measured its exposed communication."""
 
     def anew(self) -> ExchangeWindows:
-        """The same without any rank's table."""
         return ExchangeWindows(self._entries, self._span, self.first)
 
     def add(self, columns: Columns) -> None:
@@ -116,12 +110,10 @@ class ExchangeWindows:
         self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
 
     def _counting(self, columns: Columns) -> NDArray[np.bool_]:
-        """Which rows belong to steps that count."""
         steady = steady_rows(columns, self._span)
         return steady & np.isin(columns["step"], self.first["step"]) if self.first else steady
 
     def exchanged(self, step: int) -> bool:
-        """Whether rank 0's table has all-reduces of that step: all ranks record the same steps."""
         return self.first is not None and bool((self.first["step"] == step).any())
 
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
@@ -161,10 +153,7 @@ BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 
 @dataclass(frozen=True)
 class RunBuckets:
-    """Steady steps whose all-reduces were recorded, in Unix ns of rank 0's timeline.
-
-    Ranks are rows; columns are steps, or all-reduces by step and index.
-    """
+    """Steady steps whose all-reduces were recorded, in Unix ns of rank 0's timeline; ranks are rows."""
 
     hosts: tuple[str, ...]
     clock_error_ns: int | None

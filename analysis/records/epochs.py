@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,15 +50,11 @@ class Epoch:
 
     @property
     def evaluated(self) -> bool:
-        """Whether its parameters were evaluated."""
         return self.correct is not None
 
 
 def read_epochs(attempt: Path, end: TrainingEnd, warnings: list[str]) -> tuple[Epoch, ...] | None:
-    """All epochs of the run that `attempt` ended, those of earlier attempts too; None where the point trains no epochs.
-
-    Rejected where rows are missing, differ from what was recorded or cannot be true.
-    """
+    """All epochs of the run that `attempt` ended; None where its point trains none. Rejected where rows cannot be true."""
     if end.epoch_rows is None:
         return None
     if end.epoch_crc32 is None:
@@ -113,20 +110,8 @@ def _reject(rows: Columns, name: str, odd: np.ndarray[tuple[int, ...], np.dtype[
 
 
 def _epoch(cells: dict[str, float]) -> Epoch:
-    def known(name: str) -> float | None:
-        return None if np.isnan(cells[name]) else float(cells[name])
-
-    train_loss, eval_loss, correct, total = (known(name) for name in ("train_loss_e9", "eval_loss_e9", "correct", "total"))
-    return Epoch(
-        epoch=int(cells["epoch"]),
-        step=int(cells["step"]),
-        samples=int(cells["samples"]),
-        train_ns=int(cells["train_ns"]),
-        elapsed_ns=int(cells["elapsed_ns"]),
-        lr=float(cells["lr_e12"]) / 1e12,
-        batch=int(cells["batch"]),
-        train_loss=None if train_loss is None else train_loss / 1e9,
-        correct=None if correct is None else int(correct),
-        total=None if total is None else int(total),
-        eval_loss=None if eval_loss is None else eval_loss / 1e9,
-    )
+    found: dict[str, Any] = {name: int(cells[name]) for name in ("epoch", "step", "samples", "train_ns", "elapsed_ns", "batch")}
+    found |= {name: None if np.isnan(cells[name]) else int(cells[name]) for name in ("correct", "total")}
+    for name in ("train_loss", "eval_loss"):
+        found[name] = None if np.isnan(cells[f"{name}_e9"]) else float(cells[f"{name}_e9"]) / 1e9
+    return Epoch(lr=float(cells["lr_e12"]) / 1e12, **found)

@@ -4,17 +4,17 @@ launch.json with its software, end.json and comm.json.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from hpcddp.analysis.records.impossible import check_comm_times
-from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.util.regular_files import is_there, read_object, read_raw
+from hpcddp.analysis.records.rows import DAY_NS, LATEST_NS, MOST_BUCKET_BYTES, Rejected
+from hpcddp.analysis.util.files import is_there, read_object, read_raw
 from hpcddp.analysis.util.wording import shortened
-from hpcddp.core.attempt_records import AttemptEnd, TrainingEnd
+from hpcddp.core.attempt_records import AttemptEnd, EvaluationResult, GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord
@@ -32,8 +32,7 @@ HOLDS = ("batch_per_gpu", "global_batch")
 @dataclass(frozen=True)
 class StudyFile:
     """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training;
-    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known.
-    """
+    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known."""
 
     name: str
     hold: str
@@ -202,7 +201,6 @@ class EndFile:
 
     @property
     def reason(self) -> object:
-        """A sentence, of an attempt that is not done."""
         return self.plain.get("reason")
 
     def decoded(self, cls: type[End]) -> End:
@@ -260,3 +258,69 @@ def _read(file: Path) -> Mapping[str, object]:
         return read_object(file)
     except (HpcddpError, FileNotFoundError) as error:
         raise Rejected(f"{file.name} is damaged or missing") from error
+
+
+MOST_MEMORY_BYTES = 2**50
+"""The largest machines that share one memory have 48 TiB."""
+
+
+OLDEST_GATES = ("parameters agree",)
+"""What every version records of training; since launch.json says which `gates` there will be, those."""
+
+
+def check_end(end: TrainingEnd, point: Point | None) -> None:
+    """Rejected where end.json cannot be of that point, or its checksums or clocks cannot be."""
+    if point is not None and end.global_batch != point.global_batch:
+        raise Rejected(f"end.json: global_batch is {end.global_batch}, and the point's is {point.global_batch}")
+    if end.evaluation:
+        _check_evaluation(end.evaluation)
+    for place, entry in enumerate(end.ranks):
+        if entry.crc32 is None:
+            raise Rejected(f"end.json: ranks[{place}].crc32 is None, not a whole number")
+        if entry.bucket_rows and entry.bucket_crc32 is None:
+            raise Rejected("launch.json or end.json lacks 'bucket_crc32'")
+        _check_clock(f"rank {entry.rank}: its clock", entry.clock or RankClock())
+        for kind, size in (entry.peak_memory_bytes or {}).items():
+            if size > MOST_MEMORY_BYTES:
+                raise Rejected(f"rank {entry.rank}: peak_memory_bytes {kind} is {size}: no machine has that")
+
+
+def _check_evaluation(found: EvaluationResult) -> None:
+    if found.correct is not None and found.correct > (found.samples or 0):
+        raise Rejected(f"end.json: evaluation.correct is {found.correct}, of {found.samples} samples")
+    if found.loss is not None and not 0 <= found.loss < math.inf:
+        raise Rejected(f"end.json: evaluation.loss is {found.loss}: a cross entropy is not negative, nor infinite")
+
+
+def missing_gate(found: Sequence[GateResult], launch: LaunchRecord, trains: bool) -> str | None:
+    """The sentence for a gate that launch.json names and end.json lacks; None where all are there."""
+    names = {gate.name for gate in found}
+    for name in launch.gates or (OLDEST_GATES if trains else ()):
+        if name not in names:
+            return f"end.json: gate `{name}` is missing"
+    return None if names else "end.json: there is no gate at all"
+
+
+def _check_clock(whose: str, clock: RankClock) -> None:
+    for when, offset in (("start", clock.start), ("end", clock.end)):
+        if offset is None:
+            continue
+        for name, value in (("offset_ns", offset.offset_ns), ("error_ns", offset.error_ns)):
+            if abs(value) > DAY_NS:
+                raise Rejected(f"{whose}'s {name} at the {when} is {value}, more than a day")
+        if offset.unix_ns > LATEST_NS:
+            raise Rejected(f"{whose}'s unix_ns at the {when} is {offset.unix_ns}: no time of this century")
+    if clock.start and clock.end and clock.end.unix_ns < clock.start.unix_ns:
+        raise Rejected(f"{whose} ran backwards, from {clock.start.unix_ns} to {clock.end.unix_ns}")
+
+
+def check_comm_times(comm: CommRecord) -> None:
+    """Rejected where times of collectives cannot be true."""
+    for op, found in comm.ops.items():
+        for size in found.sizes:
+            where = f"comm.json: {op} of {size.bytes} bytes"
+            if size.bytes > MOST_BUCKET_BYTES:
+                raise Rejected(f"{where}: no message has that many")
+            if not 0 < size.time_min_s <= size.time_s <= size.time_max_s <= DAY_NS / 1e9:
+                times = f"{size.time_min_s:g}, {size.time_s:g}, {size.time_max_s:g}"
+                raise Rejected(f"{where} took {times} s at least, typically and at most, which cannot be")

@@ -9,17 +9,19 @@ ranks needs no boundaries that they share. A maximum over ranks step by step wou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.rows import Columns
-from hpcddp.core.records import AFTER_PAUSE, PARTS
+from hpcddp.analysis.records.rows import MAYBE_INT, RECORDED, Columns, Rejected, RowFile, check_steps, or_zero, read_rows
+from hpcddp.core.attempt_records import RankEnd, TrainingEnd
+from hpcddp.core.records import AFTER_PAUSE, steps_file
 
 Floats = NDArray[np.float64]
 """Nanoseconds in doubles: exact up to 2^53 ns, 104 days; nan was not measured."""
@@ -30,9 +32,6 @@ LONGEST_NS = 2**62
 
 ROUNDING = 0.001
 """Of a step: CUDA tells times as floats of milliseconds, so that parts and total of short steps differ by some tenths of a us."""
-
-RECORDED = (*PARTS, "h2d_hidden")
-"""The parts of a step, and the copies that go on beside them, outside their sum."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class RunSteps:
     sum_ns: NDArray[Any]
     """Sum over ranks of what the step took each of them."""
     step_ns: Floats
-    """What one step took: the mean over ranks, or the time between boundaries that all ranks share (exchange_windows.py)."""
+    """What one step took: the mean over ranks, or the time between boundaries that all ranks share (buckets.py)."""
     part_ns: Mapping[str, Floats]
     """Part -> mean over the ranks that measured it; nan where none did."""
     own_ns: Floats
@@ -191,11 +190,6 @@ OF_STEPS = ("steady", "sum_ns", "step_ns", "fed_ns", "step")
 """Arrays of RunSteps with one entry per step."""
 
 
-def or_zero(column: Any) -> Any:
-    """0 where nothing was measured."""
-    return column if column.dtype == np.int64 else np.where(np.isfinite(column), column, 0.0)
-
-
 def steady_rows(columns: Columns, span: StepSpan) -> NDArray[np.bool_]:
     """Which rows of a rank's steps count: those within `span` without a flag that leaves them out."""
     steady: NDArray[np.bool_] = (columns["flags"] & ~AFTER_PAUSE == 0) & (columns["step"] >= span.first)
@@ -220,10 +214,7 @@ def median_step_ns(steps: RunSteps) -> float | None:
 
 
 def part_mean_ns(steps: RunSteps, part: str) -> float | None:
-    """Mean over steady steps of the part's mean over ranks; None where it was not measured.
-
-    Where every rank measures every part of every step, parts add up to mean_step_ns.
-    """
+    """Mean over steady steps of the part's mean over ranks; None: not measured. All parts add up to mean_step_ns."""
     values = steps.part_ns[part][steps.steady]
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else None
@@ -241,9 +232,66 @@ def throughput_per_s(samples: int, time_ns: Fraction | float) -> Fraction:
 
 
 def unaccounted(step: float, parts: Iterable[float | None]) -> float | None:
-    """What the measured parts leave of the step, in their unit; None for what rounding leaves.
-
-    Parts add up to their step. Something is left where a rank's records lack a part.
-    """
+    """What the measured parts leave of the step, as where records lack one; None for what rounding leaves."""
     left = step - sum(part for part in parts if part is not None)
     return left if abs(left) > ROUNDING * step else None
+
+
+COLUMNS = {
+    **{"step": "int64", "flags": "int64", "start_ns": MAYBE_INT, "total_ns": "float64"},
+    **{f"{part}_ns": "float64" for part in RECORDED},
+}
+"""What is read of step rows, as pandas types; other columns are left aside."""
+
+WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
+"""Where a step's all-reduces are to be found in it: every start must be there."""
+
+
+SINCE = {"loss_e9": 2, "samples": 3}
+"""Columns -> the `step_rows` of launch.json from which on rows have them."""
+
+
+def read_steps(  # noqa: PLR0913 - where rows are, which of them count, and who else reads them
+    attempt: Path,
+    ranks: Sequence[RankEnd],
+    span: StepSpan,
+    step_rows: int,
+    warnings: list[str],
+    *,
+    watch: Callable[[Columns], None] | None = None,
+) -> RunSteps:
+    """The attempt's steps, reduced over its ranks; Rejected where rows are missing or differ from what was recorded.
+
+    `step_rows`: the version of the rows, as launch.json has it. `watch` is called with each rank's table, which then has the
+    steps' starts. Steps outside of `span` are not steady.
+    """
+    columns = WITH_STARTS if watch else COLUMNS
+    columns = {**columns, **{name: "float64" for name, since in SINCE.items() if step_rows >= since}}
+    tables = step_tables(attempt, ranks, columns, warnings)
+    try:
+        return over_ranks(_shown(tables, watch) if watch else tables, len(ranks), span)
+    except ValueError as error:
+        raise Rejected(str(error)) from error
+
+
+def _shown(tables: Iterator[Columns], watch: Callable[[Columns], None]) -> Iterator[Columns]:
+    for table in tables:
+        watch(table)
+        yield table
+
+
+def rank_results(end: TrainingEnd, ranks: int) -> tuple[RankEnd, ...]:
+    """What end.json says of each rank, in order; Rejected where it says nothing of one."""
+    found = {entry.rank: entry for entry in end.ranks}
+    for rank in range(ranks):
+        if rank not in found:
+            raise Rejected(f"end.json tells nothing of rank {rank}")
+    return tuple(found[rank] for rank in range(ranks))
+
+
+def step_tables(attempt: Path, ranks: Sequence[RankEnd], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
+    """The step rows of one rank after another; Rejected where rows cannot be true."""
+    for rank, entry in enumerate(ranks):
+        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry.rows, entry.crc32), columns, warnings)
+        check_steps(rows, rank)
+        yield rows

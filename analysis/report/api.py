@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcddp.analysis.report.result import PLAINLY, How, StudyResult
 from hpcddp.analysis.util.cache import Cache, fingerprint
-from hpcddp.analysis.util.output import library, reported
+from hpcddp.analysis.util.files import library, reported
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
 
@@ -20,7 +20,7 @@ NOT_READ = ("report", ".analysis", ".code", ".jobs")
 
 
 def analyze(root: Path, out: Path | None = None, how: How = PLAINLY) -> list[StudyResult]:
-    """Analyzes each study at `root` and writes its report into `out`/STUDY, by default to where output.report_folder says.
+    """Analyzes each study at `root` and writes its report into `out`/STUDY, by default to where files.report_folder says.
 
     UsageError where `root` holds no study or a report cannot be written; HpcddpError where the only study's study.json is
     damaged, or pyarrow is needed and not installed.

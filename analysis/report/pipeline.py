@@ -28,7 +28,7 @@ from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.output import Failure, check_writable, contain, refused_links, report_folder, write_plain
+from hpcddp.analysis.util.files import Failure, check_writable, contain, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
     """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
 
-    The report goes into the folder `named`, by default to where output.report_folder says.
+    The report goes into the folder `named`, by default to where files.report_folder says.
     """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.analysis.verdicts.context import DOUBTFUL, WRONG, Verdict
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.attempt_records import GateResult

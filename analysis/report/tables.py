@@ -28,7 +28,6 @@ from hpcddp.analysis.report.table import (
     unit_of,
     words_of,
 )
-from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
@@ -143,7 +142,7 @@ def range_words(points: pd.DataFrame) -> str:
     few = sorted({int(n) for n in points.loc[points["interval"] == "range", "n"]})
     medians, ratios = (
         listed([f"{percent(confidence(n))} of studies with {n} runs" for n in few])
-        for confidence in (intervals.range_confidence, effects.effect_confidence)
+        for confidence in (effects.range_confidence, effects.effect_confidence)
     )
     efficiency = (points["efficiency_1gpu_interval"] == "range") | (points["efficiency_1node_interval"] == "range")
     of_ratios = f", that of an efficiency in {ratios}" if efficiency.any() else ""

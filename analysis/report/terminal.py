@@ -21,7 +21,7 @@ from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import facts_line
-from hpcddp.analysis.util.output import Failures
+from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows

@@ -23,7 +23,7 @@ from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PE
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, fact_text
-from hpcddp.analysis.util.output import Failures, library, write_file, write_text
+from hpcddp.analysis.util.files import Failures, library, write_file, write_text
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import escape_controls
 

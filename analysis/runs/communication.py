@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.buckets import Ints, RunBuckets
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.core.comm_record import bus_share
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.point import Point
@@ -69,11 +69,10 @@ class Communication:
 def communication(run: RunBuckets) -> Communication:
     """A run's exchange from its buckets; at least one steady step."""
     found = exchange_times(run) if run.aligned else None
+    names = ("transfer_ns", "peer_wait_ns", "hidden_ns", "busy_ns")
+    means: dict[str, Any] = {name: float(getattr(found, name).mean()) if found else None for name in names}
     return Communication(
-        transfer_ns=float(found.transfer_ns.mean()) if found else None,
-        peer_wait_ns=float(found.peer_wait_ns.mean()) if found else None,
-        hidden_ns=float(found.hidden_ns.mean()) if found else None,
-        busy_ns=float(found.busy_ns.mean()) if found else None,
+        **means,
         steps=run.start_ns.shape[1],
         step_bytes=int(np.median(np.bincount(run.step, run.size_bytes, run.start_ns.shape[1]))),
         clock_error_ns=run.clock_error_ns,
@@ -110,8 +109,7 @@ def _view(run: RunBuckets, rank: int, last_ready: Ints, bounds: NDArray[np.intp]
 def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Of each of a rank's intervals, cut to its window, the begin and the end of what none that begins earlier covers; the end
     is not behind the begin where there is nothing. Their lengths add up to that of the union. Windows follow each other without
-    overlap.
-    """
+    overlap."""
     begin, end = np.minimum(np.maximum(begin, low), high), np.minimum(np.maximum(end, low), high)
     order = None if _ascend(begin) else np.argsort(begin, kind="stable")
     if order is not None:
@@ -153,7 +151,6 @@ def bus_bandwidth(algorithm: float | None, ranks: int) -> float | None:
 
 
 def _sums(values: Ints, bounds: NDArray[np.intp]) -> Ints:
-    """Between each bound and the next; 0 where they are the same."""
     sums = np.concatenate([[0], np.cumsum(values)])[bounds]
     by_step: Ints = sums[1:] - sums[:-1]
     return by_step
@@ -166,9 +163,7 @@ def _by_rank(run: RunBuckets, found: Exchange) -> pd.DataFrame:
             "host": run.hosts,
             "last": (found.slack_ns == 0).mean(axis=1),
             "slack_ns": np.median(found.slack_ns, axis=1),
-            "transfer_ns": found.transfer_ns.mean(axis=1),
-            "peer_wait_ns": found.peer_wait_ns.mean(axis=1),
-            "hidden_ns": found.hidden_ns.mean(axis=1),
+            **{name: getattr(found, name).mean(axis=1) for name in ("transfer_ns", "peer_wait_ns", "hidden_ns")},
         }
     )
 
@@ -215,7 +210,6 @@ def read_network(attempt: Path, point: Point | None, launch: LaunchRecord) -> Ru
 
 
 def _near(topology: Mapping[str, tuple[str, ...]]) -> bool | None:
-    """Whether any GPU has an adapter near it."""
     names = list(topology)
     links = [
         word

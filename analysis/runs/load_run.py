@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
-from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.json_files import EndFile, launch_software, read_comm, read_end_file, read_launch
-from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
+from hpcddp.analysis.records.json_files import (
+    EndFile,
+    check_end,
+    launch_software,
+    missing_gate,
+    read_comm,
+    read_end_file,
+    read_launch,
+)
+from hpcddp.analysis.records.rows import RECORDED, Rejected
+from hpcddp.analysis.records.steps import joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.communication import communication, read_network
-from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
@@ -28,16 +33,17 @@ from hpcddp.analysis.runs.step_times import (
     distribution,
     evened,
     loss_ends,
+    mean_half_percent,
     most_often,
+    run_stalls,
     samples_of,
     samples_trained,
-    stalls,
     timed_epochs,
     typical_step,
     windows_apart,
 )
 from hpcddp.analysis.runs.timeline import read_timeline
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, ScriptFacts
@@ -112,7 +118,9 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         run = replace(run, network=read_network(attempt, run.point, launch))
         if run.trains:
             end = file.decoded(TrainingEnd)
-            run = replace(run, start_up=start_up(attempt, launch), processors=_processors(attempt, launch))
+            nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json") if not launch.gpus]
+            processors = tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
+            run = replace(run, start_up=start_up(attempt, launch), processors=processors)
             run = _trained(_launched(run, [launch]), attempt, launch, end)
             check_end(end, run.point)
             epochs = read_epochs(attempt, end, warnings)
@@ -158,18 +166,14 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     )
 
 
-def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
-    """What trained where no GPU did."""
-    nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json")]
-    return () if launch.gpus else tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
+OF_END = ("global_batch", "damaged", "loader", "loss_first", "loss_last")
 
 
 def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:
-    """The run, completed by what end.json says."""
     evaluation, checked = end.evaluation or EvaluationResult(), end.comm_check or CommCheck()
     return replace(
         run,
-        global_batch=end.global_batch,
+        **{name: getattr(end, name) for name in OF_END},
         used=used(run.used, run.point, end),
         readings=read_readings(attempt, run.point, launch, end.telemetry) if run.point else run.readings,
         signals=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
@@ -179,13 +183,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         comm_check_closes=checked.closes,
         sharded=end.sharded_exchange,
         profiled=end.profiled_exchange,
-        damaged=end.damaged,
-        loader=end.loader,
-        loss_first=end.loss_first,
-        loss_last=end.loss_last,
-        eval_samples=evaluation.samples,
-        eval_correct=evaluation.correct,
-        eval_loss=evaluation.loss,
+        **{f"eval_{name}": getattr(evaluation, name) for name in ("samples", "correct", "loss")},
     )
 
 
@@ -214,7 +212,9 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     steady_samples = samples_of(steady_batches)
     if steps.samples is not None and np.isfinite(steps.samples).all():
         run = _per_passed(run, steady_samples)
-    warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches, most=not epochs)
+    detected = [each.end.protocol.warmup_detected_steps or 0 if each.end else 0 for each in attempts]
+    warmings = [np.arange(each.step.size) < steps for each, steps in zip(stretches, detected, strict=True)]
+    batch = most_often(steady_batches, most=not epochs)
     if batch is not None:
         alike = [found == batch for found in batches]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
@@ -223,7 +223,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     even = evened(of_batch, begins_epoch(of_batch.step, epochs))
     if not (warming & even.steady).any():
         warming = slow_start(even)
-    found = stalls(even, ~warming)
+    found = run_stalls(even, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     only_loads = run.point is not None and run.point.measure.input == "io"
     return replace(
@@ -258,12 +258,6 @@ def _per_passed(run: Run, samples: int | None) -> Run:
     readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
     per_passed = None if joules is None else joules * taken / samples
     return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
-
-
-def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Of each step, whether it belongs to the warm-up as the attempt itself detected it."""
-    detected = attempt.end.protocol.warmup_detected_steps if attempt.end else None
-    return np.arange(attempt.steps.steady.size) < (detected or 0)
 
 
 def failed_gates(gates: Sequence[GateResult]) -> str | None:

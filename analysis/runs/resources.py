@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.analysis.util.files import record_or_none
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry, Telemetry, TrainingEnd
 from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s
@@ -53,10 +53,7 @@ def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
 
 
 def gpu_arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:
-    """What most operations ran in: the point's precision, but fp32 may be TF32 on GPUs that have it.
-
-    None where the records do not say.
-    """
+    """What most operations ran in: the point's precision, but fp32 may be TF32 on GPUs that have it; None: nobody says."""
     if precision != "fp32" or gpu is None:
         return precision
     peak, allowed = gpu_peak(gpu), launch.tf32 or {}
@@ -74,8 +71,7 @@ def gpu_arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str
 
 def flops_per_s_per_gpu(flops_per_sample: int, samples_per_s: float, gpus: int) -> float:
     """flops_per_sample x samples_per_s / gpus: what the model needs, whatever the GPU did for it (the numerator of MFU,
-    Chowdhery et al. 2022, "PaLM", appendix B).
-    """
+    Chowdhery et al. 2022, "PaLM", appendix B)."""
     return flops_per_sample * samples_per_s / gpus
 
 
@@ -110,7 +106,6 @@ class Readings:
 
     @property
     def gpus(self) -> list[GpuTelemetry]:
-        """Of all nodes, in their order."""
         return [gpu for node in self.nodes for gpu in node.gpus]
 
 
@@ -140,7 +135,6 @@ def _too_few(node: NodeTelemetry, hz: float) -> str | None:
 
 
 def _no_gpus(nodes: Sequence[NodeTelemetry], about: dict[str, NodeRecord | None]) -> str | None:
-    """The reason of the first node without readings of its GPUs."""
     without = next((node for node in nodes if not node.gpus), None)
     if without is None:
         return None
@@ -172,8 +166,7 @@ or node that had it, the foreign share is the largest of any node, medians are o
 of nodes are of all of them, and of readings, their span and the window the node with the fewest counts. `fabric_share`: of the
 rate of a node's adapters, one way, of the busiest node's busier direction. `gpu_throttled` has the reasons that slow a GPU down,
 with the share of readings of the GPU that had it most often; `no` where none had. `gpus_not_read` and `nodes_not_read` say why
-not.
-"""
+not."""
 
 
 def figures(found: Readings, fabric_gbps: float | None) -> dict[str, float | str | None]:
@@ -188,10 +181,8 @@ def _of_gpus(gpus: Sequence[GpuTelemetry], memory_bytes: int | None) -> dict[str
         return _reduced([getattr(gpu, name) for gpu in gpus], reduce)
 
     return {
-        "gpu_util_percent": of("util_percent_mean", statistics.fmean),
-        "gpu_util_percent_least": of("util_percent_mean", min),
-        "gpu_power_w_mean": of("power_w_mean", statistics.fmean),
-        "gpu_power_w_peak": of("power_w_peak", max),
+        **{f"gpu_util_percent{end}": of("util_percent_mean", how) for end, how in (("", statistics.fmean), ("_least", min))},
+        **{"gpu_power_w_mean": of("power_w_mean", statistics.fmean), "gpu_power_w_peak": of("power_w_peak", max)},
         "gpu_mem_used_mean_bytes": of("mem_used_mean_bytes", statistics.fmean),
         "gpu_mem_used_peak_bytes": of("mem_used_peak_bytes", max),
         "gpu_mem_total_bytes": memory_bytes if gpus else None,
@@ -225,8 +216,7 @@ def _of_nodes(nodes: Sequence[NodeTelemetry], fabric_gbps: float | None) -> dict
     received, sent = ([network_bytes_per_s(node, way) for node in nodes] for way in ("rx", "tx"))
     busiest = _reduced([*received, *sent], max)
     return {
-        "cpu_busy_share": of("cpu_busy_share", statistics.fmean),
-        "cpu_job_share": of("cpu_job_share", statistics.fmean),
+        **{name: of(name, statistics.fmean) for name in ("cpu_busy_share", "cpu_job_share")},
         "cpu_foreign_share": of("cpu_foreign_share", max),
         "host_mem_used_mean_bytes": of("mem_used_mean_bytes", statistics.fmean),
         "host_mem_used_peak_bytes": of("mem_used_peak_bytes", max),
@@ -234,13 +224,10 @@ def _of_nodes(nodes: Sequence[NodeTelemetry], fabric_gbps: float | None) -> dict
         "net_rx_bytes_per_s": _reduced(received, statistics.fmean),
         "net_tx_bytes_per_s": _reduced(sent, statistics.fmean),
         "fabric_share": busiest * 8 / (fabric_gbps * 1e9) if busiest is not None and fabric_gbps else None,
-        "node_power_w_mean": of("power_w_mean", statistics.fmean),
-        "node_power_w_peak": of("power_w_peak", max),
+        **{"node_power_w_mean": of("power_w_mean", statistics.fmean), "node_power_w_peak": of("power_w_peak", max)},
         "node_energy_j_per_1000_samples": _per_1000_samples(of("energy_j", sum), nodes),
         "node_energy_from": " + ".join(sorted({node.energy_from for node in nodes if node.energy_from})) or None,
-        "readings": of("readings", min),
-        "readings_span_s": of("readings_s", min),
-        "readings_window_s": of("window_s", min),
+        **{"readings": of("readings", min), "readings_span_s": of("readings_s", min), "readings_window_s": of("window_s", min)},
     }
 
 

@@ -155,7 +155,6 @@ class Run:
 
     @property
     def trained_ns(self) -> float | None:
-        """With `work: train`, the time of an epoch by its rows."""
         return self._per_epoch("train_ns") if self.epochs else None
 
     def _per_epoch(self, name: str) -> float:
@@ -166,7 +165,6 @@ class Run:
 
     @property
     def epoch_ns(self) -> float | None:
-        """The time of an epoch at its rate."""
         return 1e9 * self.samples_per_epoch / float(self.rate_per_s) if self.samples_per_epoch and self.rate_per_s else None
 
     @property

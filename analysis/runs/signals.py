@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.step_times import FEWEST, threshold
-from hpcddp.analysis.util.regular_files import read_object
+from hpcddp.analysis.util.files import read_object
 from hpcddp.core.attempt_records import GateResult, NodeTelemetry, Telemetry
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, RankBinding
@@ -231,7 +231,6 @@ def _busy(node: NodeTelemetry, own: int | None, logical: int | None) -> float | 
 
 
 def _logical_cpus(attempt: Path, launch: LaunchRecord) -> int | None:
-    """nodes/HOST.json of the first host; None where it cannot be read."""
     try:
         return decode_record(NodeRecord, read_object(attempt / "nodes" / f"{(*launch.hosts, '')[0]}.json")).cpus
     except (OSError, HpcddpError, ValueError):
@@ -270,7 +269,6 @@ def early(steps: RunSteps, warming: NDArray[np.bool_], stalled: bool = False) ->
 
 
 def _as_slow_later(first: Floats, later: Floats) -> bool:
-    """Whether any stretch of later steps as long as the first lasts as long."""
     sums = np.concatenate([[0.0], np.cumsum(later)])
     return bool((sums[first.size :] - sums[: -first.size] >= first.sum()).any())
 

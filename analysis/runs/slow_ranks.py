@@ -71,7 +71,6 @@ def unevenness(steps: RunSteps, hosts: Sequence[str]) -> Unevenness | None:
 
 
 def _over(values: Floats) -> Floats:
-    """Each rank's value minus that of the median rank."""
     over: Floats = values - np.sort(values)[(len(values) - 1) // 2]
     return over
 
@@ -109,8 +108,7 @@ class RankMap:
     """Timed steps before each column, and all of them last."""
     over_percent: tuple[tuple[float, ...], ...]
     """(rows, columns): the median over the column's steps minus the median rank's (of two in the middle the faster one's), %
-    of the run's median step.
-    """
+    of the run's median step."""
 
 
 def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:

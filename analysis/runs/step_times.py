@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.steps import Floats, RunSteps, after_pauses, losses_e9, mean_step_ns, median_step_ns
+from hpcddp.core.batch_means import mean_interval
 from hpcddp.core.schema import LARGEST_INT
 
 LOSS_STEPS = 10
@@ -23,10 +24,7 @@ a run of less than twice as many."""
 
 @dataclass(frozen=True, kw_only=True)
 class LossEnds:
-    """The training loss over the first and over the last `steps` steps, warm-up included: the mean over them and over ranks.
-
-    None where one of these steps has no known loss.
-    """
+    """The loss over the first and the last `steps` steps, the mean of ranks; None where one of them has no known loss."""
 
     start: float | None
     end: float | None
@@ -82,8 +80,7 @@ def timed_epochs(counted: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> 
 
 def most_often(batches: Batches, *, most: bool = False) -> int | None:
     """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none. `most`: nor
-    where it is that of half of the steps or fewer, as of batches of any size.
-    """
+    where it is that of half of the steps or fewer, as of batches of any size."""
     found, counts = np.unique(batches, return_counts=True)
     return int(found[counts.argmax()]) if found.size > 1 and not (most and 2 * counts.max() <= batches.size) else None
 
@@ -187,8 +184,7 @@ def typical_step(steps: RunSteps) -> TypicalStep:
 
 def windows_apart(steps: RunSteps) -> tuple[float, float] | None:
     """The shortest and the longest of the ranks' windows, ns, where they differ by more than can be: a step for each stretch
-    between pauses, and what clocks may drift. None where they do not, as with all ranks that wait for each other, or unknown.
-    """
+    between pauses, and what clocks may drift. None where they do not, as with all ranks that wait for each other, or unknown."""
     least, most = float(steps.window_ns.min()), float(steps.window_ns.max())
     begins = np.diff(steps.steady.astype(np.int8), prepend=0) == 1
     stretches = np.count_nonzero(begins | (steps.steady & after_pauses(steps)))
@@ -207,8 +203,7 @@ CHANCE = 3.0
 
 ERROR_OF_DIFFERENCE = math.sqrt(math.pi / 2 - 1)
 """Of mean - median of n normal values, times their deviation / sqrt(n): their variances are 1 / n and pi / 2 n, the covariance
-is 1 / n.
-"""
+is 1 / n."""
 
 TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Of a normal distribution, standard deviation / median absolute deviation."""
@@ -242,8 +237,7 @@ class Stalls:
 
 def evened(steps: RunSteps, begins: NDArray[np.bool_]) -> RunSteps:
     """The steps, without the difference between the mean of those that begin an epoch and the mean of the others: every epoch has
-    it, so it is no noise, no warm-up and no stall.
-    """
+    it, so it is no noise, no warm-up and no stall."""
     first, others = steps.steady & begins, steps.steady & ~begins
     if not first.any() or not others.any():
         return steps
@@ -255,7 +249,7 @@ def evened(steps: RunSteps, begins: NDArray[np.bool_]) -> RunSteps:
     return replace(steps, sum_ns=sum_ns, step_ns=step_ns)
 
 
-def stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
+def run_stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
     """Of those of the steady steps that are `counted`; None where mean and median go together, or by chance do not."""
     which = steps.steady & counted
     times = steps.step_ns[which]
@@ -291,8 +285,7 @@ def threshold(times: Floats) -> tuple[float, float]:
 
 def _causes(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) -> dict[str, float]:
     """While one rank stalls, the others' communication is longer: what counts is how much longer the latest rank needs by itself,
-    and in which parts ranks do; only what that leaves is communication.
-    """
+    and in which parts ranks do; only what that leaves is communication."""
 
     def longer(values: Floats) -> float:
         return max(0.0, float(values[long].mean() - values[~long].mean())) if np.isfinite(values).all() else 0.0
@@ -310,3 +303,12 @@ def _after_pause(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.boo
     since = places - np.maximum.accumulate(np.where(begins, places, -AFTER_PAUSE - 1))
     first = (since <= AFTER_PAUSE)[which]
     return float(first[long].mean()) if 4 * first.sum() <= first.size else 0.0
+
+
+def mean_half_percent(step_ns: Floats) -> float | None:
+    """Half the 95 % interval of the mean of a run's steady steps, as a share of it; None where they are too few.
+
+    The function that also stops a run (worker/training/stop_rule.py), there with rank 0's steps: a tenth wider or narrower at
+    most, which tests/analysis/study/test_intervals.py holds.
+    """
+    return mean_interval(step_ns.tolist()).half_percent if step_ns.size else None

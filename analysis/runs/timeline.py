@@ -31,7 +31,6 @@ class RankStep:
 
     @property
     def own_ns(self) -> int:
-        """All but exposed communication."""
         return sum(ns for part, ns in self.parts_ns if part != "comm_exposed")
 
 
@@ -77,10 +76,7 @@ CsvRow = Mapping[str, int | None]
 
 
 def read_timeline(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | None:
-    """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read.
-
-    `steps`: those of the attempts, whose files are whole.
-    """
+    """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read."""
     try:
         return _read(attempts, steps)
     except (OSError, ValueError, TypeError, OverflowError):
@@ -131,7 +127,6 @@ def _travels(buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd], orig
 
 
 def _at(rows: Sequence[CsvRow], name: str, entry: RankEnd) -> list[int]:
-    """A time of each row on rank 0's clock."""
     times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), entry.offsets).tolist()
     return times
 
@@ -172,10 +167,7 @@ def _of_step(lines: Iterable[bytes], step: int) -> list[bytes]:
 
 
 def _before(opened: Any, end: int, step: int, likely: int) -> int:
-    """Where a line begins that is the first one, or before those of the step and not far from them.
-
-    `likely`: about where they are; a file in which they are elsewhere is looked through all the same.
-    """
+    """Where a line begins that is the first one, or before those of the step and not far from them; `likely`: about there."""
     opened.readline()
     low, high = opened.tell(), end
     probes = [likely + NEAR_BYTES, likely - NEAR_BYTES]

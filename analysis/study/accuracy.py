@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
-from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.effects import SEED, ratio, resampled
+from hpcddp.analysis.study.effects import SEED, interval_rank, ratio, resampled, spread
 from hpcddp.analysis.study.frames import unit_hours
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.util.wording import accuracy_words
@@ -33,8 +32,7 @@ ACCURACY_COLUMNS = {
 parameters; `eval_correct` of `eval_samples` is the accuracy's exact count, half a sample where two runs are in the middle. NA
 where runs counted different numbers of samples. `samples_trained` is what each of them trained; where they differ the least,
 and `samples_trained_most` is the most. `loss_start` and `loss_end` are means over the first and last `loss_steps` steps, of
-the `loss_n` runs of which they are known.
-"""
+the `loss_n` runs of which they are known."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def evaluated_epochs(runs: Sequence[Run]) -> dict[int, Evaluated]:
     return found
 
 
-def accuracy(runs: pd.DataFrame) -> dict[str, Any]:
+def point_accuracy(runs: pd.DataFrame) -> dict[str, Any]:
     """ACCURACY_COLUMNS of a point's runs that count."""
     found = evaluated(runs)
     return (_accuracy(found) | {"eval_loss": _median(runs.loc[runs["evaluated"], "eval_loss"])} if found else {}) | _losses(runs)
@@ -96,20 +94,14 @@ def _accuracy(found: Evaluated) -> dict[str, Any]:
     known = [each for each in found.trained if each is not None]
     trained = sorted(known) if len(known) == len(found.trained) else [None]
     return {
-        "eval_n": len(found.shares),
-        "accuracy": float(found.share),
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "accuracy_interval": interval,
-        "eval_correct": float(found.share * found.samples),
-        "eval_samples": found.samples,
+        **{"accuracy": float(found.share), "accuracy_low": low, "accuracy_high": high, "accuracy_interval": interval},
+        **{"eval_n": len(found.shares), "eval_correct": float(found.share * found.samples), "eval_samples": found.samples},
         "samples_trained": trained[0],
         "samples_trained_most": trained[-1] if trained[-1] != trained[0] else None,
     }
 
 
 def _losses(runs: pd.DataFrame) -> dict[str, Any]:
-    """Of the runs whose losses are means over the most steps."""
     steps = runs["loss_steps"].max()
     if pd.isna(steps):
         return {}
@@ -131,10 +123,7 @@ def _median(values: pd.Series[Any]) -> float | None:
 
 @dataclass(frozen=True)
 class Gap:
-    """How much the median accuracy of one group of runs is above that of another, as a share: 0.01 is one percentage point.
-
-    `kind` says what low and high are, as of effects.Ratio.
-    """
+    """By how much a median accuracy is above another: 0.01 is one percentage point; `kind` as of effects.Ratio."""
 
     gap: float
     low: float | None
@@ -247,7 +236,6 @@ class _Reached:
 
     @property
     def known(self) -> bool:
-        """Whether the median is: more than half of the runs reached it."""
         return 2 * len(self.there) > len(self.ends)
 
     @property
@@ -326,7 +314,6 @@ def _size_row(size: _Reached) -> dict[str, Any]:
 
 
 def _against(size: _Reached, sizes: Sequence[_Reached]) -> dict[str, Any]:
-    """Speedups over one GPU and over one full node, where these reached the target."""
     found: dict[str, Any] = {}
     for name, gpus in zip(BASES, (1, int(size.row["full_node_gpus"])), strict=True):
         base = next((each for each in sizes if (each.row["nodes"], each.row["gpus_per_node"]) == (1, gpus)), None)

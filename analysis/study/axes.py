@@ -86,7 +86,6 @@ class AxisPanel:
 
     @property
     def differs(self) -> bool:
-        """Whether runs at several values differ by more than chance makes runs differ."""
         return self.p is not None and self.p <= CHANCE
 
     @cached_property
@@ -98,7 +97,6 @@ class AxisPanel:
 
     @property
     def is_sure(self) -> bool:
-        """Whether an effect may be claimed."""
         return self.differs and self.in_blocks is None
 
     def compared(self, value: AxisValue, base: AxisValue) -> Ratio:
@@ -142,7 +140,6 @@ class Axis:
 
     @property
     def ordered(self) -> bool:
-        """Whether its values are numbers, so that there is a less and a more."""
         return all(is_number(value.value) for panel in self.panels for value in panel.values)
 
 
@@ -207,7 +204,6 @@ def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
 
 
 def _groups(points: Sequence[_Measured], varying: Sequence[str], joint: Sequence[str]) -> list[list[_Measured]]:
-    """Points that are equal in all but these keys, where there are several values of the first."""
     others = [name for name in varying if name not in joint]
     found: dict[tuple[Any, ...], list[_Measured]] = {}
     for point in points:
@@ -231,7 +227,6 @@ def _joint_keys(
 
 
 def _follows(points: Sequence[_Measured], name: str, other: str) -> bool:
-    """Whether points of one size and one value of `name` have one value of `other`."""
     first: dict[tuple[Any, ...], str | None] = {}
     return all(
         first.setdefault((point.size, point.texts.get(name)), point.texts.get(other)) == point.texts.get(other)

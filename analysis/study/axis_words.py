@@ -57,7 +57,6 @@ def _names(axis: Axis) -> set[str]:
 
 
 def _interaction(inner: Axis, outer: Axis, grid: Grid) -> tuple[float, str]:
-    """How many times one effect is another where that is largest, and its sentence."""
     cases = [(*rows, *pair) for rows in permutations(grid, 2) for pair in permutations(range(len(grid[0][1])), 2)]
     gains = [(most[1][i].rate / most[1][j].rate, least[1][i].rate / least[1][j].rate) for most, least, i, j in cases]
     gain, less = max(gains, key=lambda pair: (round(pair[0] / pair[1], 9), pair[0]))
@@ -98,7 +97,9 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     """`At 1x4, workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; values above 8 gain too little: 16 is 1.01 times ...`"""
     head = f"At {panel.where}, {axis.name}"
     if panel.p is None:
-        return f"{head} {_of_too_few(panel)}."
+        slow, fast = _slowest(panel.values), fastest(panel.values)
+        ratio = f"{fast.rate / slow.rate:.2f}"
+        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}{too_few(panel.values)}."
     end = f"{_few(panel.values)}.{_order_warning(axis, panel)}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
@@ -111,7 +112,6 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
 
 
 def _order_warning(axis: Axis, panel: AxisPanel) -> str:
-    """A sentence where all runs of one value came after all of another, and what to do."""
     if panel.in_blocks is None:
         return ""
     later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
@@ -120,11 +120,6 @@ def _order_warning(axis: Axis, panel: AxisPanel) -> str:
         f"looks the same. Submit all values together into a new folder (`--runs`): each value then has its first run before "
         f"any has its second."
     )
-
-
-def _of_too_few(panel: AxisPanel) -> str:
-    slow, fast = _slowest(panel.values), fastest(panel.values)
-    return f"{fast.text} is {fast.rate / slow.rate:.2f} times as fast as {slow.text}{too_few(panel.values)}"
 
 
 def too_few(values: Sequence[AxisValue]) -> str:
@@ -235,7 +230,6 @@ def _waiting(values: Sequence[AxisValue]) -> str:
 
 
 def _few(values: Sequence[AxisValue]) -> str:
-    """What is not certain for want of runs."""
     runs = {len(value.rates) for value in values}
     if min(runs) >= FEWEST:
         return ""

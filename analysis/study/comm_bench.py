@@ -119,7 +119,6 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
-    """A sentence on sizes that took longer than larger ones: it compares the first of them with the fastest larger one."""
     least_s = _least_s(found)
     odd = disturbed(least_s)
     if odd:
@@ -168,11 +167,8 @@ def _who(run: Run) -> dict[str, Any]:
 
 
 def fabric_limit(gbps_per_node: float | None, nodes: int) -> float | None:
-    """The bus bandwidth that a node's adapters allow, bytes/s: what passes them one way. Only switches that sum up themselves
-    (SHARP) take an all-reduce beyond it.
-
-    None where the profile does not say, and within a node: profiles name its links, but have no number for them.
-    """
+    """The bus bandwidth that a node's adapters allow, bytes/s, one way; switches that sum up themselves (SHARP) exceed it. None
+    where the profile does not say, and within a node, whose links have no number there."""
     return gbps_per_node * 1e9 / 8 if gbps_per_node and nodes > 1 else None
 
 
@@ -197,9 +193,7 @@ def _fitted(who: dict[str, Any], found: CommOperation) -> dict[str, Any]:
     largest, fitted = found.sizes[-1], fit_link(_least_s(found))
     bandwidth = fitted.bandwidth_bytes_per_s
     return {
-        "latency_s": fitted.latency_s,
-        "bandwidth_bytes_per_s": bandwidth,
+        **{"latency_s": fitted.latency_s, "bandwidth_bytes_per_s": bandwidth},
         "busbw_bytes_per_s": None if bandwidth is None else bandwidth * bus_share(who["op"], who["ranks"]),
-        "largest_bytes": largest.bytes,
-        "largest_busbw_bytes_per_s": largest.busbw_bytes_per_s,
+        **{"largest_bytes": largest.bytes, "largest_busbw_bytes_per_s": largest.busbw_bytes_per_s},
     }

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.runs.intervals import interval_rank
-from hpcddp.analysis.study.effects import SEED, resampled
+from hpcddp.analysis.study.effects import SEED, interval_rank, resampled
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.batch_means import CONFIDENCE
@@ -70,14 +69,12 @@ AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, 
 
 GUSTAFSON = Law("gustafson", "s + (1 - s) n", lambda n: columns(1.0, 1 / n), True, _serial)
 """Throughput per unit: (1 - s) + s / n; for work that grows with n, each further unit adds 1 - s of the first one's throughput
-(Gustafson 1988).
-"""
+(Gustafson 1988)."""
 
 USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(1.0, n, n * (n - 1)), False, _usl)
 """Time per sample and unit: 1 + sigma (n - 1) + kappa n (n - 1), the Universal Scalability Law (Gunther 2007, "Guerrilla
 Capacity Planning"). Contention sigma is waiting for what is shared (kappa = 0: Amdahl's law), crosstalk kappa what each pair of
-units costs.
-"""
+units costs."""
 
 
 Rates = Mapping[int, Sequence[Fraction]]
@@ -118,10 +115,7 @@ class LawFit:
 
 
 def fit_all(rates: Rates, *, strong: bool) -> list[LawFit]:
-    """Every law there are enough points for, at least one more than it has terms; none below three.
-
-    Amdahl's where the work is the same at every size (`strong`), Gustafson's where it grows.
-    """
+    """Laws that there are enough points for: Amdahl's where the work is the same at every size (`strong`), else Gustafson's."""
     units = sorted(rates)
     if len(units) < FEWEST_POINTS:
         return []
@@ -223,7 +217,6 @@ def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
 
 
 def _best(over: str, fits: Sequence[LawFit]) -> str | None:
-    """The sentence of the law that predicts left-out points best."""
     best = min(fits, key=lambda each: each.left_out_percent)
     found = SAYS[best.law.name](over, best)
     where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
@@ -334,7 +327,6 @@ def laws_frame(fitted: Sequence[Fitted]) -> pd.DataFrame:
 
 
 def _tracks(points: pd.DataFrame) -> Iterator[tuple[str, dict[int, tuple[str, int, int]]]]:
-    """For each direction: what it counts, and number -> the point of that size."""
     keys = list(points[["series", "nodes", "gpus_per_node"]].itertuples(index=False, name=None))
     node_gpus = int(points["full_node_gpus"].iloc[0])
     yield "node", {nodes: (series, nodes, gpus) for series, nodes, gpus in keys if gpus == node_gpus}

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.records.json_files import environment_names
-from hpcddp.analysis.records.steps import RECORDED
+from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.resources import FIGURES, figures, flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run
@@ -53,8 +53,7 @@ RUN_COLUMNS = {
 """`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
 processes; `timed_ns` is what the steady steps took, summed over ranks, and `step_ns` the mean over both; `hook`: gradients
 went through hpcddp's communication hook, without which nothing of EXCHANGE is known; `flops_per_s_per_gpu` is what
-the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`; FIGURES are telemetry's.
-"""
+the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`; FIGURES are telemetry's."""
 
 
 def runs_frame(records: StudyRecords) -> pd.DataFrame:
@@ -180,8 +179,7 @@ COST_COLUMNS = {
 """Means over the runs of a point, as hours are billed by their sum; `_low` and `_high` are the least and the most of any run, NA
 for a single one. Training alone: no start, evaluation or checkpoint. What these and other pauses of `work: train` took per epoch
 is `pauses_s_per_epoch`, and in nothing else. NA where an epoch's samples or the GPUs' energy are not known, where data or
-training were left out (`measure.input`), and of a training where nobody said how many epochs it takes.
-"""
+training were left out (`measure.input`), and of a training where nobody said how many epochs it takes."""
 
 
 def costs(point: dict[str, Any], runs: pd.DataFrame) -> dict[str, Any]:

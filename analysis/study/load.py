@@ -17,9 +17,8 @@ from hpcddp.analysis.records.rows import is_large
 from hpcddp.analysis.runs.load_run import completed_points, load_run, with_script
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.cache import Cache, fingerprint, from_plain, to_plain
-from hpcddp.analysis.util.output import Failure, contain
+from hpcddp.analysis.util.files import Failure, contain, is_there, read_object, read_regular
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
-from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point, flat_keys, point_from_dict
 from hpcddp.core.preflight import PreflightRecord
@@ -58,7 +57,7 @@ class StudyRecords:
 def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = do_nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
-    What is made of its runs is stored in `keep_in`, by default where output.analysis_cache_folder says. While processes read
+    What is made of its runs is stored in `keep_in`, by default where files.analysis_cache_folder says. While processes read
     a large study, this one calls `meanwhile`.
     """
     if not study.folder.is_dir():
@@ -75,7 +74,12 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     keys = [RunKey(label, run) for label in numbers for run in numbers[label]]
     attempted, large = _load_runs(study, Cache(study, keep_in), keys, points, meanwhile)
     failures = tuple(each for each in attempted if isinstance(each, Failure))
-    loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
+    loaded = [
+        (Run(label=key.label, run=key.run, state="rejected", reason=each.reason, point=points.get(key.label)), ())
+        if isinstance(each, Failure)
+        else each
+        for key, each in zip(keys, attempted, strict=True)
+    ]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
     preflights = read_preflights(study, warnings)
@@ -95,8 +99,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
 
 
 def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -> list[Run]:
-    """The runs without those that have no result and were not in the sweep any more at the last submission; a warning counts
-    them."""
+    """Without runs that have no result and were not in the sweep at the last submission; a warning counts them."""
     out = {run.key for run in runs if run.state == "missing" and run.run > study_file.in_sweep.get(run.label, run.run)}
     if out:
         verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
@@ -147,13 +150,6 @@ def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:
     with contextlib.suppress(OSError, ValueError):
         for of, reason in read_outcomes(read_regular(study.outcomes_file)).items():
             found.setdefault(RunKey(of.label, of.run), {})[of.job] = escape_controls(reason)
-    return found
-
-
-def _rejected(key: RunKey, point: Point | None, found: Attempted) -> Loaded:
-    """A run that cannot be read does not count, for the reason that it raised."""
-    if isinstance(found, Failure):
-        return Run(label=key.label, run=key.run, state="rejected", reason=found.reason, point=point), ()
     return found
 
 

@@ -42,8 +42,7 @@ BESIDE = {
 
 READING_COLUMNS = {**POINT, **FIGURES, **BESIDE, "misleads": "string"}
 """A row per point. Medians over its timed runs, means of what an epoch takes (kWh, CO2); of peaks the highest and of `_least` the
-lowest of any run; words are those of the runs, each once. `misleads` says what the utilisation hides.
-"""
+lowest of any run; words are those of the runs, each once. `misleads` says what the utilisation hides."""
 
 
 def readings_frame(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -137,7 +136,8 @@ def limits_frame(scaling: pd.DataFrame, apart: Apart) -> pd.DataFrame:
     several = scaling["input"].nunique() > 1
     for _, points in _alike(scaling):
         if several and (points["input"] != "full").any():
-            rows.append({**points.iloc[0][list(LAYOUT)], "series": _name(points, apart), **_rates(points)})
+            others = {name: value for name, value in apart[points["series"].iloc[0]].items() if name != "input"}
+            rows.append({**points.iloc[0][list(LAYOUT)], "series": words(others), **_rates(points)})
     return pd.DataFrame(rows, columns=list(LIMITS_COLUMNS)).astype(LIMITS_COLUMNS)
 
 
@@ -161,8 +161,3 @@ def _alike(scaling: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
 
 def _rates(points: pd.DataFrame) -> dict[str, float]:
     return dict(zip(points["input"], points["samples_per_s"], strict=True))
-
-
-def _name(points: pd.DataFrame, apart: Apart) -> str:
-    """What distinguishes the series from others, besides its input."""
-    return words({name: value for name, value in apart[points["series"].iloc[0]].items() if name != "input"})

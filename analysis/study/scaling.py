@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounted
+from hpcddp.analysis.records.rows import RECORDED
+from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
-from hpcddp.analysis.runs.intervals import interval_rank, spread
-from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
-from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, point_accuracy
+from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
 from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
@@ -32,24 +32,20 @@ BREAKDOWN_COLUMNS = {
 }
 """Where the step goes, from runs with the communication hook where there are any: parts add up to step_hook_s then, otherwise
 to step_s; `unaccounted_s` is what records that lack a part leave of it. Transfer and peer wait are comm_exposed split up; what is
-hidden is outside the sum.
-"""
+hidden is outside the sum."""
 
 BASELINES = ("1gpu", "1node")
 """Baselines of speedups: one GPU, and one full node."""
 
 
-def _against_columns(base: str) -> dict[str, str]:
-    numbers = (f"speedup_{base}", f"efficiency_{base}", f"efficiency_{base}_low", f"efficiency_{base}_high")
-    return {**dict.fromkeys(numbers, "Float64"), f"efficiency_{base}_interval": "string"}
-
+AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "efficiency_{}_high"), "Float64")
 
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
     **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
     **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
-    **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
+    **{name.format(base): kind for base in BASELINES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
@@ -58,8 +54,7 @@ SCALING_COLUMNS = {
 }
 """One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
 from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
-interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none.
-"""
+interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none."""
 
 
 def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
@@ -97,8 +92,7 @@ def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Keys of series: those with most points first, then the largest, then those of most runs; equal ones by how they differ
-    from the first of all."""
+    """Series with most points first, then the largest, then those of most runs, then by how they differ from the first of all."""
     extent = {key: (-len(of), -of[-1]["gpus"], -sum(row["n"] for row in of)) for key, of in series.items()}
     first = min(series, key=lambda key: (extent[key], series_order(key, key)), default="")
     return sorted(series, key=lambda key: (extent[key], series_order(key, first)))
@@ -125,14 +119,13 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,
-        **{f"step_{name}_s": _median(timed[f"step_{name}_s"]) for name in TYPICAL},
+        **{f"step_{name}_s": timed[f"step_{name}_s"].median() for name in TYPICAL},
         **_breakdown(hooked if len(hooked) else plain),
     }
-    return row | costs(row, timed) | accuracy(runs)
+    return row | costs(row, timed) | point_accuracy(runs)
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
-    """Parts of the step in the middle run or runs, so that they add up to the median step."""
     middle = _middle(runs)
     found = {f"{name}_s": _mean(middle[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
     exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
@@ -174,7 +167,6 @@ def _step_s(runs: pd.DataFrame) -> float:
 
 
 def _against(row: dict[str, Any], members: Sequence[dict[str, Any]], node_gpus: int) -> dict[str, Any]:
-    """Speedup and efficiency of a row against both baselines; left out where the baseline is missing or larger than the point."""
     found: dict[str, Any] = {"full_node_gpus": node_gpus}
     for name, gpus in zip(BASELINES, (1, node_gpus), strict=True):
         for base in members:
@@ -211,20 +203,13 @@ def efficiency(rate: Fraction, gpus: int, base_rate: Fraction, base_gpus: int) -
     return speedup(rate, base_rate) * base_gpus / gpus
 
 
-def _median(values: pd.Series[Any]) -> float | None:
-    measured = values.dropna()
-    return float(measured.median()) if len(measured) else None
-
-
 def _mean(values: pd.Series[Any]) -> float | None:
-    """The mean; None where a run lacks the value."""
     return None if values.isna().any() else float(values.mean())
 
 
 FAR = 5
 """Scaled median absolute deviations. With 3, as is usual for large samples, one in five points of 6 to 20 clean runs had a run
-to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviations are still found in 92 % of points of 6.
-"""
+to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviations are still found in 92 % of points of 6."""
 
 SMALLEST = 0.02
 """Share of the median below which no difference is an outlier: nobody looks for its cause."""

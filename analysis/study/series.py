@@ -34,8 +34,7 @@ OUTSIDE = (
     "workload.samples_per_step",
 )
 """Keys in which points of one series may differ: what a series varies, what is not hashed, what happens after the timed steps,
-and the communication hook (the breakdown comes from runs with it, the throughput from runs without it).
-"""
+and the communication hook (the breakdown comes from runs with it, the throughput from runs without it)."""
 
 LETTERS = 24
 """Letters of a value that distinguishes series, as long as that many are enough to distinguish them."""
@@ -108,7 +107,6 @@ def differing(texts: Iterable[str]) -> Apart:
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """The values unchanged if their texts are short enough, otherwise short texts that differ."""
     texts = [value_text(value) for value in values]
     short = shortened(texts, LETTERS)
     return list(values) if short == texts else short

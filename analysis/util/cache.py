@@ -27,8 +27,7 @@ import numpy as np
 import pandas as pd
 
 import hpcddp
-from hpcddp.analysis.util.output import analysis_cache_folder
-from hpcddp.analysis.util.regular_files import read_regular
+from hpcddp.analysis.util.files import analysis_cache_folder, read_regular
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
 
@@ -173,7 +172,7 @@ def code_key() -> str:
 
 
 class Cache:
-    """A study's cached values by name, in `folder` or where output.analysis_cache_folder says."""
+    """A study's cached values by name, in `folder` or where files.analysis_cache_folder says."""
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
         self._study, self._given = study, folder

@@ -20,6 +20,8 @@ AT_A_TIME = 2
 FORKS = sys.platform == "linux"
 """Elsewhere a process begins with seconds of imports, or a fork is not safe."""
 
+FORK = multiprocessing.get_context("fork" if FORKS else None)
+
 
 def do_nothing() -> None:
     """The default of `meanwhile`."""
@@ -36,7 +38,7 @@ def map_in_parallel(
     if not (processes and FORKS):
         with ThreadPoolExecutor(AT_A_TIME) as threads:
             return list(threads.map(work, items))
-    with contextlib.suppress(BrokenProcessPool), _forks(work) as forks:
+    with contextlib.suppress(BrokenProcessPool), ProcessPoolExecutor(AT_A_TIME, FORK, _begin, (work,)) as forks:
         results = forks.map(_do, items)
         meanwhile()
         return list(results)
@@ -48,10 +50,6 @@ def run_jobs(jobs: Sequence[Callable[[], Result]], processes: bool) -> list[Resu
     if processes and FORKS:
         return map_in_parallel(lambda i: jobs[i](), range(len(jobs)), processes)
     return [job() for job in jobs]
-
-
-def _forks(work: Callable[[Any], Any]) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(AT_A_TIME, multiprocessing.get_context("fork"), _begin, (work,))
 
 
 _works: list[Callable[[Any], Any]] = []

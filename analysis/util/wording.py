@@ -82,10 +82,7 @@ def clock(seconds: float) -> str:
 
 
 def shortened(texts: Sequence[str], letters: int) -> list[str]:
-    """Cut to so many letters, but different where they were: how they begin, or go on from the word in which they differ.
-
-    As they are where nothing so short tells them apart.
-    """
+    """Cut to so many letters, but different where they were: how they begin, or go on from where they differ; or as is."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts), strict=False))
     begun = len(re.sub(r"\w*$", "", "".join(letter for letter, _ in alike)))
     cuts = ([text[start:][:letters] for text in texts] for start in (0, begun))

@@ -42,7 +42,7 @@ from hpcddp.analysis.study.readings import (
 from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outliers_frame, scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
-from hpcddp.analysis.util.output import Failures
+from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.gates import damaged_notes

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.output import Failures
+from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts import binding, comm, comparability, gates, input, steps, straggler
 from hpcddp.analysis.verdicts.context import HOSTS, Advice, Case, PointRow, Set, Verdict, phrase

@@ -50,7 +50,7 @@ def analyze(
 
     from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs
-    from hpcddp.analysis.util.output import user_cache_folder
+    from hpcddp.analysis.util.files import user_cache_folder
     from hpcddp.analysis.util.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.core.text import escape_controls

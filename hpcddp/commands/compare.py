@@ -53,7 +53,7 @@ def compare(
     """
     from hpcddp.analysis.comparison.compare import compare_studies, compared_plain
     from hpcddp.analysis.comparison.text import compared_text, to_junit
-    from hpcddp.analysis.util.output import Failures, write_plain, write_text
+    from hpcddp.analysis.util.files import Failures, write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls

@@ -49,7 +49,7 @@ def proposal(
     from hpcddp.analysis.proposal.blocks import to_latex, to_markdown
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
-    from hpcddp.analysis.util.output import Failures
+    from hpcddp.analysis.util.files import Failures
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls
@@ -63,7 +63,7 @@ def proposal(
         return
     from hpcddp.analysis.figures.style import STYLES, save
     from hpcddp.analysis.proposal.page import drawings
-    from hpcddp.analysis.util.output import write_text
+    from hpcddp.analysis.util.files import write_text
 
     failures, figures = Failures(), drawings(found, STYLES[style])
 

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpcddp.analysis.records.json_files import read_training_end
-from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.point import Point

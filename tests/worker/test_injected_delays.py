@@ -16,8 +16,8 @@ from torch import nn
 
 from hpcddp.analysis.records.buckets import ExchangeWindows, read_buckets
 from hpcddp.analysis.records.json_files import read_training_end
-from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.runs.communication import Exchange, exchange_times
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point

@@ -1,9 +1,9 @@
 """Where the warm-up of a run ends, and when it has enough timed steps: pure arithmetic on the times of its steps so far.
 Standard library only.
 
-The interval that stops a run and the one that analysis shows (analysis/runs/intervals.py) are one function, mean_interval of
+The interval that stops a run and the one that analysis shows (analysis/runs/step_times.py) are one function, mean_interval of
 core/batch_means. The run applies it to rank 0's steps, analysis to the mean over all ranks of each: their widths differ by a
-tenth at most (tests/analysis/runs/test_intervals.py).
+tenth at most (tests/analysis/study/test_intervals.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hpcddp.analysis.audit.audit import Audit, audits
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.report.write import write_tables
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.output import Failures
+from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.audit.given_tables import FAULTS, clean, clean_weak
 from tests.analysis.synthetic import write_marconi100

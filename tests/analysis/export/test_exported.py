@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.export import to_tensorboard
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.util.output import library
+from hpcddp.analysis.export.targets import write_tensorboard
+from hpcddp.analysis.util.files import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from tests.analysis.study.test_accuracy import falling, sized, training, trainings
@@ -133,7 +133,7 @@ READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb}
 WRITE = """
 import os, sys
 from pathlib import Path
-from hpcddp.analysis.export import to_{target} as writer
+from hpcddp.analysis.export.targets import write_{target} as write
 from hpcddp.analysis.export.exported import exported
 from hpcddp.core.run_root import Study
 
@@ -143,7 +143,7 @@ def refuse(event, args):
         os._exit(9)
 
 sys.addaudithook(refuse)
-print(writer.write([exported(Study(Path(sys.argv[1])))], Path(sys.argv[2])))
+print(write([exported(Study(Path(sys.argv[1])))], Path(sys.argv[2])))
 """
 
 
@@ -173,7 +173,6 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
 @pytest.mark.dear
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
 def test_a_reader_finds_points_steps_means_and_readings(written: Written) -> None:
-    """Every run that is done, by point and number, whatever the target; what was not read is left out."""
     runs = READERS[written.target](written.out)
     one, two = (each.label for each in POINTS)
     assert sorted(runs) == [f"{one} r1", f"{two} r1", f"{two} r2"]
@@ -221,15 +220,13 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 
 
 def test_names_of_any_bytes_are_names_of_nothing_else(tmp_path: Path) -> None:
-    """A study called like another folder, or by bytes that are no text, is written inside."""
     study = write_study(tmp_path / "caf\udce9 *;'", POINTS[:1], name="../../evil")
     write_run(study, POINTS[0], Recorded(step_ns=MS))
-    to_tensorboard.write([exported(study)], tmp_path / "out")
+    write_tensorboard([exported(study)], tmp_path / "out")
     assert len(list((tmp_path / "out").rglob("events.*"))) == 1
 
 
 def test_the_loss_of_every_step_is_exported(tmp_path: Path) -> None:
-    """Its mean over ranks, warm-up too; and the accuracy beside its exact count."""
     accurate_study(tmp_path / "s", {sized(2): [9_722]}, loss=falling)
     (run,) = exported(Study(tmp_path / "s")).runs
     (loss,) = [series for series in run.series if series.name == "loss"]
@@ -242,7 +239,6 @@ def test_the_loss_of_every_step_is_exported(tmp_path: Path) -> None:
 
 
 def test_every_epoch_is_exported_at_its_last_step(tmp_path: Path) -> None:
-    """Two steps an epoch; the first was not evaluated. Times are those of the steps."""
     trainings(tmp_path / "s", {training(1): [((None, 90, 95), 10.0)]})
     (run,) = exported(Study(tmp_path / "s")).runs
     series = {each.name: each for each in run.series}

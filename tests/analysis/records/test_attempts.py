@@ -156,7 +156,6 @@ def test_an_attempt_counts_up_to_the_checkpoint_that_was_taken_up(study: Study) 
 
 
 def spoil(attempt: Path) -> None:
-    """A digit of a row."""
     file = steps_file(attempt, 1)
     file.write_bytes(file.read_bytes().replace(b"9000000", b"9000001", 1))
 
@@ -289,7 +288,6 @@ def test_what_cannot_be_in_an_earlier_attempt_costs_its_steps(study: Study) -> N
 
 
 def test_attempts_are_merged() -> None:
-    """Times, readings and energy add up, peaks are the highest, means weigh by readings; a node of one attempt is as it was."""
     gpus = [
         GpuTelemetry(gpu=0, readings=n, power_w_mean=w, power_w_peak=w, energy_j=10.0 * n, throttle={"hw_slowdown": share})
         for n, w, share in ((30, 200.0, 0.2), (10, 300.0, 0.6))

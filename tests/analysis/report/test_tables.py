@@ -13,7 +13,7 @@ from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.output import write_plain
+from hpcddp.analysis.util.files import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Fsdp, Point
 from hpcddp.core.run_root import Study

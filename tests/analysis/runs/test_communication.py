@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from hpcddp.core.attempt_records import ClockOffset, RankClock, RankEnd
 from hpcddp.core.point import Point
 from hpcddp.core.records import buckets_file, write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, write_run, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -70,9 +70,7 @@ def one_step(**changes: Any) -> RunBuckets:
 
 
 def test_a_bucket_travels_once_every_rank_is_ready() -> None:
-    """Of its 40 exposed, rank 0 waits 20 for rank 1 and the rest is transfer, 5 of it putting averages back; rank 1 waits for
-    nobody, and was last at both: slack is 50 - 20 and 80 - 60. Hidden are 50 to 60 and 50 to 62; with exposed 10 + 15, 12 + 17.
-    """
+    """Of its 40 exposed, rank 0 waits 20 for rank 1, which waits for nobody; the rest is transfer."""
     found = exchange_times(one_step())
     assert found.peer_wait_ns.tolist() == [[20], [0]]
     assert found.transfer_ns.tolist() == [[20], [24]]
@@ -316,23 +314,22 @@ def written(folder: Path, recorded: Recorded, what: Point = WHAT) -> tuple[Study
     return study, write_run(study, what, recorded)
 
 
+def measured(folder: Path, runs: Mapping[Point, Recorded | int]) -> StudyResult:
+    """Of a study with a run of each point, or one whose steps take so many ms."""
+    study = write_study(folder / "s", list(runs))
+    for each, recorded in runs.items():
+        write_run(study, each, Recorded(step_ns=recorded * MS) if isinstance(recorded, int) else recorded)
+    return one(folder)
+
+
 def one(root: Path) -> StudyResult:
     (result,) = analyze(root)
     return result
 
 
 def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
-    """Throughput and speedup are of the run without the hook, parts of the one with it.
-
-    The bucket travels from 60 to 85 of 50 to 90: rank 0 waits 10 ms for rank 1, which waits for nobody; rank 1's clock, 7 ms
-    behind, does not matter. 25 MB in 25 ms are 1 GB/s.
-    """
-    plain, with_hook = point(1, 2), point(1, 2, comm="on")
-    study = write_study(tmp_path / "s", [point(1, 1), plain, with_hook])
-    write_run(study, point(1, 1), Recorded(step_ns=80 * MS))
-    write_run(study, plain, Recorded(step_ns=96 * MS))
-    write_run(study, with_hook, hooked(clocks={1: 7 * MS}))
-    result = one(tmp_path)
+    plain = point(1, 2)
+    result = measured(tmp_path, {point(1, 1): 80, plain: 96, WHAT: hooked(clocks={1: 7 * MS})})
     scaling, breakdown, buckets, stragglers = (
         pd.read_csv(tmp_path / f"s/report/{name}.csv") for name in ("scaling", "breakdown", "buckets", "stragglers")
     )
@@ -341,7 +338,7 @@ def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
     assert (row["step_s"], row["step_hook_s"]) == (0.096, 0.1)
     assert row["speedup_1gpu"] == pytest.approx(2 * 80 / 96)
     parts = breakdown.iloc[1]
-    assert (parts["breakdown_label"], parts["breakdown_n"], parts["forward_s"]) == (with_hook.label, 1, 0.03)
+    assert (parts["breakdown_label"], parts["breakdown_n"], parts["forward_s"]) == (WHAT.label, 1, 0.03)
     assert pd.isna(parts["unaccounted_s"])
     assert (parts["transfer_s"], parts["peer_wait_s"], parts["comm_hidden_s"]) == (0.035, 0.005, 0.0)
     assert (parts["comm_exposed_s"], parts["h2d_hidden_s"], parts["comm_overlap"]) == (0.04, 0.005, 0.0)
@@ -352,9 +349,9 @@ def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
     ranks = stragglers[["rank", "host", "last", "slack_s", "peer_wait_s"]].to_numpy().tolist()
     assert ranks == [[0, "r000", 0.0, 0.02, 0.01], [1, "r001", 1.0, 0.0, 0.0]]
     (found,) = [verdict for verdict in result.plain["verdicts"] if verdict["name"] == "straggler"]
-    assert (found["where"], found["runs"]) == ("on rank 1 on r001", [f"r1 of {with_hook.label}"])
+    assert (found["where"], found["runs"]) == ("on rank 1 on r001", [f"r1 of {WHAT.label}"])
     assert found["evidence"] == (
-        f"it was the last to be ready at 100 % of the all-reduces of r1 of {with_hook.label}: "
+        f"it was the last to be ready at 100 % of the all-reduces of r1 of {WHAT.label}: "
         f"the others waited 10.0 ms per step for it (10 % of the step, which would be up to 11 % faster without)"
     )
     assert "96.0      100" in result.text
@@ -364,13 +361,8 @@ def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
 
 def test_steps_without_bucket_rows_say_nothing_of_the_exchange(tmp_path: Path) -> None:
     """Recorded of two timed steps out of five: the figures are theirs, not those of five of which three exchanged nothing."""
-    where = point(1, 2, comm="on")
-    found = []
-    for name, steps in (("all", None), ("some", (2, 5))):
-        study = write_study(tmp_path / name, [where])
-        write_run(study, where, hooked(bucket_steps=steps))
-        found.append(load_study(study).runs[0].exchange)
-    every, some = found
+    studies = [written(tmp_path / str(steps), hooked(bucket_steps=steps))[0] for steps in (None, (2, 5))]
+    every, some = (load_study(study).runs[0].exchange for study in studies)
     assert every is not None
     assert some is not None
     assert (some.step_bytes, some.peer_wait_ns, some.busy_ns) == (25_000_000, 5 * MS, 25 * MS)
@@ -399,12 +391,8 @@ def test_without_a_run_without_the_hook_its_throughput_is_shown(tmp_path: Path) 
 
 
 def test_steps_with_the_hook_that_are_unlike_those_without_are_noted(tmp_path: Path) -> None:
-    plain, with_hook = point(1, 2), point(1, 2, comm="on")
-    study = write_study(tmp_path / "s", [plain, with_hook])
-    write_run(study, plain, Recorded(step_ns=90 * MS))
-    write_run(study, with_hook, hooked())
-    wanted = f"with the communication hook the step of {with_hook.label} lasts 100 ms instead of 90.0"
-    assert any(note.startswith(wanted) for note in one(tmp_path).plain["notes"])
+    wanted = f"with the communication hook the step of {WHAT.label} lasts 100 ms instead of 90.0"
+    assert any(note.startswith(wanted) for note in measured(tmp_path, {point(1, 2): 90, WHAT: hooked()}).plain["notes"])
 
 
 @pytest.mark.dear
@@ -430,7 +418,6 @@ def test_where_clocks_are_not_known_transfer_and_waiting_are_not_either(tmp_path
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_what_the_cross_check_found_is_said(tmp_path: Path, closes: bool) -> None:
-    """By name where its views do not agree; once for all runs where they do."""
     checked = point(1, 2, comm="check")
     sentence = "the views agree" if closes else "the views of the exchange do not agree: do not rely on this run's breakdown"
     written(tmp_path, hooked(end={"comm_check": {"closes": closes, "sentence": sentence}}), checked)
@@ -452,51 +439,37 @@ def test_bucket_rows_that_are_damaged_or_of_another_model_reject(tmp_path: Path)
 
 def test_profiled_and_evaluated_runs_are_pooled_with_others(tmp_path: Path) -> None:
     points = [point(1, 1), point(1, 1, profile_steps=5)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_run(study, each, Recorded(step_ns=MS))
-    (row,) = one(tmp_path).plain["points"]
+    (row,) = measured(tmp_path, dict.fromkeys(points, 1)).plain["points"]
     assert (row["n"], row["label"]) == (2, " + ".join(sorted(each.label for each in points)))
 
 
 def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
     points = {point(1, 1): 64, point(1, 1, input="synthetic"): 32, point(1, 1, input="io"): 16, point(1, 2): 64}
-    study = write_study(tmp_path / "s", list(points))
-    for each, step_ms in points.items():
-        write_run(study, each, Recorded(step_ns=step_ms * MS))
-    result = one(tmp_path)
-    assert result.plain["limits"] == [
-        {"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda", "full": 500.0, "synthetic": 1000.0, "io": 2000.0}
-    ]
-    assert (
-        "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1 000           2 000"
-        in result.text
-    )
+    result = measured(tmp_path, points)
+    (limits,) = result.plain["limits"]
+    assert limits == {
+        **{"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda"},
+        **{"full": 500.0, "synthetic": 1000.0, "io": 2000.0},
+    }
+    table = "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1 000           2 000"
+    assert table in result.text
     assert result.text.count("1 x 1") == 2
     assert len(pd.read_csv(tmp_path / "s/report/scaling.csv")) == 4
     assert result.plain["sentences"][0].startswith("2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency);")
-
-
-def test_one_input_has_no_limits_beside_it(tmp_path: Path) -> None:
-    written(tmp_path, Recorded(step_ns=MS), point(1, 2, input="io"))
-    result = one(tmp_path)
+    result = measured(tmp_path / "one", {point(1, 2, input="io"): 1})
     assert result.plain["limits"] == []
     assert result.plain["sentences"][0].startswith("2 GPUs load about 64 000 samples/s;")
 
 
 def test_scaling_counts_gpus_not_processes(tmp_path: Path) -> None:
-    points = [point(1, gpus, parallel=parallel) for parallel in ("ddp", "data_parallel") for gpus in (1, 4)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [each.gpus * (50 if each.workload.parallel == "ddp" else 100) * MS])
-    rows = {(row["series"], row["gpus"]): row for row in one(tmp_path).plain["points"]}
-    assert rows["parallel data_parallel", 4]["ranks"] == 1
-    assert rows["parallel data_parallel", 4]["efficiency_1gpu"] == 0.25
-    assert rows["parallel ddp", 4]["ranks"] == 4
+    steps_ms = {"ddp": 50, "data_parallel": 100}
+    points = {point(1, gpus, parallel=name): gpus * ms for name, ms in steps_ms.items() for gpus in (1, 4)}
+    rows = {(row["series"], row["gpus"]): row for row in measured(tmp_path, points).plain["points"]}
+    one_process = rows["parallel data_parallel", 4]
+    assert (one_process["ranks"], one_process["efficiency_1gpu"], rows["parallel ddp", 4]["ranks"]) == (1, 0.25, 4)
 
 
 def test_what_a_run_says_of_its_protocol_is_kept(tmp_path: Path) -> None:
-    """What stopped it and where it saw the end of the warm-up; steps before it do not count."""
     protocol = {"stopped_by": "interval", "warmup_detected_steps": 3, "steady_from_step": 4}
     recorded = Recorded(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
     written(tmp_path, recorded, point(1, 1))
@@ -520,14 +493,11 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_path: Path) -> None:
-    """Once per series; in columns where there is room."""
     more = ({"model": "my_package.models:build"}, {"precision": "bf16"}, {"loader_workers_per_rank": 16})
     workloads: list[dict[str, Any]] = [{}, *more]
-    points = [point(nodes, 1, comm=comm, **each) for each in workloads for nodes in (1, 16) for comm in ("off", "on")]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_run(study, each, hooked() if each.measure.comm == "on" else Recorded(step_ns=100 * MS))
-    tables = one(tmp_path).text.partition("gates ")[2].splitlines()
+    recorded: dict[str, Recorded | int] = {"off": 100, "on": hooked()}
+    points = {point(n, 1, comm=comm, **each): recorded[comm] for each in workloads for n in (1, 16) for comm in recorded}
+    tables = measured(tmp_path, points).text.partition("gates ")[2].splitlines()
     assert max(map(len, (line for line in tables if not line.startswith("report")))) <= 105
     (head,) = (i for i, line in enumerate(tables) if "hook ms" in line)
     assert [line.split()[0] for line in tables[head + 1 : head + 13]] == 4 * ["workers", "1", "16"]

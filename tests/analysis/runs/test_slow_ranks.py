@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from hpcddp.analysis.figures.distribution import stand_out
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, over_ranks
+from hpcddp.analysis.records.rows import RECORDED
+from hpcddp.analysis.records.steps import RunSteps, over_ranks
 from hpcddp.analysis.runs.slow_ranks import (
     LEAST_STEPS,
     MEASURED_IN,
@@ -50,64 +51,40 @@ def run_of(parts: Mapping[str, Floats], hosts: int = 1) -> Unevenness | None:
     return unevenness(over_ranks(tables, ranks), [f"r{rank * hosts // ranks:03d}" for rank in range(ranks)])
 
 
-def known(parts: Mapping[str, Floats]) -> Unevenness:
-    found = run_of(parts)
-    assert found is not None
-    return found
-
-
 def alike(ranks: int, count: int = 100, backward_ms: float = 60) -> dict[str, Floats]:
     """90 ms by itself, on every rank and step."""
     times = {"data_wait": 10.0, "forward": 80 - backward_ms, "backward": backward_ms}
     return {part: np.full((ranks, count), ms * MS) for part, ms in times.items()}
 
 
-def test_a_rank_that_computes_for_longer_is_named_with_what_it_costs() -> None:
-    """By hand: rank 2 of four takes 10 ms more in backward; the other three wait 10 ms each, 7.5 in the mean."""
-    parts = alike(4)
-    parts["backward"][2] += 10 * MS
-    found = known(parts)
-    assert found.over_ns == (0, 0, 10 * MS, 0)
-    assert found.part_over_ns["backward"] == (0, 0, 10 * MS, 0)
-    assert (found.waiting_ns, found.often_ns) == (7.5 * MS, 7.5 * MS)
-    assert found.data_ns == 10 * MS
+TEN = 10 * MS
+HALVES = (slice(0, 50), slice(50, 100))
+BY_HAND: dict[str, tuple[int, list[tuple[str, Any, int]], dict[str, Any]]] = {
+    # the other three wait 10 ms each, 7.5 in the mean
+    "it computes for longer": (4, [("backward", 2, 10)], {"over_ns": (0, 0, TEN, 0), "backward": (0, 0, TEN, 0)}),
+    "what that costs": (4, [("backward", 2, 10)], {"waiting_ns": 7.5 * MS, "often_ns": 7.5 * MS, "data_ns": TEN}),
+    # without any waiting a step would be 60 ms shorter
+    "late data": (4, [("data_wait", 1, 50)], {"data_ns": 6 * TEN, "data_wait": (0, 5 * TEN, 0, 0)}),
+    # the others are held up by that in forward, so that all need as long by themselves
+    "rank 0 broadcasts its buffers": (4, [("data_wait", 0, 30), ("forward", slice(1, 4), 30)], {"over_ns": (3 * TEN, 0, 0, 0)}),
+    # all loaders deliver as slowly
+    "it waits because it is fast": (2, [("backward", 0, -20), ("data_wait", 0, 20)], {"over_ns": (0, 0)}),
+    # it is over, or has just begun: the ranks took turns
+    "for half the run": (2, [("backward", (i, HALVES[i]), 20) for i in (0, 1)], {"over_ns": (0, 0), "often_ns": TEN}),
+}
+"""How many ranks there are, by how many ms a part of some lasts longer, and what is found."""
 
 
-def test_what_data_costs_is_what_the_slowest_waits() -> None:
-    """One rank of four waits 60 ms for each batch, the others 10: without any waiting a step would be 60 ms shorter."""
-    parts = alike(4)
-    parts["data_wait"][1] = 60 * MS
-    found = known(parts)
-    assert found.data_ns == 60 * MS
-    assert found.part_over_ns["data_wait"] == (0, 50 * MS, 0, 0)
-
-
-def test_others_wait_for_rank_0_where_it_broadcasts_its_buffers() -> None:
-    """Its batch is 30 ms late; the others are held up by that in forward, so that all need as long by themselves."""
-    parts = alike(4)
-    parts["data_wait"][0] += 30 * MS
-    parts["forward"][1:] += 30 * MS
-    found = known(parts)
-    assert found.over_ns == (30 * MS, 0, 0, 0)
-
-
-def test_a_rank_that_waits_because_it_is_fast_is_not_late() -> None:
-    """All loaders deliver as slowly; the rank that computes faster waits longer for its batch."""
-    parts = alike(2)
-    parts["backward"][0] -= 20 * MS
-    parts["data_wait"][0] += 20 * MS
-    found = known(parts)
-    assert found.over_ns == (0, 0)
-
-
-def test_slow_for_half_the_run_is_not_slow() -> None:
-    """It is over, or has just begun: the ranks took turns."""
-    parts = alike(2)
-    parts["backward"][0, :50] += 20 * MS
-    parts["backward"][1, 50:] += 20 * MS
-    found = known(parts)
-    assert max(found.over_ns) == 0
-    assert found.often_ns == 10 * MS
+@pytest.mark.parametrize("case", BY_HAND)
+def test_what_slow_ranks_cost_by_hand(case: str) -> None:
+    ranks, longer, expected = BY_HAND[case]
+    parts = alike(ranks)
+    for part, which, ms in longer:
+        parts[part][which] += ms * MS
+    found = run_of(parts)
+    assert found is not None
+    all_found = {**vars(found), **found.part_over_ns}
+    assert {name: all_found[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(("ranks", "count"), [(1, 100), (2, 19)])
@@ -133,13 +110,8 @@ def ar_1(draw: np.random.Generator, phi: float, shape: tuple[int, int]) -> Float
 
 def of_seed(seed: int) -> tuple[np.random.Generator, dict[str, Any]]:
     draw = np.random.default_rng(seed)
-    ranks = (2, 4, 8, 16, 64, 512)[seed % 6]
-    return draw, {
-        "ranks": ranks,
-        "noise": draw.uniform(0.005, 0.03),
-        "jitter": draw.uniform(0, 0.015),
-        "phi": draw.choice([0, 0.5, 0.9]),
-    }
+    noise, jitter, phi = draw.uniform(0.005, 0.03), draw.uniform(0, 0.015), draw.choice([0, 0.5, 0.9])
+    return draw, {"ranks": (2, 4, 8, 16, 64, 512)[seed % 6], "noise": noise, "jitter": jitter, "phi": phi}
 
 
 def found_in(found: Unevenness | None) -> tuple[list[str], bool]:
@@ -207,7 +179,6 @@ def test_of_two_in_the_middle_the_faster_one_is_the_measure() -> None:
 
 
 def test_it_shows_when() -> None:
-    """Slow in the last quarter only; one odd step in five does not move a column's median."""
     slow = [80.0] * 15 + [95.0] * 5
     slow[2] = 500.0
     assert mapped(run_steps([[80.0] * 20, [80.0] * 20, slow]), ["a"] * 3).over_percent[2] == (0.0, 0.0, 0.0, 15.0)
@@ -272,7 +243,6 @@ def test_ranks_that_are_alike_have_no_map(tmp_path: Path) -> None:
 
 
 def test_waiting_is_not_own_time(tmp_path: Path) -> None:
-    """Steps are equally long on all ranks; the one that waits least is the slow one, and it is named."""
     (slow,) = stand_out(detail_of(tmp_path, 4, {3: {"backward": 0.75, "comm_exposed": 0.0}}).ranks)
     assert (slow.rank, slow.block) == (None, "r003")
     assert slow.percent == pytest.approx(25.0)

@@ -120,19 +120,6 @@ def test_a_burst_every_fourth_step_is_in_all_numbers(tmp_path: Path) -> None:
     assert (row["step_s"], row["step_median_s"], row["step_p99_s"]) == (pytest.approx(0.06), 0.01, 0.21)
 
 
-@pytest.mark.parametrize("ranks", [2, 8, 64])
-def test_jitter_of_where_ranks_end_their_steps_costs_nothing(tmp_path: Path, ranks: int) -> None:
-    """Steps of 100 ms that each rank ends up to 2 ms sooner or later: the rate is within 0.1 % at any size."""
-    draw = Random(ranks)
-    ends = [[step * 100 * MS + draw.randint(-2 * MS, 2 * MS) for step in range(402)] for _ in range(ranks)]
-    what = point(ranks // 2, 2)
-    study = write_study(tmp_path / "s", [what])
-    write_run(study, what, Recorded(step_ns=lambda rank, step: ends[rank][step + 1] - ends[rank][step], steps=400))
-    (row,) = find(load_study(study)).scaling.to_dict("records")
-    assert row["samples_per_s"] == pytest.approx(what.global_batch / 0.1, rel=0.001)
-    assert row["step_median_s"] == pytest.approx(0.1, rel=0.003)
-
-
 def test_perfect_scaling_of_uneven_steps_is_exactly_one(tmp_path: Path) -> None:
     """Steps that no double has the mean of, a third as long on three ranks that share a global batch."""
     lengths = [3 * Random(1).randint(10 * MS, 11 * MS) for _ in range(8)]
@@ -170,10 +157,7 @@ def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
-    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step.
-
-    Schema 2 of the report: means have names of their own; a rate is a rate.
-    """
+    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step."""
     found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, shares=all_parts))
     assert {"input-bound", "stalls"} <= {each.name for each in found.verdicts}
     waited_ns = sum(int(all_parts(step)["data_wait"] * bursting(0, step)) for step in range(1, 41)) / 40
@@ -210,10 +194,7 @@ def test_transfer_and_peer_wait_are_the_exposed_communication_of_all_steps(tmp_p
 
 
 def test_single_steps_lie_between_boundaries_that_ranks_share(tmp_path: Path) -> None:
-    """Exchanges end every 100 ms on rank 0's clock, whatever each rank does after it: no step is longer or shorter than that.
-
-    Without the hook only the mean over ranks is known, which the jitter of where they end moves.
-    """
+    """Exchanges end every 100 ms on rank 0's clock, whatever each rank does after it: no step is longer or shorter than that."""
     draw = Random(4)
     after_ns = [[draw.randint(0, 4 * MS) for _ in range(43)] for _ in range(2)]
 

@@ -12,7 +12,8 @@ from matplotlib.collections import PolyCollection
 
 from hpcddp.analysis.figures.breakdown import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.runs import timeline
-from hpcddp.analysis.runs.timeline import BucketStep, Timeline, lines_of_step
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.timeline import BucketStep, RankStep, Timeline, lines_of_step
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import MOST_RUNS, find
 from tests.analysis.report.test_damaged_folders import quote_totals
@@ -21,25 +22,18 @@ from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, wri
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
 
 
-def timeline_of(folder: Path, recorded: Recorded, **changes: object) -> Timeline:
+def run_of(folder: Path, recorded: Recorded, **changes: object) -> Run:
     """Of a study of one run on two ranks."""
     where = point(1, 2, **changes)
     study = write_study(folder, [where])
     write_run(study, where, recorded)
-    (run,) = load_study(study).runs
-    assert run.timeline is not None
-    return run.timeline
+    return load_study(study).runs[0]
 
 
-def test_every_step_is_found(tmp_path: Path) -> None:
-    """Of a file with one to five lines a step, without a step in between, and of steps that are not there nothing."""
-    file = tmp_path / "f.csv"
-    lines = {
-        step: [f"{step},{line},{'x' * (step % 70)}\n" for line in range(1 + step % 5)] for step in range(3000) if step != 1234
-    }
-    file.write_text("step,line,more\n" + "".join(itertools.chain(*lines.values())))
-    for step in (*range(0, 3000, 7), 1234, 2999, 3000):
-        assert b"".join(found_in(file, step)).decode() == "".join(lines.get(step, ()))
+def timeline_of(folder: Path, recorded: Recorded, **changes: object) -> Timeline:
+    found = run_of(folder, recorded, **changes).timeline
+    assert found is not None
+    return found
 
 
 def found_in(file: Path, step: int) -> list[bytes]:
@@ -47,8 +41,16 @@ def found_in(file: Path, step: int) -> list[bytes]:
     return found
 
 
+def test_every_step_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "f.csv"
+    there = set(range(3000)) - {1234}
+    lines = {step: [f"{step},{line},{'x' * (step % 70)}\n" for line in range(1 + step % 5)] for step in sorted(there)}
+    file.write_text("step,line,more\n" + "".join(itertools.chain(*lines.values())))
+    for step in (*range(0, 3000, 7), 1234, 2999, 3000):
+        assert b"".join(found_in(file, step)).decode() == "".join(lines.get(step, ()))
+
+
 def test_it_is_found_wherever_the_file_before_had_it(tmp_path: Path) -> None:
-    """That only says where to look first: files of other lengths, without the step, or empty but for their header."""
     files = [tmp_path / name for name in "abcde"]
     for file, (first, last) in zip(files, [(0, 2000), (900, 5000), (0, 900), (1, 1), (0, 5000)], strict=True):
         file.write_text("step,more\n" + "".join(f"{step},{'x' * 50}\n" for step in range(first, last)))
@@ -58,7 +60,6 @@ def test_it_is_found_wherever_the_file_before_had_it(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
-    """It may begin with any number."""
     file = tmp_path / "f.csv"
     file.write_text("step\n" + "".join(f"{step},\n" for step in range(2000)) + "20")
     assert found_in(file, 1999) == [b"1999,\n"]
@@ -66,17 +67,19 @@ def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
 
 
 def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that fails once its rows were read."""
+    """A start that was not written; numbers in quotes, as a program that wrote rows anew has them; a disk that fails then."""
+    runs = [run_of(tmp_path / "starts", Recorded(step_ns=100 * MS, shares=PARTS, starts=False))]
+    where = point(1, 2)
+    study = write_study(tmp_path / "quotes", [where])
+    quote_totals(write_run(study, where, Recorded(step_ns=MS, shares=PARTS)))
+    runs += load_study(study).runs
 
     def fails(files: list[Path], step: int) -> list[bytes]:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(timeline, "lines_of_step", fails)
-    where = point(1, 2)
-    study = write_study(tmp_path / "s", [where])
-    write_run(study, where, Recorded(step_ns=MS, shares=PARTS))
-    (run,) = load_study(study).runs
-    assert (run.state, run.timeline) == ("counts", None)
+    runs.append(run_of(tmp_path / "disk", Recorded(step_ns=MS, shares=PARTS)))
+    assert [(run.state, run.timeline) for run in runs] == [("counts", None)] * 3
 
 
 def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
@@ -85,21 +88,13 @@ def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
     assert found.step == 3
     assert found.aligned
     parts = (("data_wait", 3 * MS), ("forward", 9 * MS), ("backward", 12 * MS), ("comm_exposed", 6 * MS))
-    assert [(rank.rank, rank.host, rank.start_ns, rank.parts_ns) for rank in found.ranks] == [
-        (0, "r000", 0, parts),
-        (1, "r001", 0, parts),
-    ]
+    assert found.ranks == (RankStep(0, "r000", 0, parts), RankStep(1, "r001", 0, parts))
     assert found.buckets == ()
 
 
 def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
-    """Rank 1's clock is 5 ms behind: its start and its buckets are where they were."""
-    recorded = Recorded(
-        step_ns=100 * MS,
-        shares=PARTS,
-        clocks={1: 5 * MS},
-        buckets=[lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=(70 + rank) * MS)],
-    )
+    buckets = [lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=(70 + rank) * MS)]
+    recorded = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, buckets=buckets)
     found = timeline_of(tmp_path / "s", recorded, comm="on")
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
     assert found.buckets == (BucketStep(0, 8, 40 * MS, 50 * MS, 71 * MS),)
@@ -121,7 +116,6 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
 
 
 def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
-    """Rank 1's clock is off by no known amount: nothing is guessed of who began first."""
     recorded = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
     found = timeline_of(tmp_path / "s", recorded)
     assert not found.aligned
@@ -130,31 +124,9 @@ def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
 
 def test_a_step_with_all_reduces_is_taken_where_not_all_have_them(tmp_path: Path) -> None:
     """Recorded of the longest step only: that one, though it is not the median."""
-    recorded = Recorded(
-        step_ns=lambda rank, step: (100 + step) * MS,
-        shares=PARTS,
-        buckets=[Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)],
-        bucket_steps=(5,),
-    )
+    bucket = Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)
+    recorded = Recorded(step_ns=lambda rank, step: (100 + step) * MS, shares=PARTS, buckets=[bucket], bucket_steps=(5,))
     assert timeline_of(tmp_path / "s", recorded, comm="on").step == 5
-
-
-def test_a_row_that_is_no_row_leaves_it_out(tmp_path: Path) -> None:
-    """A start that was not written: the run counts all the same."""
-    where = point(1, 2)
-    study = write_study(tmp_path / "s", [where])
-    write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, starts=False))
-    (run,) = load_study(study).runs
-    assert (run.state, run.timeline) == ("counts", None)
-
-
-def test_numbers_in_quotes_leave_it_out(tmp_path: Path) -> None:
-    """As a program that wrote the rows anew has them: they count all the same."""
-    where = point(1, 2)
-    study = write_study(tmp_path / "s", [where])
-    quote_totals(write_run(study, where, Recorded(step_ns=MS, shares=PARTS)))
-    (run,) = load_study(study).runs
-    assert (run.state, run.timeline) == ("counts", None)
 
 
 def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> None:
@@ -172,7 +144,6 @@ def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> 
 
 
 def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
-    """The middle run of the largest point; none of a single rank, which nobody waits for."""
     points = [point(1, 1), point(1, 2), point(1, 4)]
     study = write_study(tmp_path / "s", points, 3)
     for each in points:

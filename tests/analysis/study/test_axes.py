@@ -132,7 +132,6 @@ def test_only_what_is_equal_in_all_else_is_compared(tmp_path: Path) -> None:
 
 
 def test_keys_that_change_together_are_one(tmp_path: Path) -> None:
-    """A node type has its own GPU and its own number of cores: all are named, under the node type."""
     kinds = {"v100": 12, "a40": 24}
     points = {point(1, 4, node_type=kind, physical_cores_per_rank=cores): cores * 10.0 for kind, cores in kinds.items()}
     found = effects(tmp_path, points)

@@ -98,7 +98,6 @@ def test_table_files_and_figure(tmp_path: Path) -> None:
 
 
 def test_they_are_not_training_runs(tmp_path: Path) -> None:
-    """The scaling table has the training points alone, nothing is missing or odd, and the gates count all runs."""
     study = write_benchmarks(tmp_path / "study")
     (result,) = analyze(study.folder)
     assert len(rows(study.folder / "report" / "scaling.csv")) == 3
@@ -129,7 +128,6 @@ def test_layouts_of_several_node_types_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
-    """An operation that the backend lacks is a note, one without large sizes has no bandwidth, and neither is a fault."""
     lacking = {"sizes": [], "left_out": [], "not_supported": "no such thing", "fit": dataclasses.asdict(fit_link({}))}
     small = operation("broadcast", 4, 30e-6, GB)
     small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit_link({2**10: 1e-5}))}
@@ -161,10 +159,7 @@ def test_times_that_cannot_be_reject_the_benchmark(tmp_path: Path, name: str, ti
 
 
 def test_a_disturbed_benchmark_is_said_to_be_one(tmp_path: Path) -> None:
-    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told.
-
-    The fit is of the sizes: records of before have one of medians and least times in them, which does not count.
-    """
+    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told."""
     slow, unsteady, old = (operation(op, 8, 20e-6, 10 * GB) for op in ("all_reduce", "broadcast", "all_gather"))
     for row in slow["sizes"][:2]:
         row.update(dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 3.1e-3))

@@ -219,10 +219,7 @@ def test_a_law_that_does_not_hold_is_shown_nowhere(tmp_path: Path) -> None:
 
 
 def test_nodes_and_gpus_are_fitted_apart(tmp_path: Path) -> None:
-    """Over full nodes (4 GPUs) and over the GPUs of one: neither takes nodes that are half used.
-
-    n / (0.2 + 0.8 n) of 153 ms are 153, 170 and 180 ms at 1, 2 and 4 nodes; n / (0.1 + 0.9 n) of 141.5 ms are 149 and 153 ms.
-    """
+    """Over full nodes (4 GPUs) and over the GPUs of one: neither takes nodes that are half used."""
     step_ms = {(1, 1): 141.5, (1, 2): 149, (1, 4): 153, (2, 4): 170, (4, 4): 180, (2, 2): 900, (8, 2): 900}
     found = steps_of(tmp_path / "s", {point(*layout): ms for layout, ms in step_ms.items()})
     laws = found.laws.drop_duplicates(["over", "law"])

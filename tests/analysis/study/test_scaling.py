@@ -100,11 +100,8 @@ def test_equal_runs_have_no_width(tmp_path: Path) -> None:
 def test_the_table_has_it_in_brackets(tmp_path: Path) -> None:
     found = three_sizes(tmp_path / "s", 3)
     lines = terminal_forms(scaling(found.shown, found.shown_apart))[0].splitlines()
-    assert [re.findall(r"x +\d+ %(?: \([\d.]+-[\d.]+\))?", line)[:1] for line in lines[1:]] == [
-        ["x 100 %"],
-        ["x  95 % (94-97)"],
-        ["x  88 % (86-89)"],
-    ]
+    shown = [re.findall(r"x +\d+ %(?: \([\d.]+-[\d.]+\))?", line)[:1] for line in lines[1:]]
+    assert shown == [["x 100 %"], ["x  95 % (94-97)"], ["x  88 % (86-89)"]]
     assert all(line == line.rstrip() for line in lines)
     assert (percents(0.3857, 0.3921), percents(0.38, 0.41, "–")) == ("38.6-39.2", "38–41")
 
@@ -127,7 +124,6 @@ def test_the_figure_draws_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "spreads"), [("scaling", 2), ("efficiency", 1)])
 def test_axes_hold_complete_intervals(tmp_path: Path, name: str, spreads: int) -> None:
-    """One run in three takes five times as long: its end of the interval is drawn within the panel."""
     (ax,) = point_drawings(steps_of(tmp_path / "s", {1: [10, 10, 50], 2: [10, 10, 50]}))[0][name]().axes
     low, high = ax.get_ylim()
     ends = drawn_spreads(ax)
@@ -150,10 +146,7 @@ CLOSE = [98.0, 99.0, 100.0, 100.5, 101.0, 102.0]
 
 
 def test_a_far_run_by_hand() -> None:
-    """Deviations from 100.25 are 2.25, 1.25, 0.25, 0.25, 0.75 and 11.75: their median 1 is 1.48 scaled, five are 7.4.
-
-    None of fewer than six, nor one that differs by less than anyone would look into, however equal the others.
-    """
+    """Deviations from 100.25 are 2.25, 1.25, 0.25, 0.25, 0.75 and 11.75: their median 1 is 1.48 scaled, five are 7.4."""
     assert outliers([*CLOSE[:5], 112.0]) == [5]
     assert outliers([*CLOSE[:5], 107.0]) == outliers(CLOSE) == outliers([*CLOSE[:4], 112.0]) == []
     assert outliers([100.0] * 6 + [101.9]) == []
@@ -179,12 +172,31 @@ def test_a_far_run_is_told_and_counts(tmp_path: Path) -> None:
     assert (tmp_path / "s/report/outliers.csv").is_file()
 
 
-def report(root: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
-    """Two nodes of four GPUs, 32 x 8 samples in 100 ms: 2560 samples/s."""
-    each = point(2, 4)
-    write_runs(write_study(root / "s", [each]), each, [100 * MS], **changes)
-    (result,) = analyze(root)
-    return result.text, result.plain["points"][0]
+PLAIN = How()
+
+
+def analyzed(folder: Path, each: Point, step_ns: Sequence[int] = (MS,), how: How = PLAIN, **changes: Any) -> StudyResult:
+    """A study of a point whose runs have such steps."""
+    study = write_study(folder / "s", [each], len(step_ns))
+    write_runs(study, each, step_ns, **changes)
+    return analyze(folder, how=how)[0]
+
+
+EIGHT = point(2, 4)
+"""32 x 8 samples in 100 ms: 2560 samples/s."""
+
+
+def test_costs_are_in_the_report(tmp_path: Path) -> None:
+    """256 000 samples as launch.json tells, at 2560 samples/s: 100 s, 200 node seconds, 800 GPU seconds, 128 kJ."""
+    telemetry = {"telemetry": {"energy_j_per_1000_samples": 500}}
+    result = analyzed(tmp_path, EIGHT, [100 * MS], launch={"data": {"samples": 256_000}}, end=telemetry)
+    (row,) = result.plain["points"]
+    found = [row[name] for name in ("epoch_samples", "epoch_s", "node_h_per_epoch", "gpu_h_per_epoch", "gpu_kwh_per_epoch")]
+    assert found == pytest.approx([256_000, 100, 200 / 3600, 800 / 3600, 128e3 / 3.6e6])
+    assert "epoch  node h\n" in result.text
+    assert " 1:40  0.0556" in result.text
+    (in_file,) = pd.read_csv(tmp_path / "s/report/scaling.csv").to_dict(orient="records")
+    assert in_file["gpu_h_per_epoch"] == pytest.approx(800 / 3600)
 
 
 def test_hours_count_whole_units() -> None:
@@ -193,30 +205,16 @@ def test_hours_count_whole_units() -> None:
     assert energy_kwh(2_000_000, 3600.0) == 2
 
 
-def test_costs_are_in_the_report(tmp_path: Path) -> None:
-    """256 000 samples as launch.json tells, at 2560 samples/s: 100 s, 200 node seconds, 800 GPU seconds, 128 kJ."""
-    telemetry = {"telemetry": {"energy_j_per_1000_samples": 500}}
-    text, row = report(tmp_path, launch={"data": {"samples": 256_000}}, end=telemetry)
-    found = [row[name] for name in ("epoch_samples", "epoch_s", "node_h_per_epoch", "gpu_h_per_epoch", "gpu_kwh_per_epoch")]
-    assert found == pytest.approx([256_000, 100, 200 / 3600, 800 / 3600, 128e3 / 3.6e6])
-    assert "epoch  node h\n" in text
-    assert " 1:40  0.0556" in text
-    (in_file,) = pd.read_csv(tmp_path / "s/report/scaling.csv").to_dict(orient="records")
-    assert in_file["gpu_h_per_epoch"] == pytest.approx(800 / 3600)
-
-
 @pytest.mark.dear
 def test_a_slow_run_is_billed(tmp_path: Path) -> None:
     """Four runs of 100 ms and one of 115: the median rate is that of 100 ms, an epoch of 100 s takes 103 s on average."""
-    each = point(2, 4)
-    study = write_study(tmp_path / "s", [each], 5)
-    write_runs(study, each, [100 * MS] * 4 + [115 * MS], launch={"data": {"samples": 256_000}})
-    (result,) = analyze(tmp_path, how=How(train_epochs=10))
-    row = result.plain["points"][0]
+    step_ns = [100 * MS] * 4 + [115 * MS]
+    result = analyzed(tmp_path, EIGHT, step_ns, How(train_epochs=10), launch={"data": {"samples": 256_000}})
+    (row,) = result.plain["points"]
     assert row["samples_per_s"] == pytest.approx(2560)
     found = [row[name] for name in ("epoch_s", "epoch_s_low", "epoch_s_high", "node_h_per_epoch", "gpu_h_to_train")]
     assert found == pytest.approx([103, 100, 115, 206 / 3600, 8240 / 3600])
-    costs = propose(study, nodes=2, epochs=10).costs
+    costs = propose(Study(tmp_path / "s"), nodes=2, epochs=10).costs
     assert costs is not None
     hours = costs.node_h
     assert (hours.value, hours.low, hours.high) == pytest.approx((206 / 3600, 200 / 3600, 230 / 3600))
@@ -249,37 +247,27 @@ def test_a_training_is_so_many_epochs(tmp_path: Path) -> None:
 
 
 def test_epochs_that_are_asked_for_stand_above_the_sweeps(tmp_path: Path) -> None:
-    each = point(1, 1)
-    study = write_study(tmp_path / "s", [each])
-    write_runs(study, each, [100 * MS], launch={"data": {"samples": 3_200_000}})
-    (plain,) = analyze(tmp_path)
+    plain = analyzed(tmp_path, point(1, 1), [100 * MS], launch={"data": {"samples": 3_200_000}})
     assert plain.plain["points"][0]["train_s"] is None
     assert "a training of" not in plain.text
-    (result,) = analyze(asking(study, 90), how=How(train_epochs=1))
+    (result,) = analyze(asking(Study(tmp_path / "s"), 90), how=How(train_epochs=1))
     assert result.plain["points"][0]["train_s"] == pytest.approx(10_000)
     assert "a training of 1 epoch:" in result.text
 
 
 def test_the_catalogue_knows_what_old_records_do_not_tell(tmp_path: Path) -> None:
     """ImageNet's 1 281 167; energy is unknown, and CPUs have no GPU hours."""
-    _, row = report(tmp_path)
+    (row,) = analyzed(tmp_path, EIGHT, [100 * MS]).plain["points"]
     assert row["epoch_s"] == pytest.approx(1_281_167 / 2560)
     assert row["gpu_kwh_per_epoch"] is None
-    (row,) = point_analyzed(tmp_path / "cpu", point(1, 2, device="cpu"), gpu=None).plain["points"]
+    (row,) = analyzed(tmp_path / "cpu", point(1, 2, device="cpu"), gpu=None).plain["points"]
     assert row["gpu_h_per_epoch"] is None
     assert row["node_h_per_epoch"] == pytest.approx(1_281_167 / 64_000 / 3600)
 
 
-def point_analyzed(folder: Path, each: Point, **changes: Any) -> StudyResult:
-    """A study of one run, whose steps take 1 ms."""
-    write_runs(write_study(folder / "s", [each]), each, [MS], **changes)
-    return analyze(folder)[0]
-
-
 @pytest.mark.parametrize("what", [{"data": Data(name="mine:data")}, {"input": "io"}], ids=["unknown size", "no training"])
 def test_without_known_data_and_training_there_is_no_epoch(tmp_path: Path, what: dict[str, Any]) -> None:
-    """No column on the terminal, nothing guessed."""
-    result = point_analyzed(tmp_path, point(1, 1, **what))
+    result = analyzed(tmp_path, point(1, 1, **what))
     assert result.plain["points"][0]["epoch_s"] is None
     assert "node h" not in result.text
     (result,) = analyze(tmp_path, how=How(train_epochs=90))

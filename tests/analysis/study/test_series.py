@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records.json_files import environment_names, launch_software, version_words
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import (
     differing,
@@ -18,7 +17,6 @@ from hpcddp.analysis.study.series import (
     workload_key,
 )
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
@@ -36,7 +34,6 @@ def test_environment_gpu_node_type_and_cores_make_other_series_layouts_do_not() 
 
 
 def test_with_a_held_global_batch_the_batch_per_gpu_follows() -> None:
-    """16 x 4 and 4 x 16 samples are one series then, and two without."""
     small, large = point(1, 4, batch_per_gpu=16), point(4, 4, batch_per_gpu=4)
     assert text(small, "global_batch") == text(large, "global_batch")
     assert text(small) != text(large)
@@ -91,7 +88,6 @@ def test_keys_that_differ_together_are_named_once() -> None:
 
 
 def test_series_sort_by_what_differs_then_by_number() -> None:
-    """All batches before all workers, 8 before 16."""
     first = text(point(1, 4))
     batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
     workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]
@@ -116,45 +112,3 @@ def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp
 def test_a_variable_has_its_own_name() -> None:
     apart = differing([key_text({"env.NCCL_ALGO": "Ring"}), key_text({})])
     assert list(full_names(apart).values()) == ["NCCL_ALGO Ring", "NCCL_ALGO default"]
-
-
-VERSIONS = {"hpcddp": "0.2.0", "python": "3.11.9", "nccl": "2.20.5", "torch": "2.3.0", "cuda": "12.1"}
-
-
-def launch(**changes: Any) -> LaunchRecord:
-    return LaunchRecord(**{"schema": 1, "point": "p", "ranks": 1, "gpus": (), "env_id": "e", "versions": VERSIONS, **changes})
-
-
-def env_names(*launches: LaunchRecord) -> list[str]:
-    return list(environment_names((f"id{i}", launch_software(each)) for i, each in enumerate(launches)).values())
-
-
-def test_the_first_item_that_differs_names_an_environment() -> None:
-    """torch before CUDA before the rest, and one is enough where it tells all apart."""
-    newer = launch(versions=VERSIONS | {"torch": "2.5.1", "cuda": "12.4"})
-    assert env_names(launch(), newer) == ["torch 2.3.0", "torch 2.5.1"]
-    assert env_names(launch(), launch(versions=VERSIONS | {"python": "3.12.1"})) == ["Python 3.11.9", "Python 3.12.1"]
-    jpeg = launch(versions=VERSIONS | {"decoder": "simplejpeg 1.7"})
-    assert env_names(launch(), jpeg) == ["no decoder", "decoder simplejpeg 1.7"]
-    assert env_names(launch(), launch(freed_memory="kept")) == ["no freed memory", "freed memory kept"]
-
-
-def test_several_items_where_one_is_not_enough() -> None:
-    newer = launch(versions=VERSIONS | {"torch": "2.5.1"})
-    newest = launch(versions=VERSIONS | {"torch": "2.5.1", "nccl": "2.21.5"})
-    expected = ["torch 2.3.0, NCCL 2.20.5", "torch 2.5.1, NCCL 2.20.5", "torch 2.5.1, NCCL 2.21.5"]
-    assert env_names(launch(), newer, newest) == expected
-
-
-def test_containers_and_modules_name_what_versions_do_not() -> None:
-    boxes = [launch(environment={"APPTAINER_NAME": f"{each}.sif"}) for each in "ab"]
-    assert env_names(*boxes) == ["APPTAINER_NAME a.sif", "APPTAINER_NAME b.sif"]
-    mixed = [("x", launch_software(boxes[0])), ("y", launch_software(boxes[0])), ("y", launch_software(boxes[1]))]
-    assert environment_names(mixed) == {"x": "environment x", "y": "environment y"}
-    assert env_names(launch(environment={"SLURM_JOB_ID": "1"})) == ["environment id0"]
-
-
-def test_versions_are_told_as_they_are_written() -> None:
-    assert version_words(launch_software(launch(versions=VERSIONS | {"torchvision": None}, freed_memory="kept"))) == (
-        "torch 2.3.0, CUDA 12.1, NCCL 2.20.5, Python 3.11.9, hpcddp 0.2.0"
-    )

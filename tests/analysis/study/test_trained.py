@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,13 @@ def test_a_built_in_workload_is_told_as_its_point_says(tmp_path: Path) -> None:
 
 
 def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
-    """Numbers in their order; GPUs, clusters and days, too."""
     there = dataclasses.replace(point(1, 1), cluster="leonardo")
-    runs: list[tuple[Point, dict[str, Any]]] = [
-        (point(1, 1, batch_per_gpu=128, gc="off"), {}),
-        (point(1, 1, batch_per_gpu=64), {}),
-    ]
-    found = facts_of(tmp_path, [*runs, (there, {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}})])
-    assert {name: sorted(found[name]) for name in ("GPU", "cluster", "date")} == {
-        "GPU": ["A100", "V100"],
-        "cluster": ["leonardo", "marconi100"],
-        "date": ["2023-11-14 to 2023-11-17"],
-    }
+    later = {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}}
+    found = facts_of(
+        tmp_path, [(point(1, 1, batch_per_gpu=128, gc="off"), {}), (point(1, 1, batch_per_gpu=64), {}), (there, later)]
+    )
+    assert (sorted(found["GPU"]), sorted(found["cluster"])) == (["A100", "V100"], ["leonardo", "marconi100"])
+    assert found["date"] == ["2023-11-14 to 2023-11-17"]
     assert fact_text(found["batch"]) == "varies: 32, 64, 128 samples per GPU"
     assert fact_text(found["gc"]) == "varies: off, python"
     assert facts_line(found).startswith("resnet18 on synthetic-imagenet, 32/64/128 samples per GPU, fp32, ")
@@ -131,49 +127,38 @@ def measured(study: Study, each: Point, samples: int) -> None:
     write_run(study, each, Recorded(step_ns=100 * MS, launch=facts(samples), end={"global_batch": samples * each.gpus}))
 
 
-@pytest.fixture
-def records(tmp_path: Path) -> StudyRecords:
-    """One and two ranks; four are planned. Read twice: the second time from the cache."""
-    points = [script(1), script(2), script(4)]
-    study = write_study(tmp_path / "s", points)
-    for each in points[:2]:
-        measured(study, each, 8)
+def planned(folder: Path, samples: Mapping[Point, int], *missing: Point, **changes: Any) -> StudyRecords:
+    """A study of scripts, read twice: the second time from the cache."""
+    study = write_study(folder, [*samples, *missing], **changes)
+    for each, of_step in samples.items():
+        measured(study, each, of_step)
     load_study(study)
     return load_study(study)
 
 
-def test_what_the_jobs_found_completes_the_points(records: StudyRecords) -> None:
+def test_what_the_jobs_found_completes_the_points(tmp_path: Path) -> None:
+    records = planned(tmp_path / "s", {script(1): 8, script(2): 8}, script(4))
     assert [run.state for run in records.runs] == ["counts", "counts", "missing"]
     found = records.runs[0].point
     assert found is not None
     assert (found.workload.model, found.workload.precision, found.workload.batch_per_gpu) == ("train:Net", "bf16", 8)
     assert found.label == records.runs[0].label == script(1).label
     scaling = scaling_frame(runs_frame(records), records.points, records.hold)
-    assert list(scaling["samples_per_s"]) == [80.0, 160.0]
-    assert list(scaling["efficiency_1gpu"]) == [1.0, 1.0]
+    assert (list(scaling["samples_per_s"]), list(scaling["efficiency_1gpu"])) == ([80.0, 160.0], [1.0, 1.0])
     assert trained(records.runs)["script"] == ["train.py --depth 12"]
 
 
-def test_planned_points_are_of_the_series(records: StudyRecords, tmp_path: Path) -> None:
-    """Also one without a run: what is known of the same arguments at another size is known of it.
-
-    A script may share a batch among its ranks: with `hold: global_batch` no key of the sweep needs to say it.
-    """
-    points = [script(1), script(2), script(4)]
-    study = write_study(tmp_path / "held", points, hold="global_batch")
-    for each, samples in zip(points[:2], (16, 8), strict=True):
-        measured(study, each, samples)
-    for found in (records, load_study(study)):
-        (series,) = runs_frame(found)["series"].dropna().unique()
-        assert [same_workload(series, each, found.hold) for each in found.points] == [True] * 3
+@pytest.mark.parametrize(("samples", "hold"), [((8, 8), "batch_per_gpu"), ((16, 8), "global_batch")])
+def test_planned_points_are_of_the_series(tmp_path: Path, samples: tuple[int, int], hold: str) -> None:
+    """Also one without a run: what is known of the same arguments at another size is known of it."""
+    found = planned(tmp_path / "s", dict(zip((script(1), script(2)), samples, strict=True)), script(4), hold=hold)
+    (series,) = runs_frame(found)["series"].dropna().unique()
+    assert [same_workload(series, each, found.hold) for each in found.points] == [True] * 3
 
 
 def test_another_argument_is_another_series(tmp_path: Path) -> None:
-    points = [script(1), script(1, args={"depth": 6})]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        measured(study, each, 8)
-    assert runs_frame(load_study(study))["series"].nunique() == 2
+    found = planned(tmp_path / "s", {script(1): 8, script(1, args={"depth": 6}): 8})
+    assert runs_frame(found)["series"].nunique() == 2
 
 
 def test_samples_that_are_not_the_recorded_ones(tmp_path: Path) -> None:

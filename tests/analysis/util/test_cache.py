@@ -25,10 +25,7 @@ from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
 POINT = point(1, 2)
-BUCKETS = [
-    Bucket(size_bytes=4_000_000, ready_ns=3 * MS, done_ns=5 * MS),
-    Bucket(size_bytes=1_000, ready_ns=4 * MS, done_ns=6 * MS),
-]
+BUCKETS = [Bucket(size_bytes=size, ready_ns=ready * MS, done_ns=(ready + 2) * MS) for size, ready in ((4_000_000, 3), (1_000, 4))]
 SHARES = {"forward": 0.25, "backward": 0.5, "comm_exposed": 0.125, "optimizer": 1 / 16}
 
 
@@ -41,10 +38,8 @@ def study(tmp_path: Path) -> Study:
 
 
 def write(study: Study, run: int, step_ns: int = 8 * MS) -> Path:
-    recorded = Recorded(
-        step_ns=lambda rank, step: step_ns + 1000 * rank + step, steps=40, buckets=BUCKETS, shares=SHARES, job=str(100 + run)
-    )
-    return write_run(study, POINT, recorded, run)
+    shared: dict[str, Any] = {"steps": 40, "buckets": BUCKETS, "shares": SHARES, "job": str(100 + run)}
+    return write_run(study, POINT, Recorded(step_ns=lambda rank, step: step_ns + 1000 * rank + step, **shared), run)
 
 
 def times(study: Study) -> list[float | None]:
@@ -60,10 +55,6 @@ def change_at_same_time(file: Path) -> None:
 
 def results(records: StudyRecords) -> object:
     return to_plain(records.runs), records.warnings
-
-
-def cache_files(study: Study) -> list[Path]:
-    return sorted((study.folder / ".analysis").iterdir())
 
 
 def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> None:
@@ -82,17 +73,8 @@ def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> N
         assert one.point == other.point
 
 
-def test_a_new_run_is_all_that_is_read(study: Study) -> None:
-    """What nobody could see to have changed in the old one is not read again."""
-    first = times(study)
-    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
-    write(study, 2, 4 * MS)
-    assert times(study)[0] == first[0]
-    assert times(study)[1] is not None
-
-
-def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process would be sent it only to send it back."""
+def test_a_new_run_is_all_that_is_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody could see to have changed in the old one is not read again, nor sent to a process only to be sent back."""
     given: list[object] = []
 
     def recording(work: Any, of: Any, processes: bool, meanwhile: Any) -> Any:
@@ -100,9 +82,11 @@ def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytes
         return map_in_parallel(work, of, processes, meanwhile)
 
     monkeypatch.setattr(load, "map_in_parallel", recording)
-    times(study)
-    write(study, 2)
-    assert len(times(study)) == 2
+    first = times(study)
+    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    write(study, 2, 4 * MS)
+    again = times(study)
+    assert (again[0], again[1] is not None) == (first[0], True)
     assert given == [(POINT.label, 2)]
 
 
@@ -152,7 +136,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_as_if_it_were_not_there(study: Study, damage: str) -> None:
     first = results(load_study(study))
-    (file,) = cache_files(study)
+    (file,) = (study.folder / ".analysis").iterdir()
     complete = file.read_bytes()
     damaged = DAMAGES[damage](complete)
     assert damaged != complete
@@ -223,7 +207,6 @@ def test_only_what_is_kept_can_be_made_of_a_file() -> None:
 
 @pytest.mark.parametrize("processes", [True, False])
 def test_results_are_in_the_order_of_what_was_given(processes: bool) -> None:
-    """Of a function that could not be sent to a process; an error is that of the work."""
     offset = 7
     assert map_in_parallel(lambda number: number + offset, range(20), processes) == list(range(7, 27))
     with pytest.raises(ZeroDivisionError, match="by zero"):
@@ -231,7 +214,6 @@ def test_results_are_in_the_order_of_what_was_given(processes: bool) -> None:
 
 
 def test_where_a_process_is_killed_the_work_is_done_here() -> None:
-    """As by Slurm, for its memory."""
     here = os.getpid()
     assert map_in_parallel(lambda number: number if os.getpid() == here else os._exit(9), [1, 2, 3], True) == [1, 2, 3]
 

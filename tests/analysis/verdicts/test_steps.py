@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.records.steps import RunSteps
-from hpcddp.analysis.runs.step_times import FEWEST, Stalls, stalls
+from hpcddp.analysis.runs.step_times import FEWEST, Stalls, run_stalls
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
@@ -33,7 +33,9 @@ def of(times: Any, own: Any = None, steady: Any = None, **parts: Any) -> Stalls 
     measured = {name: np.array(parts.get(name, unknown), dtype=np.float64) for name in names}
     every, window = np.ones(lasted.size, np.bool_), np.full(len(own), lasted.sum())
     steady = every if steady is None else steady
-    return stalls(RunSteps(steady, lasted * len(own), lasted, measured, own, np.arange(lasted.size), window, lasted, {}), every)
+    return run_stalls(
+        RunSteps(steady, lasted * len(own), lasted, measured, own, np.arange(lasted.size), window, lasted, {}), every
+    )
 
 
 def test_every_tenth_step_longer() -> None:

@@ -1,6 +1,6 @@
-"""What the analysis writes: where it lies (in the study's folder, or in the user's cache where that cannot be written), how
-(never through a link, never half, without characters that terminals or browsers act on), and with whose libraries. An unexpected
-error costs the run or the file that it concerns, and is reported with what to do.
+"""Files of a run root, which may belong to anyone and be damaged in any way: only regular ones are read. And what the analysis
+writes: where it lies (in the study's folder, or in the user's cache where that cannot be written), how (never through a link,
+never half, without characters that terminals or browsers act on), with whose libraries, and what an error costs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import errno
 import hashlib
 import importlib
 import json
+import math
 import os
+import stat
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +25,91 @@ from hpcddp import __version__
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import decode_record
 from hpcddp.core.text import escape_controls, escape_json, one_line
+
+T = TypeVar("T")
+
+MOST_BYTES = 1 << 28
+"""Of one JSON file; end.json of 100,000 ranks has 50 MB."""
+
+DEEPEST = 64
+"""Objects and lists within each other; what hpcddp writes has 8."""
+
+LONGEST = 20
+"""Digits of a whole number: 64 bits."""
+
+
+def is_there(file: Path) -> bool:
+    """Whether the path exists, if only as a broken link."""
+    return os.path.lexists(file)
+
+
+def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False) -> bytes:
+    """All its bytes; OSError where there is none, ValueError where it is too large or no regular file: reading a FIFO would wait.
+
+    `cut`: a file that is too large is cut off instead.
+    """
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as opened:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no file")
+        if found.st_size > most_bytes and not cut:
+            raise ValueError(f"it has {found.st_size:,} bytes")
+        return opened.read(min(found.st_size, most_bytes))
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """As read_raw does, but what terminals, browsers and fonts would act on or stumble over is spelled out in every string."""
+    plain: dict[str, Any] = escape_json(read_raw(file))
+    return plain
+
+
+def read_raw(file: Path) -> dict[str, Any]:
+    """A JSON object whose numbers are finite and fit in 64 bits; FileNotFoundError, or HpcddpError where it is damaged."""
+    try:
+        plain = json.loads(read_regular(file), parse_constant=_finite, parse_float=_finite, parse_int=_short)
+        if not isinstance(plain, dict):
+            raise ValueError("it holds no JSON object")
+        _check_depth(plain)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise HpcddpError(f"{file} is damaged: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise HpcddpError(f"{file} is damaged: {error}") from error
+    return plain
+
+
+def record_or_none(cls: type[T], file: Path) -> T | None:
+    """The same as a record, for what is only shown: None where it cannot be read."""
+    try:
+        return decode_record(cls, read_object(file))
+    except (OSError, HpcddpError):
+        return None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+def _short(text: str) -> int:
+    if len(text) > LONGEST:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _check_depth(plain: Any, depth: int = 0) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"it is more than {DEEPEST} levels deep")
+    inner = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
+    for each in inner:
+        _check_depth(each, depth + 1)
+
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """A disk, or what a user may have of it, is full."""
@@ -54,7 +140,6 @@ class Failures(list[Failure]):
         return instead
 
     def by_reason(self) -> dict[str, list[str]]:
-        """Reason -> everything that failed for it."""
         found: dict[str, list[str]] = {}
         for each in self:
             found.setdefault(each.reason, []).append(each.of)
@@ -112,7 +197,6 @@ def refused_links(study: Study) -> list[str]:
 
 
 def _beside(study: Study, name: str) -> Path | None:
-    """The study's folder of that name, created if missing; None where it must not or cannot be written."""
     folder = study.folder / name
     return None if _leads_away(folder, study.folder) or _why_not(folder) else folder
 
