@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.cpu_list import cpu_list
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.written_lists import cpu_list
 from hpcddp.worker.binding import read_binding
 
 

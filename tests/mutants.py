@@ -65,13 +65,13 @@ FAULTS = (
         "no rank is told to write its checkpoint",
     ),
     Fault(
-        "hpcddp/script/env_rules.py",
+        "hpcddp/script/rank_environment.py",
         'own = [f"export {name}={shlex.quote(value)}"',
         'own = [f"export {name}={value}"',
         "a study's own variable with a space is cut",
     ),
     Fault(
-        "hpcddp/script/env_rules.py",
+        "hpcddp/script/rank_environment.py",
         "when.fabric.lower() in fabric.lower()",
         "when.fabric in fabric.lower()",
         "the rules for RoCEv2 apply nowhere",
@@ -160,7 +160,7 @@ FAULTS = (
         "hpcddp/core/lock.py", "file.hardlink_to(aside)", "file.write_bytes(aside.read_bytes())", "two processes hold the lock"
     ),
     Fault(
-        "hpcddp/core/processes.py",
+        "hpcddp/core/lock.py",
         'None if state in "ZX" else int(rest[18])',
         "int(rest[18])",
         "a killed command holds the lock as long as its parent lives",
@@ -173,13 +173,13 @@ FAULTS = (
         "a full disk is filled with temporary files",
     ),
     Fault(
-        "hpcddp/study/write_ahead.py",
+        "hpcddp/study/submission_log.py",
         "append(self._study, [intent for intents in new.values() for intent in intents])",
         "pass",
         "a job whose submission was cut is sent twice",
     ),
     Fault(
-        "hpcddp/study/write_ahead.py",
+        "hpcddp/study/submission_log.py",
         "            append(self._study, [intent for",
         "            with contextlib.suppress(OSError, HpcddpError):\n              append(self._study, [intent for",
         "on a full disk jobs are sent that no line knows",
@@ -191,7 +191,7 @@ FAULTS = (
         "a torn line makes the study unreadable",
     ),
     Fault(
-        "hpcddp/study/reconcile.py",
+        "hpcddp/study/submission_log.py",
         "for intent, job in jobs]",
         "for intent, job in jobs[1:]]",
         "the first run of an interrupted submission stays in doubt",
@@ -319,13 +319,13 @@ FAULTS = (
         "of a time-out the rank that was late is not named",
     ),
     Fault(
-        "hpcddp/probe/step_sequence.py",
+        "hpcddp/probe/loop_recorder.py",
         "warmup = WARMUP if self.run.steps < self.run.window.timed_from else 0",
         "warmup = 0",
         "the warm-up of a script counts in its rate",
     ),
     Fault(
-        "hpcddp/probe/step_sequence.py",
+        "hpcddp/probe/loop_recorder.py",
         "self.halt()\n        self._timer.resume()",
         'self._timer.mark("other")',
         "among accumulated batches an evaluation is part of the step",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any
 
-from hpcddp.core.preflight_record import RankReadings
+from hpcddp.core.preflight import RankReadings
 
 TYPICAL = {
     "matrix_flops_per_s": (90e12, 0.08),

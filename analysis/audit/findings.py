@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.core.run_key import spans
+from hpcddp.core.run_root import spans
 from hpcddp.core.text import count
 
 KINDS = {

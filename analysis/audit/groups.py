@@ -12,8 +12,8 @@ from typing import Any
 
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.table import AuditTable, Config, Row
-from hpcddp.core.node_list import expand_node_list
 from hpcddp.core.text import count
+from hpcddp.core.written_lists import expand_node_list
 
 Series = tuple[int | None, tuple[str, ...]]
 

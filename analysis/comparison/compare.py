@@ -117,14 +117,12 @@ def compare_studies(a: Study, b: Study, threshold: float, places: tuple[str, str
         raise UsageError(_nothing(named, unmatched_a, unmatched_b))
     side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
-    points = [_compared_point(mine, theirs, threshold) for mine, theirs in pairs]
+    points = [
+        ComparedPoint(a, b, found, judgement_of(found, threshold), compared_accuracy(a, b), compared_time(a, b))
+        for a, b, found in ((mine, theirs, ratio(theirs.rates, mine.rates)) for mine, theirs in pairs)
+    ]
     effects = compared_effects((records_a, runs_a), (records_b, runs_b))
     return StudyComparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
-
-
-def _compared_point(a: MeasuredPoint, b: MeasuredPoint, threshold: float) -> ComparedPoint:
-    found = ratio(b.rates, a.rates)
-    return ComparedPoint(a, b, found, judgement_of(found, threshold), compared_accuracy(a, b), compared_time(a, b))
 
 
 def judgement_of(found: Ratio, threshold: float) -> Judgement:

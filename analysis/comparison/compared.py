@@ -16,11 +16,10 @@ import pandas as pd
 from hpcddp.analysis.comparison.match import MeasuredPoint
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.accuracy import Evaluated, Gap, gap, same_training
+from hpcddp.analysis.study.accuracy import GIVEN, Evaluated, Gap, gap, reached, same_training, target_of
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
 from hpcddp.analysis.study.axis_words import judged_axes
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.epochs import GIVEN, reached, target_of
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.util.wording import effort, percent, quantity

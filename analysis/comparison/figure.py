@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.comparison.compare import ComparedPoint, StudyComparison
+from hpcddp.analysis.comparison.compare import StudyComparison
 from hpcddp.analysis.comparison.text import point_names, share
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
@@ -31,7 +30,10 @@ def compare_figure(found: StudyComparison, style: Style = DEFAULT) -> Figure:
         ax.axvspan(1 - found.threshold, 1 + found.threshold, color=GRID, linewidth=0, zorder=0)
         ax.axvline(1, color=FAINT, linewidth=pt(0.9), zorder=1)
         for i, point in enumerate(points):
-            _draw(ax, i, point)
+            colour, ratio = COLOURS[point.judgement], point.ratio
+            if ratio.low is not None and ratio.high is not None:
+                ax.plot([ratio.low, ratio.high], [i, i], color=colour, zorder=2)
+            ax.plot([ratio.ratio], [i], "o", color=colour, markerfacecolor=colour if point.sure else "white", zorder=3)
         ax.set_yticks(range(len(points)), point_names(found)[:MAX_POINTS])
         ax.set_ylim(len(points) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
@@ -39,10 +41,3 @@ def compare_figure(found: StudyComparison, style: Style = DEFAULT) -> Figure:
         ax.set_xlabel(f"throughput of B / of A; band: {share(found.threshold)}")
         entitle(ax, style, "", "Nodes x GPUs per node")
     return figure
-
-
-def _draw(ax: Axes, i: int, point: ComparedPoint) -> None:
-    colour, found = COLOURS[point.judgement], point.ratio
-    if found.low is not None and found.high is not None:
-        ax.plot([found.low, found.high], [i, i], color=colour, zorder=2)
-    ax.plot([found.ratio], [i], "o", color=colour, markerfacecolor=colour if point.sure else "white", zorder=3)

@@ -18,9 +18,9 @@ from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.readings import over_runs
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
-from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
+from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, series_order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import RunKey
 from hpcddp.core.text import natural
 
 HOLD = "batch_per_gpu"
@@ -176,7 +176,7 @@ def _differing(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> list[str]:
 def _place(group: MeasuredPoint) -> tuple[Any, ...]:
     """By size, then by values: batch 32 before 128."""
     text = key_text(group.key)
-    return (*group.layout, order(text, text))
+    return (*group.layout, series_order(text, text))
 
 
 def _levels(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> Iterator[frozenset[str]]:

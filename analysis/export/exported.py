@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
 from hpcddp.analysis.records.epochs import Epoch
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import Floats, losses_e9, samples_of_steps
-from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.training import batch_of_steps
+from hpcddp.analysis.runs.step_times import batch_of_steps
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import flat_keys
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 
 SUMMARY = (
     *("samples_per_s", "steady_steps", "step_ci_percent", "warmup_detected_steps"),
@@ -101,24 +100,25 @@ def exported(study: Study) -> ExportedStudy:
 def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
     assert run.point is not None
     attempt = study.run_dir(*run.key) / str(run.attempt)
-    parts = [] if run.step_ns is None else _parts(attempt, run)
+    parts = []
+    if run.step_ns is not None:  # load_study has read its records without an error
+        parts = read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
     measured = {"step_s": None if run.step_ns is None else run.step_ns / 1e9, **{name: row[name] for name in SUMMARY}}
     measured["accuracy"] = run.eval_correct / run.eval_samples if run.eval_correct is not None and run.eval_samples else None
     tags = {"cluster": run.point.cluster, "env_id": run.env_id, "gpu": run.gpu, "attempt": run.attempt, "state": run.state}
     return ExportedRun(
         label=run.label,
         run=run.run,
-        params={key: value for key, value in map(_param, flat_keys(run.point).items()) if value is not None},
+        params={
+            key: value if isinstance(value, str | int | float) else str(value)
+            for key, value in flat_keys(run.point).items()
+            if value is not None
+        },
         tags={key: value for key, value in {**tags, "rejected": run.reason}.items() if value},
         summary={name: float(value) for name, value in measured.items() if value is not None and not pd.isna(value)},
         series=() if not parts else _series(run, parts),
         start_unix_s=_start_unix_s(parts[0].launch if parts else _launch_or_nothing(attempt, run)),
     )
-
-
-def _param(item: tuple[str, Any]) -> tuple[str, Any]:
-    key, value = item
-    return key, value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
@@ -131,11 +131,6 @@ def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
 
 def _start_unix_s(launch: LaunchRecord | None) -> float:
     return launch.started_unix_ns / 1e9 if launch and launch.started_unix_ns is not None else 0.0
-
-
-def _parts(attempt: Path, run: Run) -> list[AttemptRecords]:
-    """The records of a run that load_study has read without an error."""
-    return read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
 
 
 def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:

@@ -10,11 +10,21 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, log_ticks, rate_axis, rate_limits, size_axis
+from hpcddp.analysis.figures.axis import (
+    EndLabel,
+    end_labels,
+    errors,
+    fix_ticks,
+    log_ticks,
+    rate_axis,
+    rate_limits,
+    size_axis,
+    tracks,
+    whiskers,
+)
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
-from hpcddp.analysis.figures.series_lines import tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.series import differing, full_names, short_names
 from hpcddp.analysis.util.wording import points, quantity, time_words, times, unit
@@ -67,7 +77,9 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
 
 
 def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
-    unit_name, scale = _unit(float(epochs[column].max())) if column == "train_s" else ("", 1.0)
+    unit_name, scale = ("", 1.0)
+    if column == "train_s":
+        unit_name, scale = next((name, seconds) for name, seconds, until in UNITS_S if epochs[column].max() <= until)
     for _, run in epochs.groupby(["point", "label", "run"], sort=False):
         point = str(run["point"].iloc[0])
         ax.plot(run[column] / scale, 100 * run["accuracy"], color=of.colours[point], linewidth=pt(0.8), alpha=0.8, zorder=2)
@@ -87,16 +99,11 @@ def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
         _log_axis(ax, float(shown.min()), float(shown.max()))
 
 
-def _unit(most_s: float) -> tuple[str, float]:
-    return next((name, seconds) for name, seconds, until in UNITS_S if most_s <= until)
-
-
 def _log_axis(ax: Axes, low: float, high: float) -> None:
     low, high = rate_limits(low / 1.1, high * 1.1)
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    ax.xaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
-    ax.xaxis.set_minor_locator(NullLocator())
+    fix_ticks(ax.xaxis, log_ticks(low, high))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
@@ -150,22 +157,20 @@ def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
         ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
         ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
     ax.plot(known["gpus"], known[f"throughput_{base}"], "o", color=INK, zorder=3)
-    errors = [
-        (known[f"speedup_{base}"] - known[f"speedup_{base}_low"]).fillna(0).astype(float),
-        (known[f"speedup_{base}_high"] - known[f"speedup_{base}"]).fillna(0).astype(float),
-    ]
-    ax.errorbar(known["gpus"], known[f"speedup_{base}"], errors, fmt="s", color=colour, zorder=4, **whiskers())
+    speedups = known[f"speedup_{base}"]
+    ends = errors(speedups, known[f"speedup_{base}_low"], known[f"speedup_{base}_high"])
+    ax.errorbar(known["gpus"], speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
     for _, row in known.iterrows():
         mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, str(base)))
     ax.set_yscale("log")
     ax.set_ylim(min(0.9, 0.9 * known[f"speedup_{base}"].min()), 1.15 * max(ideal, known[f"throughput_{base}"].max()))
     size_axis(ax, series)
-    ends = [
+    labels = [
         EndLabel(ideal, "ideal", FAINT),
         EndLabel(last[f"throughput_{base}"], "samples/s", INK),
         EndLabel(last[f"speedup_{base}"], text, colour),
     ]
-    return [end for end in ends if pd.notna(end.y)]
+    return [label for label in labels if pd.notna(label.y)]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, fix_ticks, rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_point, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
@@ -127,7 +126,6 @@ def _limit_line(ax: Axes, each: Panel) -> list[EndLabel]:
 def _size_axis(ax: Axes) -> None:
     ax.set_xscale("log", base=2)
     ax.set_xlim(SMALLEST, LARGEST)
-    ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in TICKS]))
-    ax.xaxis.set_minor_locator(NullLocator())
+    fix_ticks(ax.xaxis, TICKS)
     ax.set_xticklabels([message_size(tick) for tick in TICKS])
     ax.set_xlabel("message size")

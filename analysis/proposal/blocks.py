@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.analysis.report.export_tables import latex_tabular, latex_text, markdown_table, markdown_text
 from hpcddp.analysis.report.table import Cell, Column, Table
+from hpcddp.analysis.report.write import latex_tabular, latex_text, markdown_table, markdown_text
 
 _AT_START = re.compile(r"^(\d+)([.)])|^([+-])(?= )")
 """What Markdown takes for a list at the beginning of a line."""

@@ -10,8 +10,7 @@ import pandas as pd
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Picture, Text, rows_table, text_table
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span
 from hpcddp.analysis.proposal.sections import accuracy_blocks, gpu_use, targets_of, what_changes_it
-from hpcddp.analysis.report.cells import number_of, text_cell, words_of
-from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.table import Table, number_of, text_cell, words_of
 from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.series import full_names
@@ -21,7 +20,7 @@ from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.core.own_script import command_text
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 SHOWN_FACTS = 3

@@ -17,8 +17,7 @@ from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import scaling_kind
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 
 ENOUGH = 0.70
 """Efficiency against one node that a size is asked for with; a convention, not any one centre's rule: --nodes N overrides it."""

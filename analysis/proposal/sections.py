@@ -11,13 +11,12 @@ import pandas as pd
 from hpcddp.analysis.proposal.blocks import Block, CellOf, Heading, Items, Text, rows_table
 from hpcddp.analysis.proposal.proposal import Proposal, readings_of
 from hpcddp.analysis.report.accuracy_table import accuracy_cell, accuracy_spread, reached_cell, trained_cell
-from hpcddp.analysis.report.cells import giga, number_cell, number_of, text_cell, words_of
-from hpcddp.analysis.report.table import UNKNOWN, Cell
+from hpcddp.analysis.report.table import UNKNOWN, Cell, giga, number_cell, number_of, text_cell, words_of
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axis_words import effect_sentence
 from hpcddp.analysis.util.wording import percent, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.accuracy import target_sentences
-from hpcddp.core.telemetry_record import GpuTelemetry
+from hpcddp.core.attempt_records import GpuTelemetry
 
 UNEVEN_PERCENT, UNEVEN_SHARE = 10.0, 0.10
 """GPUs of one run are uneven from so many points of utilisation between least and most, or from such a share of the highest mean

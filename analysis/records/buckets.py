@@ -5,21 +5,156 @@ Everything of a run is in memory at once, two integers per rank and all-reduce: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hpcddp.analysis.records.clocks import Ints, clock_error_ns, moved_ns, to_rank_0
-from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.analysis.records.exchange_windows import STEP_TYPES, ExchangeWindows
 from hpcddp.analysis.records.impossible import check_buckets
 from hpcddp.analysis.records.ranks import step_tables
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
-from hpcddp.core.attempt_records import RankEnd
-from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
+from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.steps import ALL_STEPS, RunSteps, StepSpan, or_zero, steady_rows
+from hpcddp.core.attempt_records import ClockOffset, RankEnd
+from hpcddp.core.records import AFTER_PAUSE, BUCKET_COLUMNS, buckets_file
 from hpcddp.core.schema import LARGEST_INT
+
+Ints = NDArray[np.int64]
+
+PACE = 200e-6
+"""By which two clocks may go apart, as a share of the time: quartzes are good to 50 millionths each, and what steers clocks (NTP)
+moves them by 500 at most for a moment. What moves more was set anew meanwhile, nobody knows when."""
+
+
+def to_rank_0(times_ns: Ints, offsets: Sequence[ClockOffset]) -> Ints:
+    """Times of a rank's timeline on rank 0's, by the rank's offsets before and after training, interpolated in between.
+
+    A single one holds all the time; without any, times are taken to be rank 0's.
+    """
+    if not offsets:
+        return times_ns
+    first, last = offsets[0], offsets[-1]
+    lasted_ns = last.unix_ns - first.unix_ns
+    drift = (last.offset_ns - first.offset_ns) / lasted_ns if lasted_ns else 0.0
+    moved = np.rint(drift * (times_ns - first.unix_ns)).astype(np.int64)  # differences: Unix ns do not fit into a double
+    at_rank_0: Ints = times_ns + first.offset_ns + moved
+    return at_rank_0
+
+
+def moved_ns(entry: RankEnd) -> int:
+    """By how much a rank's clock moved against rank 0's where that is more than clocks do; else 0."""
+    if len(entry.offsets) < 2:
+        return 0
+    first, last = entry.offsets[0], entry.offsets[-1]
+    moved, may = abs(last.offset_ns - first.offset_ns), PACE * abs(last.unix_ns - first.unix_ns) + first.error_ns + last.error_ns
+    return moved if moved > may else 0
+
+
+def clocks_known(ranks: Sequence[RankEnd]) -> bool:
+    """Whether times of different ranks can be compared; one rank has nobody to be compared with."""
+    return len(ranks) == 1 or all(entry.offsets and not moved_ns(entry) for entry in ranks)
+
+
+def clock_error_ns(ranks: Sequence[RankEnd]) -> int | None:
+    """The largest error of the ranks' offsets; None where they are not known."""
+    if not clocks_known(ranks) or not all(entry.offsets for entry in ranks):
+        return None
+    return max(offset.error_ns for entry in ranks for offset in entry.offsets)
+
+
+AFTER_EXCHANGE = ("optimizer", "record", "other")
+"""The parts of a step that follow its exposed communication."""
+
+STEP_TYPES = {
+    **dict.fromkeys(("step", "flags", "start_ns", "total_ns"), "int64"),
+    **dict.fromkeys(("comm_exposed_ns", *(f"{part}_ns" for part in AFTER_EXCHANGE)), "float64"),
+}
+
+
+@dataclass(frozen=True)
+class ExchangeWindow:
+    """Of a rank's steps, on its own timeline: the start, and the begin and the end of its exposed communication."""
+
+    start_ns: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+
+class ExchangeWindows:
+    """The windows of all ranks in the steps that count. Step tables are added rank by rank, one at a time.
+
+    `first`: rank 0's table of all-reduces, where it is known already: steps without any are left out.
+    """
+
+    def __init__(self, ranks: Sequence[RankEnd], span: StepSpan = ALL_STEPS, first: Columns | None = None) -> None:
+        self._entries, self._span, self.first = ranks, span, first
+        self._rows, self._places = 0, np.zeros(0, np.intp)
+        self.ranks: list[ExchangeWindow] = []
+        self.numbers = np.zeros(0, np.int64)
+        """Of the steps."""
+        self.follow = np.zeros(0, np.bool_)
+        """Whether each begins where the step before it in `numbers` ended."""
+        self.exposed = True
+        """Every rank measured its exposed communication."""
+
+    def anew(self) -> ExchangeWindows:
+        """The same without any rank's table."""
+        return ExchangeWindows(self._entries, self._span, self.first)
+
+    def add(self, columns: Columns) -> None:
+        """Adds the next rank's windows, if it has as many rows as the first, and all its totals are measured and possible."""
+        if not self.ranks:
+            self._rows, self._places = columns["step"].size, np.flatnonzero(self._counting(columns))
+            self.numbers = columns["step"][self._places]
+            paused = (columns["flags"][self._places] & AFTER_PAUSE) > 0
+            self.follow = (np.diff(self.numbers, prepend=self.numbers[:1]) == 1) & ~paused
+        if columns["step"].size != self._rows or not (columns["total_ns"] < EXACT).all():
+            return
+        self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())
+        self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
+
+    def _counting(self, columns: Columns) -> NDArray[np.bool_]:
+        """Which rows belong to steps that count."""
+        steady = steady_rows(columns, self._span)
+        return steady & np.isin(columns["step"], self.first["step"]) if self.first else steady
+
+    def exchanged(self, step: int) -> bool:
+        """Whether rank 0's table has all-reduces of that step: all ranks record the same steps."""
+        return self.first is not None and bool((self.first["step"] == step).any())
+
+    def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
+        """(ranks, steps): the windows' times by that name, of some of the steps, on rank 0's timeline."""
+        pairs = zip(self.ranks, self._entries, strict=True)
+        return np.array([to_rank_0(getattr(window, name)[which], entry.offsets) for window, entry in pairs])
+
+
+def _window(columns: Mapping[str, Any]) -> ExchangeWindow:
+    """end = start + total - what comes after it; begin = end - exposed communication."""
+    end = columns["start_ns"] + columns["total_ns"].astype(np.int64, copy=False)
+    for part in AFTER_EXCHANGE:
+        end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
+    begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
+    return ExchangeWindow(columns["start_ns"], begin, end)
+
+
+def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Sequence[RankEnd]) -> RunSteps:
+    """The steps, each timed from the end of the exchange before it to the end of its own, when the last rank has its gradients.
+
+    A rank's own step ends where the rank ends it, a little sooner or later each time: the variation of single steps would be
+    overstated. Where that end is not known they are as they were: without all-reduces, exposed communication or clocks of every
+    rank, and after a pause.
+    """
+    follows = np.flatnonzero(windows.follow)
+    if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not clocks_known(ranks):
+        return steps
+    ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)
+    lasted_ns = ends_ns[follows] - ends_ns[follows - 1]
+    step_ns = steps.step_ns.copy()
+    step_ns[np.searchsorted(steps.step, windows.numbers[follows])] = lasted_ns
+    return replace(steps, step_ns=step_ns) if (lasted_ns > 0).all() else steps
+
 
 BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 
@@ -68,14 +203,14 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
             windows.add(table)
     if not windows.exposed:
         return None
-    found = assemble(windows, _bucket_tables(attempt, ranks, warnings, first), ranks)
+    tables = (first if first and not rank else _bucket_table(attempt, rank, entry, warnings) for rank, entry in enumerate(ranks))
+    found = assemble(windows, tables, ranks)
     if not found.aligned:
         moved = max(ranks, key=moved_ns)
         why = "clock offsets between ranks are not known"
         if moved_ns(moved):
-            why = (
-                f"the clock of rank {moved.rank} on {moved.host} moved by {moved_ns(moved) / 1e6:.3g} ms, more than clocks drift"
-            )
+            by_ms = f"{moved_ns(moved) / 1e6:.3g} ms"
+            why = f"the clock of rank {moved.rank} on {moved.host} moved by {by_ms}, more than clocks drift"
         warnings.append(f"{'/'.join(attempt.parts[-3:])}: {why}: transfer, waiting for other ranks and bandwidth are unknown")
     return found if found.step.size else None
 
@@ -86,12 +221,6 @@ def first_table(attempt: Path, rank_0: RankEnd, warnings: list[str]) -> Columns 
         return _bucket_table(attempt, 0, rank_0, warnings)
     except Rejected:
         return None
-
-
-def _bucket_tables(attempt: Path, ranks: Sequence[RankEnd], warnings: list[str], first: Columns | None) -> Iterator[Columns]:
-    """A rank's rows after another's. `first`: rank 0's, if it has been read."""
-    for rank, entry in enumerate(ranks):
-        yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings)
 
 
 def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str]) -> Columns:

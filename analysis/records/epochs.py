@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point

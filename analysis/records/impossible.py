@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import UNKNOWN, Columns
-from hpcddp.analysis.records.rows import Rejected
+from hpcddp.analysis.records.rows import UNKNOWN, Columns, Rejected
 from hpcddp.analysis.records.steps import RECORDED, or_zero
 from hpcddp.core.attempt_records import EvaluationResult, GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hpcddp.analysis.records.csv_reader import MAYBE_INT, Columns
 from hpcddp.analysis.records.impossible import check_steps
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, StepSpan, over_ranks
 from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.records import steps_file

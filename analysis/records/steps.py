@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import Columns
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.core.records import AFTER_PAUSE, PARTS
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,20 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, between, key_columns, number_of, size_columns, table_of, unit_of
-from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.report.table import (
+    UNKNOWN,
+    Cell,
+    Column,
+    Spec,
+    Table,
+    between,
+    key_columns,
+    number_of,
+    size_columns,
+    spread_head,
+    table_of,
+    unit_of,
+)
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import accuracy_words, points, quantity, time_words, times
 
@@ -17,7 +29,7 @@ LOSS = "loss"
 accuracy_spread = between("accuracy_low", "accuracy_high", points)
 
 
-def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
+def accuracy_table(frame: pd.DataFrame, apart: Apart) -> Table:
     """Points of which accuracy or loss is known; no rows where nothing was evaluated."""
     known = frame[frame["accuracy"].notna() | frame["loss_end"].notna()] if frame["accuracy"].notna().any() else frame[:0]
     specs: list[Spec] = [
@@ -25,7 +37,7 @@ def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *key_columns(apart),
         (Column("n"), number_of("eval_n", str)),
         (Column("accuracy"), accuracy_cell),
-        (Column(_head(known, "accuracy_interval"), within=" ({})"), accuracy_spread),
+        (Column(spread_head(known["accuracy_interval"]), within=" ({})"), accuracy_spread),
         (Column("samples trained", terminal="trained"), trained_cell),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
         *_losses(),
@@ -60,7 +72,7 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
         (Column("time"), number_of("train_s", time_words)),
-        (Column(_head(frame, "interval"), within=" ({})"), between("train_s_low", "train_s_high", time_words)),
+        (Column(spread_head(frame["interval"]), within=" ({})"), between("train_s_low", "train_s_high", time_words)),
         (Column("node h"), number_of("node_h", quantity)),
         *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
         *_speedups("1node", f"{AGAINST}1 node"),
@@ -77,11 +89,6 @@ AGAINST = "vs "
 """How the headings of speedups begin."""
 
 
-def without_speedups(table: Table) -> Table:
-    """For narrow terminals."""
-    return table.only([not column.group.startswith(AGAINST) for column in table.columns])
-
-
 def reached_cell(row: Any) -> Cell:
     """`5 of 6` runs reached the accuracy."""
     return Cell(f"{row['reached']} of {row['n']}", float(row["reached"]))
@@ -92,11 +99,6 @@ def _speedups(base: str, head: str) -> list[Spec]:
         (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", lambda value: f"{times(value)}×")),
         (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", lambda value: f"{times(value)}×")),
     ]
-
-
-def without_losses(table: Table) -> Table:
-    """For narrow terminals."""
-    return table.only([column.group != LOSS for column in table.columns])
 
 
 def _loss_note(known: pd.DataFrame) -> str:
@@ -119,9 +121,3 @@ def trained_cell(row: Any) -> Cell:
     if pd.isna(least):
         return Cell(UNKNOWN, None)
     return Cell(f"{int(least):,}" if pd.isna(most) else f"{int(least):,}–{int(most):,}", float(least))
-
-
-def _head(known: pd.DataFrame, name: str) -> str:
-    """What the spreads are, where all are the same."""
-    kinds = set(known[name].dropna())
-    return str(kinds.pop()) if len(kinds) == 1 else "spread"

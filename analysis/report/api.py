@@ -8,8 +8,7 @@ from typing import Any
 
 from hpcddp.analysis.report.result import PLAINLY, How, StudyResult
 from hpcddp.analysis.util.cache import Cache, fingerprint
-from hpcddp.analysis.util.failures import reported
-from hpcddp.analysis.util.output import library
+from hpcddp.analysis.util.output import library, reported
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
 

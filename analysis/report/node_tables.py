@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import (
+from hpcddp.analysis.report.table import (
+    Cell,
+    Column,
     Spec,
+    Table,
     giga,
     key_columns,
     number_cell,
@@ -18,15 +21,13 @@ from hpcddp.analysis.report.cells import (
     unit_of,
     words_of,
 )
-from hpcddp.analysis.report.table import Cell, Column, Table
-from hpcddp.analysis.runs.bindings import NodeBindings
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.preflight_judgement import node_values, preflight_words, slow_hosts
-from hpcddp.core.preflight_record import READINGS, PreflightRecord, Reading
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.preflight import READINGS, PreflightRecord, Reading, node_values, preflight_words, slow_hosts
 
 KINDS_AT_MOST = 4
 """Nodes that are bound alike are one kind; of a job on which every node differs, the first ones show what is wrong."""

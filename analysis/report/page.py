@@ -15,13 +15,11 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
-from hpcddp.analysis.figures.figures import figure_kind
-from hpcddp.analysis.figures.inline_svg import InlineSvg
+from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
-from hpcddp.analysis.report.cells import Spec, number_cell, table_of, text_cell
-from hpcddp.analysis.report.export_tables import CODE
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
-from hpcddp.analysis.report.table import Cell, Column, Table
+from hpcddp.analysis.report.table import Cell, Column, Spec, Table, number_cell, table_of, text_cell
+from hpcddp.analysis.report.write import CODE
 from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.findings import Findings
@@ -108,16 +106,13 @@ def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Se
     topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
     for name, panels in figures.items():
         kind = figure_kind(name)
-        caption = _left_out(found) if name == "breakdown" else kind.caption
+        caption = kind.caption
+        if name == "breakdown" and len(found.shown) > DEFAULT.most_bars:
+            caption = f"the first {DEFAULT.most_bars} of {len(found.shown)} points"
         table = next((table for table in kind.below if table in topics), "detail")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
         topics[table].append(_Shown(caption, marked, shared))
     return topics
-
-
-def _left_out(found: Findings) -> str | None:
-    shown, every = DEFAULT.most_bars, len(found.shown)
-    return f"the first {shown} of {every} points" if every > shown else None
 
 
 def _of_collectives(found: Findings) -> str:

@@ -10,26 +10,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.export_tables import latex_table, markdown_prose, markdown_table, markdown_text
-from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, remarks
+from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, study_remarks
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
-from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
-from hpcddp.analysis.report.write import write_parquet, write_tables, write_texts
+from hpcddp.analysis.report.terminal import failure_blocks, findings_plain, report_blocks, to_blocks
+from hpcddp.analysis.report.write import (
+    latex_table,
+    markdown_prose,
+    markdown_table,
+    markdown_text,
+    write_parquet,
+    write_tables,
+    write_texts,
+)
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.failures import Failure, contain
-from hpcddp.analysis.util.output import check_writable, refused_links, report_folder, write_plain
+from hpcddp.analysis.util.output import Failure, check_writable, contain, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:
-    from hpcddp.analysis.figures.figures import SavedFigure
-    from hpcddp.analysis.figures.inline_svg import InlineSvg
+    from hpcddp.analysis.figures.figures import InlineSvg, SavedFigure
 
 
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
@@ -51,7 +56,7 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
         report = named or report_folder(study)
         files = _Report(report, study, found, tables, beside, how).write()
     blocks = to_blocks(found, study.folder, tables)
-    plain = to_plain(found, files)
+    plain = findings_plain(found, files)
     if report and files:
         failures.contain("report.json", partial(write_plain, report / "report.json", plain), None)
     missing = tuple(run.name for run in found.records.runs if run.state == "missing")
@@ -136,7 +141,7 @@ class _Report:
 def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
     """`files` are relative to the report's folder."""
     blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
-    blocks.append("\n".join(_remark(remark) for remark in remarks(found)))
+    blocks.append("\n".join(_remark(remark) for remark in study_remarks(found)))
     facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
     blocks += ["## What was trained", "\n".join(facts)] if facts else []
     for table in tables:

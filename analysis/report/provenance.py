@@ -201,7 +201,7 @@ class Remark:
     runs: Sequence[str] = ()
 
 
-def remarks(found: Findings) -> list[Remark]:
+def study_remarks(found: Findings) -> list[Remark]:
     """What is wrong first."""
     grave = {"rejected": "wrong", "missing": "doubtful"}
     of_runs = [
@@ -214,7 +214,7 @@ def remarks(found: Findings) -> list[Remark]:
 
 def by_kind(found: Findings) -> list[tuple[str, list[tuple[Remark, str]]]]:
     """(kind, its remarks, each with its advice); what several in a row advise stands with the first of them."""
-    groups = [(kind, list(same)) for kind, same in groupby(remarks(found), key=lambda remark: remark.kind)]
+    groups = [(kind, list(same)) for kind, same in groupby(study_remarks(found), key=lambda remark: remark.kind)]
     return [(kind, [(one, one.advice if one.advice != before else "") for one, before in _after(same)]) for kind, same in groups]
 
 

@@ -1,42 +1,44 @@
-"""The tables of a study: how it scales, where the step goes, how gradients travel, what limits it, what laws say."""
+"""The tables of a study: how it scales, what a training costs, what laws say, and a table per key, a row per value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.accuracy_table import accuracy, losses, to_accuracy
-from hpcddp.analysis.report.cells import (
+from hpcddp.analysis.report.accuracy_table import accuracy_table, losses, to_accuracy
+from hpcddp.analysis.report.node_tables import bindings, gpu_readings, loaders, node_readings, preflight
+from hpcddp.analysis.report.step_tables import breakdown, collectives, exchange_table, limits, profiled_table, sharding_table
+from hpcddp.analysis.report.table import (
+    UNKNOWN,
+    Cell,
+    Column,
     Spec,
+    Table,
     between,
     between_cell,
     giga,
     key_columns,
-    milli,
     number_cell,
     number_of,
     size_columns,
+    spread_head,
     table_of,
     text_cell,
     unit_of,
     words_of,
 )
-from hpcddp.analysis.report.effect_tables import effect_tables
-from hpcddp.analysis.report.exchange_tables import profiled, sharding
-from hpcddp.analysis.report.node_tables import bindings, gpu_readings, loaders, node_readings, preflight
-from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.runs import intervals
 from hpcddp.analysis.study import effects
-from hpcddp.analysis.study.comm_bench import OPS
-from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
-from hpcddp.analysis.study.frames import NAMES, TOKENS_PER_S, hidden_parts, shown_parts, step_total_s
+from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
+from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
+from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
+from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, times
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import message_size
 
 IN_BRACKETS = " ({})"
 
@@ -49,15 +51,15 @@ def study_tables(found: Findings) -> dict[str, Table]:
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
-        "training": lambda: training(shown, apart),
-        "accuracy": lambda: accuracy(shown, apart),
+        "training": lambda: training_table(shown, apart),
+        "accuracy": lambda: accuracy_table(shown, apart),
         "losses": lambda: losses(shown, apart),
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
         "loaders": lambda: loaders(found.loaders, differing(found.loaders["series"].unique())),
-        "the exchange": lambda: exchange(shown, apart),
-        "sharding": lambda: sharding(found.records.runs),
-        "profiled exchange": lambda: profiled(found.records.runs),
+        "the exchange": lambda: exchange_table(shown, apart),
+        "sharding": lambda: sharding_table(found.records.runs),
+        "profiled exchange": lambda: profiled_table(found.records.runs),
         **effects,
         "limits": lambda: limits(found.limits),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
@@ -93,12 +95,16 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
         (
-            Column(_spread_head(points["interval"]), within=IN_BRACKETS),
+            Column(spread_head(points["interval"]), within=IN_BRACKETS),
             between("samples_per_s_low", "samples_per_s_high", quantity),
         ),
         (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
         *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
-        *([(Column("waits for data", terminal="data wait"), _data_wait)] if _starved(points) else []),
+        *(
+            [(Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))]
+            if _starved(points)
+            else []
+        ),
         *costs,
     ]
     note = "Medians over n runs, each the samples of its timed steps / the time they took."
@@ -141,11 +147,7 @@ def _starved(points: pd.DataFrame) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share is not None}
 
 
-def _data_wait(row: Any) -> Cell:
-    return number_cell(row["data_wait_s"] / step_s(row), percent)
-
-
-def training(points: pd.DataFrame, apart: Apart) -> Table:
+def training_table(points: pd.DataFrame, apart: Apart) -> Table:
     """What a whole training costs at each size, and which points' runs that is from; no rows where its epochs are not known."""
     known = points[points["train_s"].notna()]
     specs = [
@@ -169,94 +171,6 @@ def _training_spread(row: Any) -> Cell:
     return between_cell(low, high, time_words)
 
 
-TERMINAL_HEADS = {
-    "data_wait": "data",
-    "h2d_exposed": "copy",
-    "forward": "fwd",
-    "backward": "bwd",
-    "comm_exposed": "comm",
-    "transfer": "transfer",
-    "peer_wait": "wait",
-    "optimizer": "opt",
-    "other": "other",
-    "unaccounted": "unacc",
-    "h2d_hidden": "(copy)",
-    "comm_hidden": "(comm)",
-}
-"""Of the breakdown's columns; what is hidden behind other parts is in brackets."""
-
-HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
-
-
-def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
-    """The step, and each part's share of it."""
-    step_s = step_total_s(points)
-    specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
-        (Column("step ms", always=True), number_of("step_s", milli)),
-        (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
-        *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
-        *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
-    ]
-    note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
-    return table_of("breakdown", "Where the step goes", note, specs, points)
-
-
-def exchange(points: pd.DataFrame, apart: Apart) -> Table:
-    """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
-    points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
-    specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
-        (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
-        *(
-            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
-            for name, head in EXCHANGED.items()
-        ),
-        (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
-        (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
-        (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
-    ]
-    note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
-    return table_of("exchange", "How gradients travel", note, specs, points)
-
-
-EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
-
-
-def limits(rows: pd.DataFrame) -> Table:
-    """Full training beside what the trainer and the loader reach alone."""
-    specs = [
-        (Column("layout", numeric=False, terminal=f"nodes x {unit_of(rows)}s"), _layout),
-        (Column("series", numeric=False), words_of("series")),
-        (Column("full training", terminal="full", always=True), number_of("full", quantity)),
-        (Column("trainer's limit", always=True), number_of("synthetic", quantity)),
-        (Column("loader's limit", always=True), number_of("io", quantity)),
-    ]
-    note = "Samples/s: with everything; with one batch that is there already; loading and copying without training."
-    return table_of("limits", "What limits training", note, specs, rows)
-
-
-BUS = "bus bandwidth, GB/s"
-
-
-def collectives(rows: pd.DataFrame) -> Table:
-    """Latency and bus bandwidth, one line per layout and operation."""
-    specs = [
-        (Column("layout", numeric=False), words_of("layout")),
-        (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
-        (
-            Column("latency, µs", terminal="latency us", always=True),
-            number_of("latency_s", lambda seconds: quantity(seconds * 1e6)),
-        ),
-        (Column("fitted", BUS, terminal="fitted GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
-        (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
-        (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),
-    ]
-    return table_of("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)
-
-
 def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
     """Laws of scaling and their parameters."""
     specs = [
@@ -274,7 +188,7 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
 
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     share = f"efficiency_{baseline}"
-    head = _spread_head(points[f"{share}_interval"])
+    head = spread_head(points[f"{share}_interval"])
     return [
         (
             Column("speedup", group, terminal=group, always=True),
@@ -296,22 +210,6 @@ def _percents(low: Any, high: Any) -> Cell:
     return Cell(UNKNOWN, None) if pd.isna(low) else Cell(percents(low, high, "–"), float(low))
 
 
-def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str], group: str) -> Iterator[Spec]:
-    shares = parts.div(step_s, axis=0)
-    for part in parts:
-        column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
-        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
-
-
-def _percent_number(share: float) -> str:
-    """Without the sign: `39`; noise below nothing is `0`."""
-    return f"{100 * share:.0f}".replace("-0", "0")
-
-
-def _layout(row: Any) -> Cell:
-    return Cell(f"{row['nodes']} × {row['gpus_per_node']}", float(row["nodes"] * row["gpus_per_node"]))
-
-
 def _load_at_one_size(points: pd.DataFrame) -> bool:
     """Where an efficiency would be that of a size against itself."""
     return bool((points["input"] == "io").all()) and len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
@@ -326,7 +224,80 @@ def _baselines(points: pd.DataFrame) -> dict[str, str]:
     return {"1gpu": f"vs 1 {unit_of(points)}", **node}
 
 
-def _spread_head(intervals: pd.Series[Any]) -> str:
-    """`95 %` or `range`; `spread` where rows have either, or none has any."""
-    kinds = set(intervals.dropna())
-    return str(kinds.pop()) if len(kinds) == 1 else "spread"
+TITLE = "Effect of"
+
+SPREAD_NOTE = (
+    "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios from three runs on, "
+    "for all pairs of values at once; it reaches 1 where values do not differ by more than chance."
+)
+
+
+def effect_tables(found: Sequence[Axis], said: Sequence[str]) -> dict[str, Callable[[], Table]]:
+    """By the stem of their files; `said`: sentences that stand above all tables."""
+    return {axis.stem: lambda axis=axis: effect_table(axis, said) for axis in found}  # type: ignore[misc]
+
+
+def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
+    """Below it what it comes to, a sentence per size that was not said."""
+    rows = pd.DataFrame([_effect_row(panel, value) for panel in axis.panels for value in panel.values])
+    gpu, base = unit(axis.panels[0].device), _base_words(axis)
+    specs: list[Spec] = [
+        *size_columns(gpu)[:2],
+        *((Column(name, numeric=False), words_of(f"other {name}")) for name in axis.panels[0].others),
+        (Column(axis.name, numeric=axis.ordered), _value_cell),
+        (Column("with it", numeric=False), words_of("also")),
+        (Column("n"), number_of("n", str)),
+        (Column("samples/s"), number_of("samples_per_s", quantity)),
+        (Column("spread", within=" ({})"), between("samples_per_s_low", "samples_per_s_high", quantity)),
+        (Column("times", base, terminal=base), number_of("ratio", "{:.3f}".format)),
+        (Column("spread", base, within=" ({})"), between("ratio_low", "ratio_high", "{:.3f}".format)),
+        (Column("node h", "one epoch"), number_of("node_h_per_epoch", quantity)),
+        (Column("waits for data", terminal="data"), number_of("data_wait_share", percent)),
+    ]
+    if "peak_memory_bytes" in rows:
+        specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))
+    note = " ".join([*(sentence for sentence in effect_sentences(axis) if sentence not in said), SPREAD_NOTE])
+    return table_of(axis.stem, f"{TITLE} {axis.name}", note, specs, rows)
+
+
+def _effect_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
+    others = {f"other {name}": axis_text(each) for name, each in panel.others.items()}
+    number = value.value if is_number(value.value) else None
+    return {**value_row(panel, value), **others, "number": number}
+
+
+def _base_words(axis: Axis) -> str:
+    """`against 16`; each panel's own where they differ."""
+    bases = {panel.values[panel.base].text for panel in axis.panels}
+    return f"against {bases.pop()}" if len(bases) == 1 else "against the base"
+
+
+def _value_cell(row: Any) -> Cell:
+    return Cell(str(row["value"]), str(row["value"]) if pd.isna(row["number"]) else float(row["number"]))
+
+
+def plain_effects(found: Sequence[Axis]) -> list[dict[str, Any]]:
+    """What report.json has of them: unknown is None."""
+    return [
+        {
+            "key": axis.key,
+            "joint": list(axis.joint),
+            "panels": [_plain_panel(axis, panel) for panel in axis.panels],
+            "interactions": list(axis.interactions),
+        }
+        for axis in found
+    ]
+
+
+def _plain_panel(axis: Axis, panel: AxisPanel) -> Mapping[str, Any]:
+    return {
+        "nodes": panel.nodes,
+        "gpus_per_node": panel.gpus_per_node,
+        "others": dict(panel.others),
+        "base": panel.values[panel.base].value,
+        "sentence": effect_sentence(axis, panel),
+        "p_adjusted": panel.p,
+        "is_sure": panel.is_sure,
+        "in_blocks": [value.value for value in panel.in_blocks] if panel.in_blocks else None,
+        "values": [{**value_row(panel, value), "value": value.value} for value in panel.values],
+    }

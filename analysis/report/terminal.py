@@ -12,10 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
-from hpcddp.analysis.report.effect_tables import plain_effects
+from hpcddp.analysis.report.accuracy_table import AGAINST, LOSS
 from hpcddp.analysis.report.table import Table, terminal_forms
-from hpcddp.analysis.report.tables import EPOCH, scaling_foot
+from hpcddp.analysis.report.tables import EPOCH, plain_effects, scaling_foot
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.axis_words import leading_sentences
@@ -23,16 +22,16 @@ from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import facts_line
-from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.output import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
-from hpcddp.core.run_key import spans
+from hpcddp.core.run_root import spans
 from hpcddp.core.text import count, one_line
 
 SCHEMA = 2
-"""Of report.json: 1 (0.1.0) as to_plain says, its times medians over steps; 2: means, named as MEANS says."""
+"""Of report.json: 1 (0.1.0) as findings_plain says, its times medians over steps; 2: means, named as MEANS says."""
 
 _TIMES = ("step", "step_hook", *PARTS, *EXCHANGE, "h2d_hidden")
 MEANS = {f"{name}_s": f"{name}_mean_s" for name in _TIMES}
@@ -47,7 +46,7 @@ WIDTHS = (WIDE, 80)
 """Characters of a line of prose; longer ones are hard to read, however wide the terminal is."""
 
 
-def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
+def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -96,7 +95,7 @@ def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> lis
     """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for. One that raises is left out."""
 
     def texts(lines: Callable[[int], list[str]]) -> Callable[[], list[Block]]:
-        return lambda: [[_lines(lines(width)) for width in WIDTHS]]
+        return lambda: [["\n".join(lines(width)) for width in WIDTHS]]
 
     head, sentences = _head(found)
     facts = found.failures.contain("what was trained", lambda: facts_line(found.trained), "")
@@ -121,7 +120,7 @@ def _effects(found: Findings) -> list[str]:
 def failure_blocks(failures: Failures) -> list[Block]:
     """What failed: of one reason together."""
     texts = [f"failed: {_first(of)}: {reason}" for reason, of in failures.by_reason().items()]
-    return [[_lines(_wrapped(texts, width)) for width in WIDTHS]] if texts else []
+    return [["\n".join(_wrapped(texts, width)) for width in WIDTHS]] if texts else []
 
 
 def report_blocks(report: Path | None) -> list[Block]:
@@ -141,10 +140,6 @@ def _first(names: Sequence[str]) -> str:
     """`scaling.csv, runs.csv, figures/steps and 9 more`"""
     more = len(names) - NAMED_AT_MOST
     return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
 
 
 def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
@@ -174,15 +169,15 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     }
     shown, forms = {name: shown[name] for name in made if made[name]}, {name: made[name] for name in made if made[name]}
     if "accuracy" in shown:
-        forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
+        forms["accuracy"] += terminal_forms(shown["accuracy"].without(LOSS))
     if "time to accuracy" in shown:
-        forms["time to accuracy"] += terminal_forms(without_speedups(shown["time to accuracy"]))
+        forms["time to accuracy"] += terminal_forms(shown["time to accuracy"].without(AGAINST))
     answers = [axis.stem for axis in found.effects if axis.stem in shown] if found.is_of_keys else []
     heads = {stem: f"  {shown[stem].title}" for stem in answers} | heads
     blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
     is_new = "scaling" in shown and not any(len(shown[stem].rows) >= len(shown["scaling"].rows) for stem in answers)
     foot = _wrapped([f"  {text}" for text in scaling_foot(found.shown)], WIDTHS[1], indent=2)
-    scaling = [_lines([form, *foot]) for form in _scaling(shown["scaling"])] if is_new else []
+    scaling = ["\n".join([form, *foot]) for form in _scaling(shown["scaling"])] if is_new else []
     return [*blocks[: len(answers)], *([scaling] if scaling else []), *blocks[len(answers) :]]
 
 
@@ -199,8 +194,7 @@ def _reading_heads(found: Findings) -> dict[str, str]:
 
 def _scaling(table: Table) -> Block:
     """With the costs of an epoch, where they are known; a form without them says where they are."""
-    narrow = table.only([column.group != EPOCH for column in table.columns])
-    forms, narrower = terminal_forms(table), terminal_forms(narrow)
+    forms, narrower = terminal_forms(table), terminal_forms(table.without(EPOCH))
     if forms == narrower:
         return forms
     columns = max(map(len, forms[-1].splitlines()))
@@ -241,14 +235,11 @@ def _some_names(runs: Sequence[Run]) -> str:
     """`r1-r3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
     by_label = groupby(runs, key=lambda run: run.label)
     stretches = [(label, *span) for label, same in by_label for span in spans(run.run for run in same)]
-    names = [_stretch_name(*stretch) for stretch in stretches[:NAMED_AT_MOST]]
+    names = [
+        f"r{first}{'' if first == last else f'-r{last}'} of {one_line(label)}" for label, first, last in stretches[:NAMED_AT_MOST]
+    ]
     more = sum(last - first + 1 for _, first, last in stretches[NAMED_AT_MOST:])
     return ", ".join(names) + (f" and {more} more" if more else "")
-
-
-def _stretch_name(label: str, first: int, last: int) -> str:
-    runs = f"r{first}" if first == last else f"r{first}-r{last}"
-    return f"{runs} of {one_line(label)}"
 
 
 def _of_state(found: Findings, *states: str) -> list[Run]:

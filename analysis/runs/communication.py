@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.buckets import RunBuckets
-from hpcddp.analysis.records.clocks import Ints
+from hpcddp.analysis.records.buckets import Ints, RunBuckets
 from hpcddp.analysis.util.regular_files import record_or_none
-from hpcddp.core.bandwidth import bus_share
+from hpcddp.core.comm_record import bus_share
 from hpcddp.core.launch_record import FabricFacts, LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.transport_record import TransportRecord
@@ -69,7 +68,7 @@ class Communication:
 
 def communication(run: RunBuckets) -> Communication:
     """A run's exchange from its buckets; at least one steady step."""
-    found = exchange(run) if run.aligned else None
+    found = exchange_times(run) if run.aligned else None
     return Communication(
         transfer_ns=float(found.transfer_ns.mean()) if found else None,
         peer_wait_ns=float(found.peer_wait_ns.mean()) if found else None,
@@ -83,7 +82,7 @@ def communication(run: RunBuckets) -> Communication:
     )
 
 
-def exchange(run: RunBuckets) -> Exchange:
+def exchange_times(run: RunBuckets) -> Exchange:
     """Every rank's view of every step."""
     last_ready = run.ready_ns.max(axis=0)
     bounds = np.searchsorted(run.step, np.arange(run.start_ns.shape[1] + 1))

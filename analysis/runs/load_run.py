@@ -9,33 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end_file, read_launch
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
+from hpcddp.analysis.records.json_files import EndFile, launch_software, read_comm, read_end_file, read_launch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.software import software
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
+from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns, samples_of_steps, some
 from hpcddp.analysis.runs.communication import communication, read_network
-from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.intervals import mean_half_percent
-from hpcddp.analysis.runs.readings import read_readings
-from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, used
+from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
-from hpcddp.analysis.runs.step_times import evened, stalls, typical_step, windows_apart
-from hpcddp.analysis.runs.timeline import read_timeline
-from hpcddp.analysis.runs.training import (
+from hpcddp.analysis.runs.step_times import (
     batch_of_steps,
     begins_epoch,
+    distribution,
+    evened,
     loss_ends,
     most_often,
     samples_of,
     samples_trained,
+    stalls,
     timed_epochs,
+    typical_step,
+    windows_apart,
 )
+from hpcddp.analysis.runs.timeline import read_timeline
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
@@ -120,7 +121,9 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             parts = read_attempts(attempt, launch, end, run.point, warnings, epoch_ends=[each.step for each in epochs or ()])
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
-            run = _with_epochs(_timed(_with_restarts(run, end, parts), parts, epochs), epochs)
+            run = _timed(_with_restarts(run, end, parts), parts, epochs)
+            if epochs:  # their rows count samples exactly, whatever the batch of each step
+                run = replace(run, epochs=epochs, samples_trained=epochs[-1].samples)
             buckets = buckets_of_run(parts, attempt, warnings)
             run = replace(run, exchange=communication(buckets) if buckets else None)
             run = replace(run, timeline=read_timeline(parts, joined([part.steps for part in parts])))
@@ -143,11 +146,11 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     return replace(
         run,
         env_id=launch.env_id,
-        software=software(launch),
+        software=launch_software(launch),
         started_unix_ns=launches[0].started_unix_ns,
         gpu=gpu,
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
-        epoch_samples=_epoch_samples(run, launch),
+        epoch_samples=launch.data.samples or (train_samples(run.point.workload.data) if run.point and run.trains else None),
         decoder=launch.data.decoder,
         unofficial=launch.data.unofficial or (),
         staging=launch.data.staging,
@@ -186,11 +189,6 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
     )
 
 
-def _epoch_samples(run: Run, launch: LaunchRecord) -> int | None:
-    """As the run found its data, otherwise as the catalogue has it."""
-    return launch.data.samples or (train_samples(run.point.workload.data) if run.point and run.trains else None)
-
-
 def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords]) -> Run:
     steps = sum(stretch.steps for stretch in end.history)
     return replace(
@@ -227,6 +225,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         warming = slow_start(even)
     found = stalls(even, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
+    only_loads = run.point is not None and run.point.measure.input == "io"
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
@@ -243,7 +242,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         rhythm=rhythm(even),
         stalls=found,
         distribution=distribution(stretches),
-        samples_trained=_samples_trained(run, steps),
+        samples_trained=None if only_loads or not run.global_batch else samples_trained(steps, run.global_batch),
         losses=loss_ends(steps, run.loss_first, run.loss_last),
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
@@ -259,17 +258,6 @@ def _per_passed(run: Run, samples: int | None) -> Run:
     readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
     per_passed = None if joules is None else joules * taken / samples
     return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
-
-
-def _with_epochs(run: Run, epochs: tuple[Epoch, ...] | None) -> Run:
-    """The rows of epochs count samples exactly, whatever the batch of each step."""
-    return replace(run, epochs=epochs, samples_trained=epochs[-1].samples) if epochs else run
-
-
-def _samples_trained(run: Run, steps: RunSteps) -> int | None:
-    """None of a run that only loads."""
-    loads = run.point is not None and run.point.measure.input == "io"
-    return None if loads or not run.global_batch else samples_trained(steps, run.global_batch)
 
 
 def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -12,23 +12,16 @@ from typing import Literal
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.runs.communication import Communication, RunNetwork
-from hpcddp.analysis.runs.distribution import Distribution
-from hpcddp.analysis.runs.readings import Readings
-from hpcddp.analysis.runs.resources import Used
+from hpcddp.analysis.runs.resources import Readings, Used
 from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import RankMap, Unevenness
-from hpcddp.analysis.runs.step_times import Stalls, TypicalStep
+from hpcddp.analysis.runs.step_times import Distribution, LossEnds, Stalls, TypicalStep
 from hpcddp.analysis.runs.timeline import Timeline
-from hpcddp.analysis.runs.training import LossEnds
-from hpcddp.core.attempt_records import ShardedExchange
+from hpcddp.core.attempt_records import DamagedFiles, LoaderTimes, ProfiledExchange, ShardedExchange
 from hpcddp.core.comm_record import CommRecord
-from hpcddp.core.damaged_record import DamagedFiles
-from hpcddp.core.launch_record import ScriptFacts
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.launch_record import ScriptFacts, Staging
 from hpcddp.core.point import Point
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.staging_record import Staging
+from hpcddp.core.run_root import RunKey
 from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
 
@@ -53,7 +46,7 @@ class Run:
     """Steps that count and of which no records are left."""
     env_id: str | None = None
     software: Mapping[str, str] = field(default_factory=dict)
-    """Of its last attempt, as records/software.py has it."""
+    """Of its last attempt, as records/json_files.py has it."""
     started_unix_ns: int | None = None
     """When the ranks of its first attempt that counts had met."""
     processors: tuple[str, ...] = ()
@@ -81,7 +74,6 @@ class Run:
     step_ci_percent: float | None = None
     """Half the width of its 95 % interval within this run, % of it."""
     windows_apart: tuple[float, float] | None = None
-    """As runs/step_times.py has it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None
@@ -137,7 +129,6 @@ class Run:
 
     @property
     def key(self) -> RunKey:
-        """Which run it is."""
         return RunKey(self.label, self.run)
 
     @property

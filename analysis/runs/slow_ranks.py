@@ -128,8 +128,8 @@ def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:
     if len(hosts) > MOST_RANKS:
         named = list(dict.fromkeys(hosts))
         by_host = [np.max(over[[host == name for host in hosts]], axis=0) for name in named]
-        return RankMap(tuple(named), None, tuple(edges), _plain_rows(by_host))
-    return RankMap(tuple(hosts), tuple(range(len(hosts))), tuple(edges), _plain_rows(over))
+        return RankMap(tuple(named), None, tuple(edges), tuple(map(_plain, by_host)))
+    return RankMap(tuple(hosts), tuple(range(len(hosts))), tuple(edges), tuple(map(_plain, over)))
 
 
 def _steady(steps: RunSteps) -> Floats:
@@ -151,7 +151,3 @@ def _medians(rows: NDArray[Any]) -> Floats:
     ordered, count = np.sort(rows, axis=1), rows.shape[1]
     medians: Floats = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
     return medians
-
-
-def _plain_rows(rows: Sequence[Floats] | Floats) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(map(float, row)) for row in rows)

@@ -1,16 +1,168 @@
-"""How long a run's steps were: a typical one beside the mean that rates come from, and those that stall."""
+"""How long a run's steps were: a typical one beside the mean that rates come from, all of them by bins, those that stall; and
+what they trained: samples, the loss at both ends, and the batch of each step, where it grows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.steps import Floats, RunSteps, after_pauses, mean_step_ns, median_step_ns
+from hpcddp.analysis.records.epochs import Epoch
+from hpcddp.analysis.records.steps import Floats, RunSteps, after_pauses, losses_e9, mean_step_ns, median_step_ns
+from hpcddp.core.schema import LARGEST_INT
+
+LOSS_STEPS = 10
+"""Steps at either end that a loss is the mean of: one batch's own loss differs from the next one's by a tenth and more. Fewer in
+a run of less than twice as many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossEnds:
+    """The training loss over the first and over the last `steps` steps, warm-up included: the mean over them and over ranks.
+
+    None where one of these steps has no known loss.
+    """
+
+    start: float | None
+    end: float | None
+    steps: int
+
+
+def loss_ends(steps: RunSteps, first: float | None, last: float | None) -> LossEnds | None:
+    """By the step rows; of rows without losses by `first` and `last`, end.json's of a single step each. None where neither is
+    known."""
+    if steps.loss_e9 is None or not np.isfinite(steps.loss_e9).any():
+        return None if first is None and last is None else LossEnds(start=first, end=last, steps=1)
+    losses = losses_e9(steps)
+    window = max(1, min(LOSS_STEPS, losses.size // 2))
+    begins = np.array_equal(steps.step[:window], np.arange(window))
+    return LossEnds(start=_mean(losses[:window]) if begins else None, end=_mean(losses[-window:]), steps=window)
+
+
+def samples_trained(steps: RunSteps, global_batch: int) -> int | None:
+    """By all ranks from the run's first step on; None where there are more than can be true."""
+    made = int(steps.step[-1]) + 1
+    mean = np.nan if steps.samples is None else float(steps.samples.mean())
+    samples = round(made * mean) if np.isfinite(mean) else made * global_batch
+    return samples if samples <= LARGEST_INT else None
+
+
+def _mean(losses_e9: Floats) -> float | None:
+    mean = float(losses_e9.mean()) / 1e9
+    return mean if np.isfinite(mean) else None
+
+
+Batches = NDArray[np.int64]
+"""Global, of each step."""
+
+
+def batch_of_steps(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None, batch: int) -> Batches:
+    """By the rows of epochs; `batch`: of a run that has none."""
+    if not epochs:
+        return np.full(numbers.size, batch, np.int64)
+    ends, batches = (np.array([getattr(each, name) for each in epochs], np.int64) for name in ("step", "batch"))
+    return np.asarray(batches[np.minimum(np.searchsorted(ends, numbers, side="right"), ends.size - 1)])
+
+
+def begins_epoch(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> NDArray[np.bool_]:
+    """By the rows of epochs, of each step; none of a run that has no such rows."""
+    return np.isin(numbers, [0, *(each.step for each in epochs)] if epochs else [])
+
+
+def timed_epochs(counted: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> NDArray[np.bool_]:
+    """Of each epoch, whether all its steps are among the numbers `counted`."""
+    edges = [0, *(each.step for each in epochs or ())]
+    return np.asarray(np.histogram(counted, edges)[0] == np.diff(edges)) if epochs else np.zeros(0, np.bool_)
+
+
+def most_often(batches: Batches, *, most: bool = False) -> int | None:
+    """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none. `most`: nor
+    where it is that of half of the steps or fewer, as of batches of any size.
+    """
+    found, counts = np.unique(batches, return_counts=True)
+    return int(found[counts.argmax()]) if found.size > 1 and not (most and 2 * counts.max() <= batches.size) else None
+
+
+def samples_of(batches: Batches) -> int | None:
+    """What these steps train; None where that is more than can be true."""
+    found, counts = np.unique(batches, return_counts=True)
+    samples = sum(batch * steps for batch, steps in zip(found.tolist(), counts.tolist(), strict=True))
+    return samples if samples <= LARGEST_INT else None
+
+
+WIDTH = 0.001
+"""Of a bin, as a share of the times in it: half of it is how far a quantile may be off."""
+
+Bins = tuple[tuple[int, int], ...]
+"""(bin, steps in it), ascending: bin b holds times from e^(b WIDTH) to e^((b + 1) WIDTH) ns."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of one run; steps last as long as RunSteps.step_ns has it."""
+
+    timed: Bins
+    warmup: Bins
+    """Of the steps before the first that counts, in each attempt."""
+
+
+def distribution(attempts: Iterable[RunSteps]) -> Distribution:
+    """Of a run, by the attempts that made its steps."""
+    stretches = list(attempts)
+    firsts = [int(np.argmax(steps.steady)) if steps.steady.any() else steps.steady.size for steps in stretches]
+    before = (binned(steps.step_ns[:first]) for steps, first in zip(stretches, firsts, strict=True))
+    return Distribution(pooled_bins(binned(steps.step_ns[steps.steady]) for steps in stretches), pooled_bins(before))
+
+
+def binned(times_ns: Floats) -> Bins:
+    """Those that were measured, above zero."""
+    measured = times_ns[np.isfinite(times_ns) & (times_ns > 0)]
+    bins, counts = np.unique(np.floor(np.log(measured) / WIDTH).astype(np.int64), return_counts=True)
+    return tuple(zip(bins.tolist(), counts.tolist(), strict=True))
+
+
+def pooled_bins(runs: Iterable[Bins]) -> Bins:
+    """The steps of all of them."""
+    counts: dict[int, int] = {}
+    for number, count in (pair for bins in runs for pair in bins):
+        counts[number] = counts.get(number, 0) + count
+    return tuple(sorted(counts.items()))
+
+
+def middle_ns(number: int) -> float:
+    """The time that stands for a bin."""
+    return math.exp((number + 0.5) * WIDTH)
+
+
+def quantile_ns(bins: Bins, share: float) -> float:
+    """The least time that at least this share of the steps do not exceed."""
+    numbers, counts = _arrays(bins)
+    return middle_ns(int(numbers[np.searchsorted(np.cumsum(counts), share * counts.sum())]))
+
+
+def mean_ns(bins: Bins) -> float:
+    """Of all steps; a bin's lie in its middle."""
+    return sum(middle_ns(number) * count for number, count in bins) / sum(count for _, count in bins)
+
+
+def shares_between(bins: Bins, edges_ns: Floats) -> Floats:
+    """Of all steps those between each edge and the next; a bin's lie evenly in it, as edges may be closer than a bin is wide."""
+    numbers, counts = _arrays(bins)
+    until = np.cumsum(counts)
+    ends, steps = (np.column_stack(each).ravel() for each in ((numbers, numbers + 1), (until - counts, until)))
+    shares: Floats = np.diff(np.interp(np.log(edges_ns) / WIDTH, ends, steps)) / until[-1]
+    return shares
+
+
+def _arrays(bins: Bins) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    numbers, counts = np.array(bins, dtype=np.int64).reshape(-1, 2).T
+    return numbers, counts
+
 
 CLOCK_PACE = 1e-4
 """By which clocks of two nodes may go apart: quartzes are good to 50 millionths, and a GPU's is not steered."""

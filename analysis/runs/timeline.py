@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hpcddp.analysis.records.attempts import AttemptRecords
-from hpcddp.analysis.records.clocks import clocks_known, to_rank_0
+from hpcddp.analysis.records.buckets import clocks_known, to_rank_0
 from hpcddp.analysis.records.steps import RunSteps, median_step_ns
 from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS_1, buckets_file, steps_file
@@ -95,7 +95,8 @@ def _read(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | Non
         folder, ranks = attempt.folder, range(len(attempt.ranks))
         if hooked and not (attempt.hooked and attempt.windows.exchanged(step)):
             continue
-        buckets = _buckets([buckets_file(folder, rank) for rank in ranks], step) if hooked else []
+        written = _rows([buckets_file(folder, rank) for rank in ranks], BUCKET_COLUMNS, step) if hooked else []
+        buckets = [sorted(rows, key=lambda row: row["index"] or 0) for rows in written]  # written as they were done
         if all(buckets):
             rows = _rows([steps_file(folder, rank) for rank in ranks], STEP_COLUMNS_1, step)
             if not all(rows):
@@ -110,12 +111,9 @@ def _timeline(
     aligned = clocks_known(ranks)
     starts = [_at([row], "start_ns", entry)[0] for row, entry in zip(rows, ranks, strict=True)]
     origins = [min(starts)] * len(starts) if aligned else starts
-    found = [RankStep(rank, ranks[rank].host, starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
+    parts = [tuple((part, ns) for part in PARTS if (ns := row[f"{part}_ns"]) is not None) for row in rows]
+    found = [RankStep(rank, ranks[rank].host, starts[rank] - origins[rank], of) for rank, of in enumerate(parts)]
     return Timeline(step, step_ns, aligned, tuple(found), _travels(buckets, ranks, origins) if buckets else ())
-
-
-def _parts(row: CsvRow) -> tuple[tuple[str, int], ...]:
-    return tuple((part, ns) for part in PARTS if (ns := row[f"{part}_ns"]) is not None)
 
 
 def _travels(buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd], origins: Sequence[int]) -> tuple[BucketStep, ...]:
@@ -136,11 +134,6 @@ def _at(rows: Sequence[CsvRow], name: str, entry: RankEnd) -> list[int]:
     """A time of each row on rank 0's clock."""
     times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), entry.offsets).tolist()
     return times
-
-
-def _buckets(files: Sequence[Path], step: int) -> list[list[CsvRow]]:
-    """Of each, by index: they are written in the order in which they were done."""
-    return [sorted(rows, key=lambda row: row["index"] or 0) for rows in _rows(files, BUCKET_COLUMNS, step)]
 
 
 def _rows(files: Sequence[Path], columns: Sequence[str], step: int) -> list[list[CsvRow]]:

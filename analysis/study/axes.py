@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.study.axis_significance import CHANCE, LEAST, half_width
-from hpcddp.analysis.study.effects import INTERVAL, Ratio, ratio
+from hpcddp.analysis.study.effects import CHANCE, INTERVAL, LEAST, Ratio, half_width, ratio
 from hpcddp.analysis.study.frames import step_total_s
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, short_name, value_text
@@ -57,12 +56,10 @@ class AxisValue:
 
     @property
     def floats(self) -> list[float]:
-        """Its rates."""
         return list(map(float, self.rates))
 
     @property
     def rate(self) -> float:
-        """The median of its runs."""
         return float(self.point["samples_per_s"])
 
 
@@ -141,7 +138,6 @@ class Axis:
 
     @property
     def stem(self) -> str:
-        """Of the names of its files."""
         return f"{OF_EFFECTS}{self.key.partition('.')[2].replace('.', '_') or self.key}"
 
     @property
@@ -182,7 +178,10 @@ def axes(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[Axis]:
     points = _measured(runs, scaling)
     names = sorted({name for point in points for name in point.keys})
     varying = [name for name in names if len({point.texts.get(name) for point in points}) > 1]
-    candidates = [name for name in varying if _is_axis(name)]
+    fixed = ("measure", "work", "cluster")
+    candidates = [
+        name for name in varying if name in TIMED_OTHERWISE or (name.partition(".")[0] not in fixed and name not in FOUND)
+    ]
     single = {name: found for name in candidates if (found := _groups(points, varying, (name,)))}
     several = _joint_keys(points, varying, [name for name in candidates if name not in single])
     of_all = {(name,): groups for name, groups in single.items()} | several
@@ -190,13 +189,9 @@ def axes(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[Axis]:
     return sorted(made, key=lambda axis: (-sum(len(panel.values) for panel in axis.panels), axis.key))
 
 
-def _is_axis(name: str) -> bool:
-    return name in TIMED_OTHERWISE or (name.partition(".")[0] not in ("measure", "work", "cluster") and name not in FOUND)
-
-
 def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
     timed = {key: timed_runs(members) for key, members in by_point(runs)}
-    memories = {key: _bytes(members["peak_memory_bytes"].max()) for key, members in by_point(runs)}
+    memories = {key: members["peak_memory_bytes"].max() for key, members in by_point(runs)}
     waits = scaling["data_wait_s"] / step_total_s(scaling)
     found = []
     for (_, row), wait in zip(scaling.iterrows(), waits, strict=True):
@@ -206,7 +201,8 @@ def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
         key = row["series"], row["nodes"], row["gpus_per_node"]
         rates, started_ns = tuple(rates_per_s(timed[key])), tuple(map(int, timed[key]["started_unix_ns"].dropna()))
         known_wait = None if pd.isna(wait) else float(wait)
-        found.append(_Measured(keys, texts, plain, rates, started_ns, known_wait, memories[key]))
+        memory = None if pd.isna(memories[key]) else int(memories[key])
+        found.append(_Measured(keys, texts, plain, rates, started_ns, known_wait, memory))
     return found
 
 
@@ -216,11 +212,7 @@ def _groups(points: Sequence[_Measured], varying: Sequence[str], joint: Sequence
     found: dict[tuple[Any, ...], list[_Measured]] = {}
     for point in points:
         found.setdefault((point.size, *(point.texts.get(name) for name in others)), []).append(point)
-    return [group for group in found.values() if len(group) > 1 and _all_differ(group, joint[0])]
-
-
-def _all_differ(group: Sequence[_Measured], name: str) -> bool:
-    return len({point.texts.get(name) for point in group}) == len(group)
+    return [group for group in found.values() if 1 < len(group) == len({point.texts.get(joint[0]) for point in group})]
 
 
 def _joint_keys(
@@ -259,7 +251,7 @@ def _axis(
     ]
     counts = Counter(point.texts.get(key) for point in points)
     panels = [_panel(key, more, group, apart, counts) for group in groups]
-    panels.sort(key=lambda panel: (panel.nodes * panel.gpus_per_node, panel.nodes, [order(v) for v in panel.others.values()]))
+    panels.sort(key=lambda panel: (panel.nodes * panel.gpus_per_node, panel.nodes, [*map(value_order, panel.others.values())]))
     return Axis(key=key, name=short_name(key), joint=tuple(more), panels=tuple(panels))
 
 
@@ -273,7 +265,7 @@ def _is_implied(points: Sequence[_Measured], name: str, joint: Sequence[str]) ->
 def _panel(
     key: str, more: Sequence[str], group: Sequence[_Measured], apart: Sequence[str], counts: Counter[str | None]
 ) -> AxisPanel:
-    points = sorted(group, key=lambda point: order(point.keys.get(key)))
+    points = sorted(group, key=lambda point: value_order(point.keys.get(key)))
     base = _base(key, points, counts)
     if not all(is_number(point.keys.get(key)) for point in points):  # in no order of their own: the base comes first
         points, base = [points[base], *points[:base], *points[base + 1 :]], 0
@@ -293,14 +285,8 @@ def _panel(
     ]
     nodes, gpus = points[0].size
     others = {short_name(name): points[0].keys.get(name) for name in apart}
-    return AxisPanel(
-        nodes=nodes,
-        gpus_per_node=gpus,
-        device=str(points[0].row["device"]),
-        others=others,
-        values=tuple(values),
-        base=base,
-    )
+    device = str(points[0].row["device"])
+    return AxisPanel(nodes=nodes, gpus_per_node=gpus, device=device, others=others, values=tuple(values), base=base)
 
 
 def _base(key: str, points: Sequence[_Measured], counts: Counter[str | None]) -> int:
@@ -311,7 +297,7 @@ def _base(key: str, points: Sequence[_Measured], counts: Counter[str | None]) ->
     return next((i for i in often if points[i].texts.get(key) == default), often[0])
 
 
-def order(value: Any) -> tuple[int, float, str]:
+def value_order(value: Any) -> tuple[int, float, str]:
     """Sorts values: none first, then off and on, then numbers, then words."""
     if value is None:
         return 0, 0.0, ""
@@ -333,13 +319,9 @@ def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
     """What is known of one point; unknown is None."""
     against, point = panel.against_base(value), value.point
     return {
-        "nodes": panel.nodes,
-        "gpus_per_node": panel.gpus_per_node,
-        "value": value.text,
-        "also": value.also,
-        "label": point["label"],
-        "n": len(value.rates),
-        **{name: _known(point[name]) for name in OF_POINT},
+        **{"nodes": panel.nodes, "gpus_per_node": panel.gpus_per_node, "value": value.text, "also": value.also},
+        **{"label": point["label"], "n": len(value.rates)},
+        **{name: None if pd.isna(point[name]) else point[name] for name in OF_POINT},
         "ratio": against.ratio if against else 1.0,
         "ratio_low": against.low if against else None,
         "ratio_high": against.high if against else None,
@@ -352,18 +334,5 @@ def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
 OF_POINT = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "interval", "epoch_s", "node_h_per_epoch")
 
 
-def _bytes(value: Any) -> int | None:
-    """A plain number: numpy's has no place in report.json."""
-    return None if pd.isna(value) else int(value)
-
-
-def _known(value: Any) -> Any:
-    return None if pd.isna(value) else value
-
-
-def _defaults() -> dict[str, Any]:
-    return flat_keys(Point(cluster="", workload=Workload(model="", data=Data(name="")), layout=Layout()))
-
-
-DEFAULTS = _defaults()
+DEFAULTS = flat_keys(Point(cluster="", workload=Workload(model="", data=Data(name="")), layout=Layout()))
 """Key -> what it is where a sweep does not say."""

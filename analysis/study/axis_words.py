@@ -9,11 +9,10 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text
-from hpcddp.analysis.study.axis_significance import CHANCE, adjusted, interaction_p_value, p_value
-from hpcddp.analysis.study.effects import INTERVAL, Ratio
+from hpcddp.analysis.study.effects import CHANCE, INTERVAL, Ratio, adjusted, interaction_p_value, p_value
 from hpcddp.analysis.study.series import short_name
 from hpcddp.analysis.util.wording import percent
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 HARDLY = 0.01

@@ -8,13 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.software import environment_names
+from hpcddp.analysis.records.json_files import environment_names
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
-from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
-from hpcddp.core.comm_record import CommOperation
+from hpcddp.core.comm_record import CommOperation, bus_share, disturbed, fit_link
 from hpcddp.core.text import count, message_size
 
 BUCKET_COLUMNS = {
@@ -40,11 +39,8 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         if run.point.device == "cuda":
             own_s = bucket["own_ns"] / 1e9
             algorithm = algorithm_bandwidth(row["bytes"], own_s)
-            row |= {
-                "own_s": own_s,
-                "algbw_bytes_per_s": algorithm,
-                "busbw_bytes_per_s": bus_bandwidth(algorithm, run.point.ranks),
-            }
+            row |= {"own_s": own_s, "algbw_bytes_per_s": algorithm}
+            row |= {"busbw_bytes_per_s": bus_bandwidth(algorithm, run.point.ranks)}
         yield row
 
 
@@ -74,11 +70,8 @@ def _of_run(run: Run, ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 OPS = {
-    "all_reduce": "all-reduce",
-    "reduce_scatter": "reduce-scatter",
-    "all_gather": "all-gather",
-    "broadcast": "broadcast",
-    "send_recv": "send/receive",
+    **{"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter", "all_gather": "all-gather"},
+    **{"broadcast": "broadcast", "send_recv": "send/receive"},
 }
 """Name in records -> in words, in the order they are shown."""
 
@@ -89,25 +82,17 @@ for most of a batch."""
 _WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
 _WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}
 
-_TIMED = ("time_s", "time_min_s", "time_max_s", "algbw_bytes_per_s", "busbw_bytes_per_s")
-
 COMM_COLUMNS = {
-    **_WHO,
-    "limit_bytes_per_s": "Float64",
-    "bytes": "Int64",
-    "calls": "Int64",
-    **dict.fromkeys(_TIMED, "Float64"),
+    **{**_WHO, "limit_bytes_per_s": "Float64", "bytes": "Int64", "calls": "Int64"},
+    **dict.fromkeys(("time_s", "time_min_s", "time_max_s", "algbw_bytes_per_s", "busbw_bytes_per_s"), "Float64"),
     "correct": "boolean",
 }
 """A row per layout, operation and size: median, least and greatest time of a call over batches of `calls`; see fabric_limit."""
 
 FIT_COLUMNS = {
     **_WHO,
-    "latency_s": "Float64",
-    "bandwidth_bytes_per_s": "Float64",
-    "busbw_bytes_per_s": "Float64",
-    "largest_bytes": "Int64",
-    "largest_busbw_bytes_per_s": "Float64",
+    **dict.fromkeys(("latency_s", "bandwidth_bytes_per_s", "busbw_bytes_per_s"), "Float64"),
+    **{"largest_bytes": "Int64", "largest_busbw_bytes_per_s": "Float64"},
 }
 """A row per layout and operation: a call takes latency_s + bytes / bandwidth_bytes_per_s; the same as bus bandwidth."""
 

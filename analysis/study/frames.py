@@ -1,16 +1,16 @@
-"""Runs as a table: one row per run, seconds and samples, unknown as NA."""
+"""Runs as a table: one row per run, seconds and samples, unknown as NA; and what an epoch and a whole training cost."""
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.software import environment_names
+from hpcddp.analysis.records.json_files import environment_names
 from hpcddp.analysis.records.steps import RECORDED
 from hpcddp.analysis.runs.communication import Communication
-from hpcddp.analysis.runs.readings import FIGURES, figures
-from hpcddp.analysis.runs.resources import flops_per_s_per_gpu, share_of_peak
+from hpcddp.analysis.runs.resources import FIGURES, figures, flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import key_text, series_key
@@ -23,67 +23,29 @@ TYPICAL = ("median", "p05", "p95", "p99")
 """Of a run's steps, as TypicalStep has them."""
 
 ACCURACY_OF_RUN = {
-    "evaluated": "boolean",
-    "eval_loss": "Float64",
-    "samples_trained": "Int64",
-    "loss_start": "Float64",
-    "loss_end": "Float64",
-    "loss_steps": "Int64",
+    **{"evaluated": "boolean", "eval_loss": "Float64", "samples_trained": "Int64"},
+    **{"loss_start": "Float64", "loss_end": "Float64", "loss_steps": "Int64"},
 }
-"""What a run's training came to; `evaluated`: its point says that it is. Losses are means over its first and last `loss_steps`
-steps and over ranks.
-"""
+"""`evaluated`: its point says that it is. Losses are means over its first and last `loss_steps` steps and over ranks."""
 
 TOKENS_PER_S = "tokens_per_s"
 """Column of what only some scripts of the user's own say: a report in which nobody did is without it."""
 
 RUN_COLUMNS = {
-    "label": "string",
-    "run": "Int64",
-    "attempt": "string",
-    "started_unix_ns": "Int64",
-    "state": "string",
-    "reason": "string",
-    "series": "string",
-    "nodes": "Int64",
-    "gpus_per_node": "Int64",
-    "gpus": "Int64",
-    "ranks": "Int64",
-    "batch_per_gpu": "Int64",
-    "global_batch": "Int64",
-    "device": "string",
-    "work": "string",
-    "node_type": "string",
-    "gpu": "string",
-    "env_id": "string",
-    "input": "string",
-    "epoch_samples": "Int64",
-    "pauses_s": "Float64",
-    "hook": "boolean",
-    "steady_steps": "Int64",
-    "steady_samples": "Int64",
-    "stopped_by": "string",
-    "warmup_detected_steps": "Int64",
-    "timed_ns": "Int64",
-    "step_ns": "Float64",
+    **{"label": "string", "run": "Int64", "attempt": "string", "started_unix_ns": "Int64"},
+    **dict.fromkeys(("state", "reason", "series"), "string"),
+    **dict.fromkeys(("nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch"), "Int64"),
+    **dict.fromkeys(("device", "work", "node_type", "gpu", "env_id", "input"), "string"),
+    **{"epoch_samples": "Int64", "pauses_s": "Float64", "hook": "boolean"},
+    **{"steady_steps": "Int64", "steady_samples": "Int64", "stopped_by": "string", "warmup_detected_steps": "Int64"},
+    **{"timed_ns": "Int64", "step_ns": "Float64"},
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
-    "step_ci_percent": "Float64",
-    "samples_per_s": "Float64",
-    **{f"{part}_s": "Float64" for part in RECORDED},
-    **{f"{name}_s": "Float64" for name in EXCHANGE},
-    "step_bytes": "Float64",
-    "clock_error_s": "Float64",
-    "comm_check": "string",
-    "comm_check_closes": "boolean",
-    "arithmetic": "string",
-    "flops_per_s_per_gpu": "Float64",
-    "share_of_peak": "Float64",
-    "peak_memory_bytes": "Int64",
-    "energy_j_per_1000_samples": "Float64",
-    "loss_first": "Float64",
-    "loss_last": "Float64",
-    "eval_samples": "Int64",
-    "eval_correct": "Int64",
+    **{"step_ci_percent": "Float64", "samples_per_s": "Float64"},
+    **{f"{name}_s": "Float64" for name in (*RECORDED, *EXCHANGE)},
+    **{"step_bytes": "Float64", "clock_error_s": "Float64", "comm_check": "string", "comm_check_closes": "boolean"},
+    **{"arithmetic": "string", "flops_per_s_per_gpu": "Float64", "share_of_peak": "Float64", "peak_memory_bytes": "Int64"},
+    **dict.fromkeys(("energy_j_per_1000_samples", "loss_first", "loss_last"), "Float64"),
+    **{"eval_samples": "Int64", "eval_correct": "Int64"},
     **FIGURES,
     **ACCURACY_OF_RUN,
     TOKENS_PER_S: "Float64",
@@ -108,17 +70,10 @@ def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
         layout, measure = run.point.layout, run.point.measure
         row |= {
             "series": key_text(series_key(run.point, hold, environment, run.gpu)) if run.state != "missing" else None,
-            "nodes": layout.nodes,
-            "gpus_per_node": layout.gpus_per_node,
-            "gpus": run.point.gpus,
-            "ranks": run.point.ranks,
-            "batch_per_gpu": run.point.workload.batch_per_gpu,
-            "device": run.point.device,
-            "work": run.point.work,
-            "node_type": layout.node_type,
-            "input": measure.input,
+            **{name: getattr(layout, name) for name in ("nodes", "gpus_per_node", "node_type")},
+            **{name: getattr(run.point, name) for name in ("gpus", "ranks", "device", "work")},
+            **{"batch_per_gpu": run.point.workload.batch_per_gpu, "input": measure.input, "evaluated": run.point.evaluates},
             "hook": measure.comm != "off" and not _without_hook(run.point),
-            "evaluated": run.point.evaluates,
         }
     row["started_unix_ns"] = run.signals.began_unix_ns if run.signals else None
     row |= {"epoch_samples": run.samples_per_epoch, "pauses_s": run.pauses_s}
@@ -178,33 +133,15 @@ def _achieved(run: Run, samples_per_s: float | None) -> dict[str, Any]:
     return row
 
 
-SHOWN = {
-    "data_wait": ("data_wait",),
-    "h2d_exposed": ("h2d_exposed",),
-    "forward": ("forward",),
-    "backward": ("backward",),
-    "comm_exposed": ("comm_exposed",),
-    "transfer": ("transfer",),
-    "peer_wait": ("peer_wait",),
-    "optimizer": ("optimizer",),
-    "other": ("record", "other"),
-    "unaccounted": ("unaccounted",),
-}
-"""Part that is shown -> the recorded parts it sums. Exposed communication is shown only where it could not be split."""
-
 NAMES = {
-    "data_wait": "data wait",
-    "h2d_exposed": "copy",
-    "forward": "forward",
-    "backward": "backward",
-    "comm_exposed": "communication",
-    "transfer": "transfer",
-    "peer_wait": "peer wait",
-    "optimizer": "optimizer",
-    "other": "other",
-    "unaccounted": "unaccounted",
+    **{"data_wait": "data wait", "h2d_exposed": "copy", "forward": "forward", "backward": "backward"},
+    **{"comm_exposed": "communication", "transfer": "transfer", "peer_wait": "peer wait", "optimizer": "optimizer"},
+    **{"other": "other", "unaccounted": "unaccounted"},
 }
-"""Part -> its name in tables and figures."""
+"""Part that is shown -> its name in tables and figures. Exposed communication is shown only where it could not be split."""
+
+SHOWN = {name: ("record", "other") if name == "other" else (name,) for name in NAMES}
+"""Part that is shown -> the recorded parts it sums."""
 
 HIDDEN = ("h2d_hidden", "comm_hidden")
 """Parts that overlap others, and so stand outside the sum."""
@@ -231,3 +168,65 @@ def step_total_s(scaling: pd.DataFrame) -> pd.Series[Any]:
 
 def _sum(scaling: pd.DataFrame, parts: tuple[str, ...]) -> pd.Series[Any]:
     return scaling[[f"{part}_s" for part in parts]].sum(axis=1, min_count=1)
+
+
+COST_COLUMNS = {
+    "epoch_samples": "Int64",
+    **dict.fromkeys(("epoch_s", "epoch_s_low", "epoch_s_high", "pauses_s_per_epoch"), "Float64"),
+    **dict.fromkeys(("node_h_per_epoch", "gpu_h_per_epoch", "gpu_kwh_per_epoch"), "Float64"),
+    "train_epochs": "Int64",
+    **dict.fromkeys(("train_s", "node_h_to_train", "gpu_h_to_train", "gpu_kwh_to_train"), "Float64"),
+}
+"""Means over the runs of a point, as hours are billed by their sum; `_low` and `_high` are the least and the most of any run, NA
+for a single one. Training alone: no start, evaluation or checkpoint. What these and other pauses of `work: train` took per epoch
+is `pauses_s_per_epoch`, and in nothing else. NA where an epoch's samples or the GPUs' energy are not known, where data or
+training were left out (`measure.input`), and of a training where nobody said how many epochs it takes.
+"""
+
+
+def costs(point: dict[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
+    """COST_COLUMNS of a row of the scaling table, with the `rates` of its `runs`, those that its throughput comes from."""
+    samples = runs["epoch_samples"].iloc[0]
+    if pd.isna(samples) or point["input"] != "full":
+        return {}
+    times = [int(samples) / rate for rate in point["rates"]]
+    seconds = float(statistics.mean(times))
+    joules = runs["energy_j_per_1000_samples"].mean()
+    several = len(times) > 1
+    return {
+        "epoch_samples": samples,
+        "epoch_s": seconds,
+        "epoch_s_low": float(min(times)) if several else None,
+        "epoch_s_high": float(max(times)) if several else None,
+        "pauses_s_per_epoch": runs["pauses_s"].mean(),
+        "node_h_per_epoch": unit_hours(point["nodes"], seconds),
+        "gpu_h_per_epoch": None if point["device"] == "cpu" else unit_hours(point["gpus"], seconds),
+        "gpu_kwh_per_epoch": None if pd.isna(joules) else energy_kwh(int(samples), joules),
+    }
+
+
+OF_TRAINING = {
+    **{"train_s": "epoch_s", "node_h_to_train": "node_h_per_epoch"},
+    **{"gpu_h_to_train": "gpu_h_per_epoch", "gpu_kwh_to_train": "gpu_kwh_per_epoch"},
+}
+"""Column of a training -> the column of an epoch that `train_epochs` multiplies."""
+
+
+def with_training(scaling: pd.DataFrame, epochs: int | None) -> pd.DataFrame:
+    """The table with the costs of a training of `epochs` epochs, the same number at every size; unchanged where `epochs` is
+    None."""
+    if epochs is None:
+        return scaling
+    known = scaling["epoch_s"].notna()
+    columns = {name: scaling[column] * epochs for name, column in OF_TRAINING.items()}
+    return scaling.assign(train_epochs=pd.Series(epochs, index=scaling.index, dtype="Int64").where(known), **columns)
+
+
+def unit_hours(units: int, seconds: float) -> float:
+    """Nodes (or GPUs) x hours, as centres account for them: a node is taken whole, however many of its GPUs are used."""
+    return units * seconds / 3600
+
+
+def energy_kwh(samples: int, j_per_1000_samples: float) -> float:
+    """J per 1000 samples x samples / 1000 / 3.6e6 J per kWh: energy of the GPUs, without hosts, network and cooling."""
+    return j_per_1000_samples * samples / 1000 / 3.6e6

@@ -12,22 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.csv_reader import is_large
-from hpcddp.analysis.records.other_jobs import read_preflights
-from hpcddp.analysis.records.study_file import StudyFile, read_study_file
+from hpcddp.analysis.records.json_files import StudyFile, read_expected, read_preflights
+from hpcddp.analysis.records.rows import is_large
 from hpcddp.analysis.runs.load_run import completed_points, load_run, with_script
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.cache import Cache, fingerprint, from_plain, to_plain
-from hpcddp.analysis.util.failures import Failure, contain
+from hpcddp.analysis.util.output import Failure, contain
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
-from hpcddp.core.preflight_record import PreflightRecord
-from hpcddp.core.run_key import RunKey, run_ranges
-from hpcddp.core.run_root import Study
+from hpcddp.core.preflight import PreflightRecord
+from hpcddp.core.run_root import RunKey, Study, run_ranges
 from hpcddp.core.schema import LARGEST_INT
+from hpcddp.core.study_files import read_outcomes
 from hpcddp.core.text import count, escape_controls, natural, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
@@ -65,7 +63,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
-    study_file = read_study_file(study)
+    study_file = read_expected(study)
     warnings: list[str] = []
     folders = study.folder.iterdir()
     labels = sorted((folder.name for folder in folders if is_there(study.point_file(folder.name))), key=natural)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.runs.readings import FIGURES
-from hpcddp.analysis.study.costs import energy_kwh
+from hpcddp.analysis.runs.resources import FIGURES
+from hpcddp.analysis.study.frames import energy_kwh
 from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.study.series import Apart, key_text, words
 from hpcddp.analysis.util.wording import percent
@@ -27,26 +27,16 @@ FAR_FROM_PEAK = 0.10
 """Share of the GPU's peak below which a busy GPU is named as slow; a convention."""
 
 POINT = {
-    "label": "string",
-    "series": "string",
-    "nodes": "Int64",
-    "gpus_per_node": "Int64",
-    "gpus": "Int64",
-    "device": "string",
-    "n": "Int64",
+    **{"label": "string", "series": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpus": "Int64"},
+    **{"device": "string", "n": "Int64"},
 }
 
 ACHIEVED = ("flops_per_s_per_gpu", "share_of_peak", "energy_j_per_1000_samples")
 """Columns of runs_frame that stand beside them."""
 
 BESIDE = {
-    "data_wait_share": "Float64",
-    "comm_exposed_share": "Float64",
-    **dict.fromkeys(ACHIEVED, "Float64"),
-    "gpu_kwh_per_epoch": "Float64",
-    "node_kwh_per_epoch": "Float64",
-    "gpu_co2_g_per_epoch": "Float64",
-    "node_co2_g_per_epoch": "Float64",
+    **dict.fromkeys(("data_wait_share", "comm_exposed_share", *ACHIEVED), "Float64"),
+    **dict.fromkeys(("gpu_kwh_per_epoch", "node_kwh_per_epoch", "gpu_co2_g_per_epoch", "node_co2_g_per_epoch"), "Float64"),
 }
 """Shares are of the step; CO2 is known where the user says how much a kWh costs (`with_co2`)."""
 
@@ -80,7 +70,8 @@ def any_read(readings: pd.DataFrame) -> bool:
 def reading_notes(readings: pd.DataFrame) -> Iterator[str]:
     """What the utilisation hides, points with the same together."""
     for text, rows in readings.dropna(subset=["misleads"]).groupby("misleads", sort=False):
-        yield f"GPU utilisation at {', '.join(_size(row) for _, row in rows.iterrows())} misleads: {text}"
+        sizes = ", ".join(f"{row['nodes']}x{row['gpus_per_node']}" for _, row in rows.iterrows())
+        yield f"GPU utilisation at {sizes} misleads: {text}"
 
 
 def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
@@ -114,7 +105,8 @@ def _over_runs(name: str, known: pd.Series[Any]) -> float | str | None:
 def misleading(row: dict[str, Any]) -> str | None:
     """What the GPU's utilisation hides: it counts time in which any kernel ran, however small, and NCCL's run while they wait."""
     util = row["gpu_util_percent"]
-    waits, exchanges, peak = (_or_none(row[name]) for name in ("data_wait_share", "comm_exposed_share", "share_of_peak"))
+    shares = (row[name] for name in ("data_wait_share", "comm_exposed_share", "share_of_peak"))
+    waits, exchanges, peak = (None if pd.isna(share) else float(share) for share in shares)
     if util is None or waits is None:
         return None
     if util >= BUSY_PERCENT:
@@ -130,14 +122,6 @@ def misleading(row: dict[str, Any]) -> str | None:
             f"not the loader, rather steps too short to launch, exchange through the host, or pauses between steps"
         )
     return None
-
-
-def _or_none(value: Any) -> float | None:
-    return None if pd.isna(value) else float(value)
-
-
-def _size(row: pd.Series[Any]) -> str:
-    return f"{row['nodes']}x{row['gpus_per_node']}"
 
 
 INPUTS = ("full", "synthetic", "io")

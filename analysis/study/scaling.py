@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from statistics import NormalDist, median
@@ -14,10 +13,9 @@ from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounte
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.runs.intervals import interval_rank, spread
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
-from hpcddp.analysis.study.costs import COST_COLUMNS, costs
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL
-from hpcddp.analysis.study.series import order, same_workload
+from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
+from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 from hpcddp.core.text import natural
@@ -25,16 +23,11 @@ from hpcddp.core.text import natural
 PER_POINT = ("series", "nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch")
 ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")
 
-EXCHANGED = {"comm_overlap": "Float64", "step_bytes": "Float64", "algbw_bytes_per_s": "Float64", "busbw_bytes_per_s": "Float64"}
+EXCHANGED = dict.fromkeys(("comm_overlap", "step_bytes", "algbw_bytes_per_s", "busbw_bytes_per_s"), "Float64")
 
 BREAKDOWN_COLUMNS = {
-    "breakdown_label": "string",
-    "breakdown_n": "Int64",
-    "step_s": "Float64",
-    "step_hook_s": "Float64",
-    **{f"{part}_s": "Float64" for part in PARTS},
-    "unaccounted_s": "Float64",
-    **{f"{name}_s": "Float64" for name in (*EXCHANGE, "h2d_hidden")},
+    **{"breakdown_label": "string", "breakdown_n": "Int64", "step_s": "Float64", "step_hook_s": "Float64"},
+    **{f"{name}_s": "Float64" for name in (*PARTS, "unaccounted", *EXCHANGE, "h2d_hidden")},
     **EXCHANGED,
 }
 """Where the step goes, from runs with the communication hook where there are any: parts add up to step_hook_s then, otherwise
@@ -54,13 +47,8 @@ def _against_columns(base: str) -> dict[str, str]:
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
-    "hook": "boolean",
-    "n": "Int64",
-    "samples_per_s": "Float64",
-    "samples_per_s_low": "Float64",
-    "samples_per_s_high": "Float64",
-    "interval": "string",
-    "full_node_gpus": "Int64",
+    **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
+    **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
     **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
@@ -112,8 +100,8 @@ def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
     """Keys of series: those with most points first, then the largest, then those of most runs; equal ones by how they differ
     from the first of all."""
     extent = {key: (-len(of), -of[-1]["gpus"], -sum(row["n"] for row in of)) for key, of in series.items()}
-    first = min(series, key=lambda key: (extent[key], order(key, key)), default="")
-    return sorted(series, key=lambda key: (extent[key], order(key, first)))
+    first = min(series, key=lambda key: (extent[key], series_order(key, key)), default="")
+    return sorted(series, key=lambda key: (extent[key], series_order(key, first)))
 
 
 def full_node_gpus(members: Sequence[dict[str, Any]], planned: Sequence[Point]) -> int:
@@ -132,13 +120,8 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         **{name: runs[name].iloc[0] for name in (*PER_POINT, *ALSO)},
         "label": _labels(timed),
         "hook": not len(plain),
-        "n": len(timed),
-        "rates": rates,
-        "rate": statistics.median(rates),
-        "samples_per_s": float(statistics.median(rates)),
-        "samples_per_s_low": low,
-        "samples_per_s_high": high,
-        "interval": interval,
+        **{"n": len(timed), "rates": rates, "rate": median(rates), "samples_per_s": float(median(rates))},
+        **{"samples_per_s_low": low, "samples_per_s_high": high, "interval": interval},
         TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,

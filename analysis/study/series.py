@@ -80,7 +80,7 @@ def as_planned(text: str) -> str:
     return key_text({name: value for name, value in json.loads(text).items() if name not in FOUND})
 
 
-def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
+def series_order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
     """Sorts series keys by how much and what differs from the first, then by values: all batches, then all workers."""
     key, base = json.loads(text), json.loads(first)
     values = [value for _, value in sorted(key.items())]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from hpcddp.analysis.records.software import version_words
+from hpcddp.analysis.records.json_files import version_words
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.axes import DEFAULTS, axis_text, order
+from hpcddp.analysis.study.axes import DEFAULTS, axis_text, value_order
 from hpcddp.analysis.study.series import OUTSIDE, short_name
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.own_script import command_text
@@ -96,7 +96,7 @@ def _of_keys(points: Sequence[Point]) -> dict[str, list[str]]:
         values = {to_json(each[key]): each[key] for each in flat if key in each}
         if _is_named(key, [*values.values()], flat):
             name = NAMES.get(key) or short_name(key)
-            texts = [f"{axis_text(value)}{units.get(name, '')}" for value in sorted(values.values(), key=order)]
+            texts = [f"{axis_text(value)}{units.get(name, '')}" for value in sorted(values.values(), key=value_order)]
             found[key if name in found else name] = texts
     return found
 

@@ -113,10 +113,7 @@ def _checked(holds: bool, plain: Any) -> Any:
     return plain
 
 
-@functools.cache
-def _hints(shape: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(shape)
-    return {field.name: hints[field.name] for field in dataclasses.fields(shape)}
+_hints = functools.cache(typing.get_type_hints)
 
 
 TOOLS = ("numpy", "pandas", "matplotlib")

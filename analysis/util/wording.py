@@ -66,9 +66,7 @@ def points(share: float, sign: str = "") -> str:
 
 def time_words(seconds: float) -> str:
     """`57:46`, `1:02:03`; below a minute `12.3 s`."""
-    if seconds < 59.95:
-        return f"{quantity(seconds)} s"
-    return clock(seconds)
+    return f"{quantity(seconds)} s" if seconds < 59.95 else clock(seconds)
 
 
 def effort(seconds: float, epochs: float) -> str:

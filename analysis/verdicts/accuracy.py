@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.study.accuracy import Gap, gap, same_training
-from hpcddp.analysis.study.epochs import GIVEN
+from hpcddp.analysis.study.accuracy import GIVEN, Gap, gap, same_training
 from hpcddp.analysis.util.wording import accuracy_words, effort, points, quantity, times
 from hpcddp.analysis.verdicts.context import Case
 from hpcddp.analysis.verdicts.sentence import AT_MOST, HARDLY, size_words

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from hpcddp.analysis.runs.bindings import FarRank, SharedCores, far_ranks, runs_far, shared_cores
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import FarRank, SharedCores, far_ranks, runs_far, shared_cores
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import (
     CORES,

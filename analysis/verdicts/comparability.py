@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.records.software import VERSIONED
+from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import as_planned
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
@@ -26,8 +26,8 @@ from hpcddp.analysis.verdicts.context import (
     run_numbers,
     where,
 )
-from hpcddp.core.repetitions import FEWEST
-from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import RunKey
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05

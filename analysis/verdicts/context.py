@@ -15,7 +15,7 @@ from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import spans
+from hpcddp.core.run_root import spans
 
 WORKERS, CORES = "workload.loader_workers_per_rank", "layout.physical_cores_per_rank"
 HOSTS = "slurm.exclude"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.runs.distribution import Bins, pooled
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.step_times import Bins, pooled_bins
 from hpcddp.analysis.study.comm_bench import fabric_limit, layout_of_bench
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.context import Case, Verdict
@@ -83,8 +83,8 @@ def times_frame(case: Case) -> pd.DataFrame:
     found = []
     for row, point in case.points.iterrows():
         runs = _timed(case, point)
-        timed = pooled(run.distribution.timed for run in runs if run.distribution)
-        warmup = pooled(run.distribution.warmup for run in runs if run.distribution)
+        timed = pooled_bins(run.distribution.timed for run in runs if run.distribution)
+        warmup = pooled_bins(run.distribution.warmup for run in runs if run.distribution)
         if sum(count for _, count in timed) >= LEAST_STEPS:
             found += [(row, kind, *each) for kind, bins in (("timed", timed), ("warm-up", warmup)) for each in bins]
     return _frame(found, TIMES_COLUMNS)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pandas as pd
 
+from hpcddp.analysis.study.accuracy import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
 from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.axis_words import judged_axes, leading_sentences
 from hpcddp.analysis.study.comm_bench import (
@@ -22,10 +23,8 @@ from hpcddp.analysis.study.comm_bench import (
     fits_frame,
     stragglers_frame,
 )
-from hpcddp.analysis.study.costs import with_training
-from hpcddp.analysis.study.epochs import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
-from hpcddp.analysis.study.fit_words import LAW_COLUMNS, Fitted, fit_study, implied, law_notes, laws_frame
-from hpcddp.analysis.study.frames import runs_frame
+from hpcddp.analysis.study.fits import LAW_COLUMNS, Fitted, fit_study, implied, law_notes, laws_frame
+from hpcddp.analysis.study.frames import runs_frame, with_training
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.readings import (
     LIMITS_COLUMNS,
@@ -39,7 +38,7 @@ from hpcddp.analysis.study.readings import (
 from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outliers_frame, scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
-from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.output import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences, target_sentences
 from hpcddp.analysis.verdicts.advice import decided
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase, run_names
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.text import count, natural
 
 UNSYNCHRONISED = {

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from hpcddp.analysis.records.merged_loader import pooled
+from hpcddp.analysis.records.attempts import merged_loader
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.binding import cores_of, most_cores, most_workers
@@ -25,7 +25,7 @@ from hpcddp.analysis.verdicts.context import (
     step_s,
 )
 from hpcddp.analysis.verdicts.measured import loading_row
-from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point_rules import IN_MEMORY
 from hpcddp.core.text import count
 
@@ -67,7 +67,7 @@ def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
     nothing says it, or the loaders could give more than is trained."""
     loading = io_row(case, row)
     runs = case.runs_of(row if loading is None else loading)
-    times = pooled(run.loader for run in runs)
+    times = merged_loader(run.loader for run in runs)
     if times is None:
         return None
     if not times.workers:
@@ -95,7 +95,7 @@ def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) 
 def io_row(case: Case, row: PointRow) -> PointRow | None:
     """The row of the same series and layout that only loads; None where there is none with the loaders' times."""
     found = loading_row(case, row)
-    return None if found is None or pooled(run.loader for run in case.runs_of(found)) is None else found
+    return None if found is None or merged_loader(run.loader for run in case.runs_of(found)) is None else found
 
 
 def _beside_training(run: Run, row: PointRow, loading: PointRow) -> FoundLimit:
@@ -238,7 +238,7 @@ OF_ROW = ("label", "series", "nodes", "gpus_per_node", "gpus", "device", "input"
 
 def loaders_frame(case: Case, scaling: pd.DataFrame) -> pd.DataFrame:
     """A row per row of the scaling table whose runs have loaders."""
-    known = ((row, pooled(run.loader for run in case.runs_of(row))) for _, row in scaling.iterrows())
+    known = ((row, merged_loader(run.loader for run in case.runs_of(row))) for _, row in scaling.iterrows())
     rows = [_row(case, row, times) for row, times in known if times is not None]
     return pd.DataFrame(rows, columns=list(LOADER_COLUMNS)).astype(LOADER_COLUMNS)
 

@@ -12,9 +12,8 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
-from hpcddp.core.preflight_judgement import preflight_words
-from hpcddp.core.preflight_record import PreflightRecord
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.preflight import PreflightRecord, preflight_words
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count, duration
 from hpcddp.core.transport_record import transport_words
 

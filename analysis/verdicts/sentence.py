@@ -16,7 +16,7 @@ from hpcddp.analysis.study.axis_words import fastest, is_surely_faster, times_wo
 from hpcddp.analysis.study.series import Apart, differing, full_names, value_text, with_values, words
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
 from hpcddp.analysis.verdicts.context import Case, PointRow, data_wait, listed
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 AT_MOST = 4

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.core.staging_record import Staging
+from hpcddp.core.launch_record import Staging
 from hpcddp.core.text import count, duration, size
 
 

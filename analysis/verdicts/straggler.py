@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hpcddp.analysis.records.other_jobs import latest_on
+from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
-from hpcddp.core.preflight_judgement import below_words
-from hpcddp.core.preflight_record import SlowReading
+from hpcddp.core.preflight import SlowReading, below_words
 from hpcddp.core.text import count, natural
 
 OFTEN_LAST = 0.8

@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.output import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.binding import cores_shared, cpu_starvation, far_socket, starved_share
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share

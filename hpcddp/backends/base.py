@@ -1,13 +1,15 @@
-"""What every backend offers: submissions as it takes them, job states as it answers."""
+"""What every backend offers: submissions as it takes them, job states as it answers; and backends by name."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.entry import WORKER
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.run_root import Study
@@ -90,9 +92,7 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """Of the job, or the array: `n01-g4-x250.1f2e3d4c`, unique, since Slurm gives ids out again; of several runs in
-        one job `n16-30runs.1f2e3d4c`.
-        """
+        """Unique, since Slurm gives ids out again: `n01-g4-x250.1f2e3d4c`; of several runs in one job `n16-30runs.1f2e3d4c`."""
         first = self.submissions[0]
         if self.one_allocation is not None:
             return f"n{self.one_allocation.nodes:02d}-{len(self.submissions)}runs.{self.token}"
@@ -149,7 +149,6 @@ class Backend(Protocol):
 
     def find(self, study: Study, name: str, token: str) -> str | None:
         """The id of the job of an interrupted submission, which is then as if it had not been; None if there surely is none.
-
         HpcddpError where that is not known.
         """
 
@@ -157,6 +156,16 @@ class Backend(Protocol):
 def pause_s(waited_s: float) -> float:
     """Between two queries of a queue: 2 s at first, half a minute from ten minutes on, since all users share its controller."""
     return min(max(2.0, waited_s / 20), 30.0)
+
+
+def wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
+    """Until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
+    begun_s = time.monotonic()
+    while True:
+        states = backend.poll(jobs)
+        if all(state.phase in ("done", "failed") for state in states.values()):
+            return states
+        time.sleep(pause_s(time.monotonic() - begun_s))
 
 
 def unique_name(title: str, token: str) -> str:
@@ -167,3 +176,16 @@ def unique_name(title: str, token: str) -> str:
 def job_name(label: str, run: int) -> str:
     """A job's name: `n04-g4-b32-3fa9c1d2e07b.r1`."""
     return f"{label}.r{run}"
+
+
+def make_backend(name: str, *studies: Study, rules: SlurmRules = SlurmRules()) -> Backend:  # noqa: B008 - a frozen value
+    """The backend that a profile or a line of submissions.jsonl names, for the study, or on Slurm for several. `rules` are
+    those of the profile, for submitting.
+    """
+    if name == "local":
+        from hpcddp.backends.local import LocalBackend
+
+        return LocalBackend(*studies)
+    from hpcddp.backends.slurm import SlurmBackend
+
+    return SlurmBackend(rules, *studies)

@@ -27,9 +27,7 @@ from hpcddp.core.stop_signal import request_requeue
 
 
 def main(base: Path, folder: Path, token: str, python: str, trusted: str = "") -> None:
-    """Runs the function and leaves its result where submitit looks for it. `python`: the version it was pickled by; `trusted`:
-    groups, by number, that may write there.
-    """
+    """Runs the function and leaves its result for submitit. `python`: what it was pickled by; `trusted`: groups by number."""
     environment = FunctionEnvironment()
     paths = JobPaths(folder, job_id=environment.job_id)
     _place_pickle(base, paths, f"{token}_{environment.array_task_id or 0}.pkl")
@@ -117,9 +115,7 @@ def other_python(pickled_by: str, here: str) -> str:
 
 
 def _place_pickle(base: Path, paths: JobPaths, name: str) -> None:
-    """Puts it where submitit looks for it, as the submission does when it hears the job's number: it may have been killed, or
-    still wait for the answer.
-    """
+    """Puts it where submitit looks for it: the submission, which does the same, may have been killed, or still wait."""
     with contextlib.suppress(OSError):
         paths.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not paths.submitted_pickle.exists():

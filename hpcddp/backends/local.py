@@ -15,8 +15,8 @@ from hpcddp.core.bootstrap import PARENT_VARIABLE
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import trust_option
+from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
-from hpcddp.core.umask import not_for_others
 from hpcddp.script.resources import cores_per_rank
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.processes import HostProcess
+from hpcddp.core.lock import HostProcess
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode, encode

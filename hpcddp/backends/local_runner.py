@@ -27,12 +27,12 @@ from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import EXIT_FILE, GRACE_S, WALLTIME_VARIABLE, RanksExit
 from hpcddp.core.bootstrap import PARENT_VARIABLE, ownership_problems
 from hpcddp.core.entry import call
+from hpcddp.core.job_ids import slurm_environment
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import command_from_snapshot, trust_option
+from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode
-from hpcddp.core.slurm_environment import slurm_environment
-from hpcddp.core.umask import not_for_others
 
 POLL_EVERY_S = 0.1
 
@@ -63,9 +63,7 @@ class Runner:
             self._run(job)
 
     def _take(self) -> str | None:
-        """The next run, marked as running. With none left the lock goes while the queue cannot grow: whoever adds a run
-        after that finds no runner and starts one.
-        """
+        """The next run, marked as running. With none the lock goes while the queue is held: who adds one starts a runner."""
         with queue.queue_lock(self._study):
             if self._terminated:
                 queue.fail_all(self._study, {"running": _TERMINATED, "queued": f"{_TERMINATED} before it started"})

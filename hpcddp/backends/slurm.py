@@ -19,16 +19,14 @@ from pathlib import Path
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_allocation import cancel_tasks
-from hpcddp.backends.slurm_commands import UnansweredError
+from hpcddp.backends.slurm_commands import UnansweredError, too_old, version_here
 from hpcddp.backends.slurm_recovery import find_job, retry
 from hpcddp.backends.slurm_send import send
 from hpcddp.backends.slurm_states import job_states
-from hpcddp.backends.slurm_version import too_old, version_here
 from hpcddp.cluster.slurm_rules import SlurmRules
-from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, UsageError
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.launcher import command_from_snapshot
+from hpcddp.core.launcher import command_from_snapshot, read_task
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from hpcddp.script.render import ScriptLaunch, folders_of
@@ -127,9 +125,7 @@ class SlurmBackend:
         return job_states(self._studies, jobs) if jobs else {}
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
-        """Those that wait or run under their name; HpcddpError with Slurm's words. A job that several runs share goes with its
-        last one.
-        """
+        """Those that wait or run under their name; a job that several runs share goes with the last of them."""
         states = self.poll(jobs)
         if failure := next((state.detail for state in states.values() if state.phase == "unknown"), None):
             raise HpcddpError(f"{failure}. Nothing was cancelled; cancel again when Slurm answers")
@@ -164,11 +160,10 @@ def _link(link: Path, folder: Path) -> None:
 
 
 def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
-    """Batches in the order in which they shall start; `max_size`: tasks that an array may have (0: no arrays here).
-
-    Jobs of equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one
-    repetition only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and
-    a cluster that slows down slows all points alike.
+    """Batches in the order in which they shall start; `max_size`: tasks that an array may have (0: no arrays here). Jobs of
+    equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one repetition
+    only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and a
+    cluster that slows down slows all points alike.
     """
     shapes = _shapes(submissions)
     groups: list[list[Submission]] = []
@@ -186,7 +181,6 @@ def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) ->
 
 def _shapes(submissions: Sequence[Submission]) -> dict[str, str]:
     """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
-
     The script of a point whose shape no other has is not rendered.
     """
     points: dict[Hashable, dict[str, Submission]] = {}

@@ -1,4 +1,4 @@
-"""Queries of Slurm: the command of each, and what a line of its output means. Checked against Slurm 22.05."""
+"""Queries of Slurm: the command of each, what a line of its output means, and which Slurm it is. Checked against Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hpcddp.backends.slurm_time import limit_min
+from hpcddp.backends.slurm_words import limit_min
 from hpcddp.core.errors import REFUSED, HpcddpError
-from hpcddp.core.job_ids import base_id, each_task
-from hpcddp.core.slurm_environment import slurm_environment
+from hpcddp.core.job_ids import base_id, each_task, slurm_environment
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""
@@ -108,10 +107,8 @@ def say_absence(why: str) -> None:
         print(f"! waiting for Slurm: {why}", file=sys.stderr, flush=True)
 
 
-def run(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a command of Slurm outside any enclosing allocation, and ends an sbatch that retries; HpcddpError where it is not
-    installed, UnansweredError where it does not come back in time.
-    """
+def run_command(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a command of Slurm outside any allocation; ends an sbatch that retries. UnansweredError where it takes too long."""
     start_s, unanswered = time.monotonic(), False
     try:
         done = _run(command, timeout_s or (AGAIN_TIMEOUT_S if away_s() else COMMAND_TIMEOUT_S))
@@ -145,9 +142,8 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 
 
 def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[str, str]:
-    """Its stdout and stderr until it closes them; UnansweredError where it was killed after that time.
-
-    In this thread: starting others to read and to watch the time took a tenth of a submission.
+    """Its stdout and stderr until it closes them; UnansweredError where it was killed after that time. In this thread: starting
+    others to read and to watch the time took a tenth of a submission.
     """
     start_s = time.monotonic()
     deadline = start_s + timeout_s
@@ -176,7 +172,7 @@ def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) 
 
 def query(command: Sequence[str], timeout_s: float | None = None) -> str:
     """What the command prints; HpcddpError with its stderr where it fails, UnansweredError where no controller answered."""
-    done = run(command, timeout_s)
+    done = run_command(command, timeout_s)
     if done.returncode:
         words = done.stderr.strip() or f"exit code {done.returncode}"
         raise (UnansweredError if UNANSWERED.search(words) else HpcddpError)(f"{command[0]}: {words}")
@@ -184,9 +180,8 @@ def query(command: Sequence[str], timeout_s: float | None = None) -> str:
 
 
 def my_jobs() -> dict[str, JobRow]:
-    """All of the user's jobs that squeue knows, finished ones too (for MinJobAge), by id.
-
-    Not by id: squeue fails for a single unknown one.
+    """All of the user's jobs that squeue knows, finished ones too (for MinJobAge), by id. Not by id: squeue fails for a single
+    unknown one.
     """
     return _squeue("-u", str(os.getuid()))
 
@@ -290,3 +285,27 @@ def _rows(text: str) -> dict[str, JobRow]:
                 by=who[1] if len(who) == 2 else None,
             )
     return found
+
+
+OLDEST = (22, 5)
+"""The oldest Slurm that hpcddp supports: its commands' output is read as from this one on, and scripts are tried with it."""
+
+TIMEOUT_S = 5
+"""`srun --version` asks no controller."""
+
+
+def version_here() -> str | None:
+    """`22.05.8`; None where it does not say."""
+    try:
+        found = re.search(r"\b\d+\.\d+(\.\w+)*", query(["srun", "--version"], TIMEOUT_S))
+    except HpcddpError:
+        return None
+    return found[0] if found else None
+
+
+def too_old(version: str | None) -> str | None:
+    """A sentence where Slurm of that version is older than any that hpcddp supports; an unknown one is taken for a newer."""
+    found = re.match(r"(\d+)\.(\d+)", version or "")
+    if found is None or (int(found[1]), int(found[2])) >= OLDEST:
+        return None
+    return f"Slurm {version} is older than {OLDEST[0]}.{OLDEST[1]:02d}, the oldest that hpcddp supports"

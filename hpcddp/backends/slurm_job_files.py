@@ -15,13 +15,11 @@ from pathlib import Path
 from submitit.core.utils import DelayedSubmission
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.core import array_tasks
 from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.launcher import command_from_snapshot
-from hpcddp.core.records import write_file
-from hpcddp.core.umask import not_for_others
+from hpcddp.core.launcher import PICKLE, command_from_snapshot, prepare_array, shared_by_all
+from hpcddp.core.records import not_for_others, write_file
 from hpcddp.script.render import ScriptLaunch, folders_of
 
 SCRIPT = "job.sbatch"
@@ -41,8 +39,8 @@ def _write(folder: Path, batch: Batch) -> None:
     first = batch.submissions[0]
     specs = [spec_to_dict(submission.spec) for submission in batch.submissions]
     if batch.is_array or batch.one_allocation:
-        array_tasks.prepare_array(folder, specs)
-        delayed = DelayedSubmission(call_task, first.entry, array_tasks.shared_by_all(specs[0]))
+        prepare_array(folder, specs)
+        delayed = DelayedSubmission(call_task, first.entry, shared_by_all(specs[0]))
     else:
         folder.mkdir(parents=True)
         delayed = DelayedSubmission(call, first.entry, specs[0])
@@ -57,7 +55,7 @@ def _write(folder: Path, batch: Batch) -> None:
 
 def _write_pickle(folder: Path, delayed: DelayedSubmission, walltime_min: float) -> None:
     delayed.set_timeout(math.ceil(walltime_min), max_num_timeout=0)
-    write_file(folder / array_tasks.PICKLE, pickle.dumps(delayed, protocol=5))
+    write_file(folder / PICKLE, pickle.dumps(delayed, protocol=5))
 
 
 def _script(folder: Path, batch: Batch) -> str:

@@ -31,7 +31,6 @@ SEARCH_AGAIN_S = 2.0
 
 def find_job(name: str, folder: Path) -> str | None:
     """The id of the job of that name and folder, None where there surely is none; HpcddpError where the controller stays away.
-
     Among the jobs in the queue, then among those of the last seven days where there is accounting.
     """
     wait_for_sbatch(folder)
@@ -57,7 +56,6 @@ def retry(query: Callable[[], Answer]) -> Answer:
 
 def wait_for_sbatch(folder: Path) -> None:
     """Returns when no sbatch works on the job of that folder: one whose hpcddp was killed goes on, and may yet queue the job.
-
     Of this machine; HpcddpError names one that does not end.
     """
     start_s = time.monotonic()

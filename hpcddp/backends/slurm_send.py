@@ -22,9 +22,8 @@ LATER = "Whether it is queued will be looked up when you submit again"
 
 def send(name: str, command: Sequence[str], find: Callable[[], str | None], unsure: str = LATER) -> str:
     """The id of the job that the command queues. `find`: the id of a job of that name, None where there surely is none, and
-    HpcddpError where nobody says, to which `unsure` is the next step.
-
-    RefusedError with Slurm's own words; FullError where it takes no more jobs for now.
+    HpcddpError where nobody says, to which `unsure` is the next step. RefusedError with Slurm's own words; FullError where it
+    takes no more jobs for now.
     """
     for pause_s in RESEND_PAUSES_S:
         if job := _send_once(name, command, find, unsure):
@@ -36,7 +35,7 @@ def send(name: str, command: Sequence[str], find: Callable[[], str | None], unsu
 def _send_once(name: str, command: Sequence[str], find: Callable[[], str | None], unsure: str) -> str | None:
     """The job's id; None where no answer came and the job surely is not queued: it may be sent again."""
     try:
-        done = slurm_commands.run(command)
+        done = slurm_commands.run_command(command)
         failed = done.returncode != 0
         text = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
         if not failed and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):

@@ -1,4 +1,4 @@
-"""What became of Slurm's jobs, from the rows of squeue and sacct."""
+"""What became of Slurm's jobs, from the rows of squeue and sacct: runs, and jobs that others wait for (`--after`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_commands import QUEUED, RUNNING, JobRow
-from hpcddp.backends.slurm_time import time_s
-from hpcddp.backends.slurm_words import slurm_ended_words, waiting_words
+from hpcddp.backends.slurm_commands import QUEUED, RUNNING, JobRow, accounted, jobs_of, my_jobs
+from hpcddp.backends.slurm_words import slurm_ended_words, time_s, waiting_words
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.run_root import Study
@@ -20,10 +19,8 @@ from hpcddp.core.run_root import Study
 
 def job_states(studies: Sequence[Study], jobs: Mapping[str, str]) -> dict[str, JobState]:
     """By id, of `jobs` (id -> name) of these studies: one squeue call, one of sacct for jobs that are over, and one more squeue
-    for what neither knows, another user's jobs.
-
-    While the controller is away, what accounting saw end has ended, and the rest is unknown. Of runs in one allocation, its
-    state.
+    for what neither knows, another user's jobs. While the controller is away, what accounting saw end has ended, and the rest
+    is unknown. Of runs in one allocation, its state.
     """
     ids = {(slurm_id(job), name) for job, name in jobs.items()}
     queue, over, error = _rows(studies, ids)
@@ -55,22 +52,15 @@ def _own(studies: Sequence[Study], jobs: Iterable[str], rows: Mapping[str, JobRo
     of the same name. A job is the study's own where its working directory is the folder to which the study's link leads.
     """
     found = {job: rows[job] for job in jobs if job in rows}
-    folders = {array: _folders(studies, array) for array in {base_id(job) for job in found}}
+    links = {array: [study.job_dir(array) for study in studies] for array in {base_id(job) for job in found}}
+    folders = {array: [os.readlink(link) for link in own if link.is_symlink()] for array, own in links.items()}
     return {
         job: row for job, row in found.items() if not folders[base_id(job)] or Path(row.workdir).name in folders[base_id(job)]
     }
 
 
-def _folders(studies: Sequence[Study], job: str) -> list[str]:
-    """Those to which the studies' links of that id lead."""
-    links = (study.job_dir(job) for study in studies)
-    return [os.readlink(link) for link in links if link.is_symlink()]
-
-
 def _state(name: str, queued: JobRow | None, over: JobRow | None, failure: str | None) -> JobState:
-    """From the rows of squeue and sacct under that id; another job's do not count (sacct's newest are nameless for a moment).
-    `failure`: why squeue did not answer.
-    """
+    """From the rows under that id of that name: sacct's newest are nameless at first. `failure`: why squeue is silent."""
     row = queued if _is(queued, name) else None
     accounted = over if _is(over, name) else None
     if row is not None and row.state in QUEUED:
@@ -128,3 +118,38 @@ def _is_live(row: JobRow | None, name: str) -> bool:
 
 def _is(row: JobRow | None, name: str) -> bool:
     return row is not None and row.name == name
+
+
+def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that wait or run, and a sentence for each that failed or that nobody knows; the others have ended well. By squeue,
+    and for what it has forgotten by accounting; all tasks of a job have to end well.
+    """
+    try:
+        rows = my_jobs()
+        rows |= jobs_of([job for job in jobs if not _of(job, rows)])
+    except HpcddpError as error:
+        return [], [f"--after {job}: nobody says what became of it: {error}" for job in jobs]
+    why = "Slurm knows no such job: `squeue --me` and `sacct -X` list yours"
+    try:
+        over = accounted(job for job in jobs if not any(row.is_live for row in _of(job, rows)))
+        rows |= {job: row for job, row in over.items() if not row.is_live}
+    except HpcddpError as error:
+        why = f"squeue has no such job, and how an older one ended nobody says ({error}); leave --after out if it ended well"
+    live, refused = list[str](), list[str]()
+    for job in jobs:
+        of_job = _of(job, rows)
+        if failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
+            how = slurm_ended_words(failed.state, failed.exit_code)
+            refused.append(
+                f"--after {job}: it did not end well: {how}. Give the job that does its work now, or leave --after out"
+            )
+        elif not of_job:
+            refused.append(f"--after {job}: {why}")
+        elif any(row.is_live for row in of_job):
+            live.append(job)
+    return live, refused
+
+
+def _of(job: str, rows: Mapping[str, JobRow]) -> list[JobRow]:
+    """Its own, or those of its tasks."""
+    return [row for listed, row in rows.items() if job in (listed, base_id(listed))]

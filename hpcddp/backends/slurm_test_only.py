@@ -28,13 +28,11 @@ _UNSPECIFIC = {
 
 
 def test_only(script: str, timeout_s: float) -> str | None:
-    """None where Slurm would take the script, else its words; UnansweredError where it does not answer, HpcddpError where it is
-    not installed.
-    """
+    """None where Slurm would take the script, else its words; UnansweredError without an answer, HpcddpError without sbatch."""
     with tempfile.TemporaryDirectory(prefix="hpcddp-") as folder:
         file = Path(folder) / "job.sbatch"
         write_file(file, script)
-        done = slurm_commands.run(["sbatch", "--test-only", str(file)], timeout_s)
+        done = slurm_commands.run_command(["sbatch", "--test-only", str(file)], timeout_s)
     if done.returncode == 0:
         return None
     text = done.stderr.strip() or f"it ended with {done.returncode} and said nothing"

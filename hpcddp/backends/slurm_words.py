@@ -1,4 +1,4 @@
-"""Slurm's words for why a job waits and how it ended, as short sentences. From job_reason_codes.html and squeue(1)."""
+"""Slurm's words, told in ours: why a job waits, how it ended; and its durations, `1-12:00:00` or `20:00`, as numbers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ENDED: Mapping[str, str] = {
     "BOOT_FAIL": "{node} did not boot",
     "PREEMPTED": "it had to make room for a job of higher priority",
 }
-"""Slurm's word for what it ended itself -> the sentence; study/next_steps.py says what to do."""
+"""Slurm's word for what it ended itself -> the sentence; study/diagnosis.py says what to do."""
 
 
 def waiting_words(reason: str) -> str:
@@ -124,3 +124,18 @@ def slurm_ended_words(state: str, exit_code: str) -> str:
     if state == "FAILED" and exit_code:
         return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"
     return end_sentence(state) if state in ENDED else state
+
+
+def limit_min(text: str | None) -> int | None:
+    """Slurm's `1-12:00:00`, `20:00` or `00:20:00` in whole minutes; None where there is no limit, or none is known."""
+    seconds = time_s(text)
+    return None if seconds is None else int(seconds) // 60
+
+
+def time_s(text: str | None) -> float | None:
+    """The same in seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text or "")
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 60.0 * ((days * 24 + hours) * 60 + minutes) + seconds

@@ -7,19 +7,16 @@ each file's own.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from hpcddp.cluster.facts import is_fact
 from hpcddp.cluster.kinds import accepts_null, item_kind
-from hpcddp.cluster.paths import is_below
-from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile, is_fact
 from hpcddp.cluster.profile_checks import refuse_newer
-from hpcddp.cluster.profile_names import is_profile_file, profile_names, profile_path
+from hpcddp.cluster.profile_names import is_below, is_profile_file, profile_names, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode
@@ -36,17 +33,15 @@ class Layer:
 
 
 def extended(file: FilePath, data: Any) -> tuple[Any, Callable[[Path], FilePath]]:
-    """What the profile `data` in `file` and those below it come to, facts still in it, and which file says what is at a path.
-
-    UsageError for a profile that is not there, and for a circle.
-    """
+    """What `data` in `file` and the profiles below it come to, with facts, and which file says what is at a path."""
     layers = _layers(Layer(file, data))
     *above, root = layers
     merged = _inherited(root)
     for layer in reversed(above):
         merged = _merged(merged, _inherited(layer), ClusterProfile)
     own = {key: data[key] for key in NOT_INHERITED if key in data}
-    return {**own, **merged}, functools.partial(_file_of, layers)
+    # what none of them says is missing in the first
+    return {**own, **merged}, lambda path: next((each.file for each in layers if _says(each.data, path)), file)
 
 
 def _layers(own: Layer) -> list[Layer]:
@@ -62,11 +57,6 @@ def _layers(own: Layer) -> list[Layer]:
     if layers[1:]:
         _check_name(own)
     return layers
-
-
-def _file_of(layers: Sequence[Layer], path: Path) -> FilePath:
-    """The file of the chain that says what the merged document has at `path`; what none says is missing in the first."""
-    return next((layer.file for layer in layers if _says(layer.data, path)), layers[0].file)
 
 
 def _base(layer: Layer) -> FilePath | None:

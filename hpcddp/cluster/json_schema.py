@@ -1,5 +1,5 @@
-"""JSON Schema (draft 2020-12) of documents, made of the dataclasses that decode them and their docstrings:
-for editors.
+"""JSON Schema (draft 2020-12) of documents, made of the dataclasses that decode them and their docstrings, for editors; and
+that of a profile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from hpcddp.cluster.extends import NOT_INHERITED
 from hpcddp.cluster.kinds import accepts_null, field_kinds
+from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile_file import NOT_IN_THE_FILE
 from hpcddp.core.schema import encode
 
 
@@ -78,7 +81,9 @@ def object_schema(cls: type, form: Form, definitions: dict[str, Schema], without
     for field in fields:
         said = {"description": docs[field.name]} if field.name in docs else {}
         properties[field.name] = {**value_schema(kinds[field.name], form, definitions), **said, **_default(field)}
-    required = [field.name for field in dataclasses.fields(cls) if not form.partial and _is_required(field)]
+    unset = dataclasses.MISSING
+    needed = [field.name for field in dataclasses.fields(cls) if field.default is unset and field.default_factory is unset]
+    required = [] if form.partial else needed
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {
         "description": as_yaml(" ".join((cls.__doc__ or "").split())),
@@ -124,12 +129,36 @@ def _defined(cls: Any, form: Form, definitions: dict[str, Schema]) -> Schema:
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
 def _default(field: dataclasses.Field[Any]) -> Schema:
     """The default, of a value that is no mapping."""
     if field.default is dataclasses.MISSING or dataclasses.is_dataclass(field.default):
         return {}
     return {"default": encode(field.default)}
+
+
+FULL = Form(suffix=".facts", fact="Fact")
+PART = Form(suffix=".facts", fact="Fact", partial=True)
+
+
+def profile_schema() -> Schema:
+    """A profile on its own, or one that extends another: that needs no more than a name, and null takes a value away."""
+    definitions: dict[str, Schema] = {"Fact": object_schema(Fact, PLAIN, {})}
+    full, part = (_document(form, definitions) for form in (FULL, PART))
+    return {
+        "$schema": DRAFT,
+        "title": "A cluster profile of hpcddp",
+        "type": "object",
+        "if": {"required": ["extends"], "properties": {"extends": {"type": "string"}}},
+        "then": {**part, "required": list(NOT_INHERITED)},
+        "else": full,
+        "$defs": definitions,
+    }
+
+
+def _document(form: Form, definitions: dict[str, Schema]) -> Schema:
+    """The mapping at the top; what is each file's own is plain text there."""
+    schema = object_schema(ClusterProfile, form, definitions, without=NOT_IN_THE_FILE)
+    for key in NOT_INHERITED:
+        said = {word: text for word, text in schema["properties"][key].items() if word == "description"}
+        schema["properties"][key] = {**kind_schema(field_kinds(ClusterProfile)[key], PLAIN, definitions), **said}
+    return schema

@@ -1,17 +1,19 @@
-"""Profiles by name or file: reading, with the source of every fact kept beside the plain values."""
+"""Profiles by name, file or this machine's host name: reading, with the source of every fact kept beside the plain values."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
 
-from hpcddp.cluster.facts import check_fact_sources, check_source, strip_facts
-from hpcddp.cluster.paths import is_below
-from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile import ClusterProfile, Fact, check_fact_sources, check_source, is_fact, strip_facts
 from hpcddp.cluster.profile_checks import check_environment, check_profile, refuse_newer
-from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_profiles, profile_path
-from hpcddp.cluster.yamlfile import located, read_yaml
+from hpcddp.cluster.profile_names import FOLDER, is_below, is_profile_file, own_profiles, profile_names, profile_path, typed_path
+from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
+from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode, dotted
 
 NOT_IN_THE_FILE = {
@@ -80,3 +82,43 @@ def _template(profile: ClusterProfile, folder: FilePath) -> str:
         words = f"`{profile.template}` lies elsewhere: put the template beside the profile, or below its folder"
         raise SchemaError(("template",), words)
     return str(beside) if beside.is_file() else profile.template
+
+
+LOGIN_HOSTS = re.compile(r"^login_hosts:.*\n?(?:[ \t#-].*\n?|\n)*", re.MULTILINE)
+"""The key with its value, as far as lines are indented, list items or comments."""
+
+
+def current_cluster() -> str | None:
+    """HPCDDP_CLUSTER, else the profile whose login host names match this host's, the user's own before hpcddp's, else None.
+    UsageError where two of the user's own match.
+    """
+    named = os.environ.get("HPCDDP_CLUSTER")
+    if named:
+        return named
+    import socket
+
+    host = socket.getfqdn()
+    own = _matching(host, own_profiles().values())
+    if own[1:]:
+        files = " and ".join(typed_path(file) for file in own)
+        raise UsageError(f"{host} is a login node by `login_hosts` of {files}: give --cluster, or set HPCDDP_CLUSTER")
+    shipped = (FOLDER / f"{name}.yaml" for name in profile_names())
+    return next((file.stem for file in own or _matching(host, shipped)), None)
+
+
+def _matching(host: str, files: Iterable[FilePath]) -> list[FilePath]:
+    return [file for file in files if any(fnmatch.fnmatch(host, pattern) for pattern in login_hosts(file))]
+
+
+def login_hosts(file: FilePath) -> list[str]:
+    """`login_hosts` of a profile, of which no more is read than that where it says so itself: there may be many profiles."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if not re.search(r"(login_hosts|extends)[\"']?\s*:", text):
+        return []
+    found = LOGIN_HOSTS.search(text)
+    hosts = parse_yaml(found[0], str(file))["login_hosts"] if found else None
+    if isinstance(hosts, dict) and is_fact(hosts):
+        hosts = hosts.get("value")
+    if isinstance(hosts, list) and all(isinstance(pattern, str) for pattern in hosts):
+        return hosts
+    return list(read_profile(file).login_hosts)

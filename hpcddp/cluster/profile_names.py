@@ -1,14 +1,34 @@
-"""Where profiles lie: those that come with hpcddp, and the user's own in `~/.config/hpcddp/clusters/`.
+"""Where profiles lie, those that come with hpcddp and the user's own in `~/.config/hpcddp/clusters/`; paths as they are typed.
 
 Imports next to nothing until a name is looked up: completion in a shell lists them, too.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.cluster.paths import config_folder
 from hpcddp.core.errors import UsageError
+
+
+def typed_path(path: Path | str) -> str:
+    """The path as a shell takes it: quoted where need be, `~` for the home folder."""
+    home, text = str(Path.home()), str(path)
+    return f"~/{shlex.quote(text.removeprefix(f'{home}/'))}" if text.startswith(f"{home}/") else shlex.quote(text)
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Whether `path` lies in `folder` or below, links followed."""
+    return folder.resolve() in path.resolve().parents
+
+
+def config_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Whether or not it exists. A relative XDG_CONFIG_HOME is ignored, as its standard says."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "hpcddp"
+
 
 FOLDER = Path(__file__).parents[1] / "clusters"
 
@@ -35,7 +55,6 @@ def own_profiles() -> dict[str, Path]:
 
 def profile_path(name: str) -> Path:
     """The file of the profile of that name; UsageError where there is none, or one of the user's beside one of hpcddp's."""
-    from hpcddp.cluster.paths import typed_path
     from hpcddp.cluster.yamlfile import located
     from hpcddp.core.schema import SchemaError, did_you_mean
 

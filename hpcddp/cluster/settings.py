@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.paths import config_folder
+from hpcddp.cluster.profile_names import config_folder
 from hpcddp.cluster.yamlfile import decode_file, located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
@@ -64,7 +64,6 @@ def config_file(env: Mapping[str, str] = os.environ) -> Path:
 
 def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[str]]:
     """The settings, with SBATCH_ACCOUNT and SBATCH_RESERVATION over the file's as sbatch has it, and a remark on each SBATCH_*.
-
     UsageError names file and line of what does not fit.
     """
     settings = _read(config_file(env))

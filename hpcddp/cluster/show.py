@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.facts import is_fact
-from hpcddp.cluster.paths import typed_path
-from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile import ClusterProfile, Fact, is_fact
 from hpcddp.cluster.profile_file import load_profile, merged_document, read_profile
-from hpcddp.cluster.profile_names import FOLDER, own_folder, own_profiles, profile_names
+from hpcddp.cluster.profile_names import FOLDER, own_folder, own_profiles, profile_names, typed_path
 from hpcddp.cluster.yaml_text import Noted, comment, flow, yaml_text
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import decode, encode
@@ -29,9 +27,7 @@ NO_COLUMNS = ("status", "extends", "file")
 
 
 def list_clusters() -> list[dict[str, object]]:
-    """One row per profile that can be read, the user's own ones last: name, status, nodes, GPUs per node, title; None is unknown.
-    A row also has the file of one of the user's own, and what that extends.
-    """
+    """One row per profile that can be read, the user's own ones last, with their files and what they extend; None is unknown."""
     shipped = (read_profile(FOLDER / f"{name}.yaml") for name in profile_names())
     return [_summary(profile) for profile in (*shipped, *_own_profiles()[0])]
 
@@ -53,9 +49,7 @@ def _own_profiles() -> tuple[list[ClusterProfile], list[str]]:
 
 
 def clusters_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title. Below it those of
-    the user.
-    """
+    """The rows of list_clusters for 80 columns; what is not active says so behind its title; below them those of the user."""
     if not rows:
         return "no profiles in clusters/"
     header = tuple(name for name in rows[0] if name not in NO_COLUMNS)

@@ -17,9 +17,8 @@ Intent = Literal["debug", "production", "long"]
 
 @dataclass(frozen=True, kw_only=True)
 class Qos:
-    """One way into the queue, with its limits: a QOS, or with `partition` a QOS in that partition.
-
-    The same name may stand in several rules: a wall time that depends on the nodes is a rule for each range.
+    """One way into the queue, with its limits: a QOS, or with `partition` a QOS in that partition. The same name may stand in
+    several rules: a wall time that depends on the nodes is a rule for each range.
     """
 
     name: str | None = None

@@ -8,8 +8,8 @@ from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.cluster.yaml_text import yaml_text
+from hpcddp.core.job_records import Adapter, NodeSurvey, SurveyRecord
 from hpcddp.core.schema import encode
-from hpcddp.core.survey_record import Adapter, NodeSurvey, SurveyRecord
 
 SOURCE = "survey"
 """Key among a profile's sources."""
@@ -19,9 +19,7 @@ REMOTE = ("InfiniBand", "RoCE", "Slingshot")
 
 
 def survey_text(found: SurveyRecord, profile: ClusterProfile, node_type: str) -> str:
-    """YAML of what the profile does not say, says as a guess, or says otherwise: then with that beside it. Empty where there is
-    nothing.
-    """
+    """YAML of what the profile does not say, guesses, or says otherwise, with that beside it; empty where there is nothing."""
     note = f"{found.date}, {', '.join(node.host for node in found.nodes)}"
     document: dict[str, Any] = {"sources": {SOURCE: f"hpcddp clusters survey of {found.date}, job {found.job}"}}
     if software := software_words(found):

@@ -58,7 +58,7 @@ def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str
             line = f"{first}  # {value.words}"
             yield from [line] if len(line) <= TEXT_WIDTH else [*comment(value.words, indent), first]
             yield from rest
-        case Mapping() if value and not _short(value):
+        case Mapping() if value and not (len(value) == 1 and isinstance(next(iter(value.values())), str)):
             yield start.rstrip()
             yield from _mapping(value, indent + "  ")
         case list() if value and all(isinstance(item, Mapping) and item for item in value):
@@ -85,11 +85,6 @@ def _mapping(values: Mapping[str, object], indent: str) -> Iterator[str]:
         if apart and value is not next(iter(values.values())):
             yield ""
         yield from _entry(key, value, indent, width)
-
-
-def _short(values: Mapping[str, object]) -> bool:
-    """`data: {name: synthetic-imagenet}`"""
-    return len(values) == 1 and all(isinstance(value, str) for value in values.values())
 
 
 def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import co2_option, format_option, print_json, style_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, co2_option, format_option, print_json, style_option
 
 
 @click.command()

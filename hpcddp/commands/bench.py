@@ -42,7 +42,7 @@ def comm(ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout
     """
     from dataclasses import replace
 
-    from hpcddp.submit.comm_benchmark import NO_BASELINES, comm_benchmarks, untrained_layout
+    from hpcddp.submit.choose import NO_BASELINES, comm_benchmarks, untrained_layout
 
     check_sources(sweep, points, layout)
     if sweep is None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import yes_option
-from hpcddp.commands.runs_path import RunsPath, named_sweep
+from hpcddp.commands.options import RunsPath, named_sweep, yes_option
 
 
 @click.command()

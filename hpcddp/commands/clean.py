@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath
 
 
 @click.command()
@@ -27,8 +27,8 @@ def clean(study: Path, yes: bool) -> None:
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls, size, table
     from hpcddp.study.clean import waste
-    from hpcddp.study.lock import study_lock
     from hpcddp.study.status import study_states
+    from hpcddp.study.study_folder import study_lock
 
     of = single_study(study.absolute())
     with study_lock(of) if yes else nullcontext():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands import complete
+from hpcddp.commands import completion
 from hpcddp.commands.options import (
     format_option,
     laying_out,
@@ -55,7 +55,7 @@ def list_(format_: str) -> None:
 
 
 @clusters.command()
-@click.argument("name", shell_complete=complete.clusters)
+@click.argument("name", shell_complete=completion.cluster_names)
 @format_option
 def show(name: str, format_: str) -> None:
     """Show a profile, by name or file, as YAML: what it extends merged into it, grades and sources as comments.
@@ -101,7 +101,7 @@ def detect(target: Path | None, name: str | None) -> None:
 
 
 @clusters.command()
-@click.argument("name", required=False, metavar="[NAME|FILE]", shell_complete=complete.clusters)
+@click.argument("name", required=False, metavar="[NAME|FILE]", shell_complete=completion.cluster_names)
 @format_option
 @click.pass_context
 def check(ctx: click.Context, name: str | None, format_: str) -> None:
@@ -128,7 +128,7 @@ def check(ctx: click.Context, name: str | None, format_: str) -> None:
 
 
 @clusters.command()
-@click.argument("name", metavar="NAME|FILE", shell_complete=complete.clusters)
+@click.argument("name", metavar="NAME|FILE", shell_complete=completion.cluster_names)
 @laying_out
 @set_option
 @click.option("--runs", type=click.Path(file_okay=False, path_type=Path), help="Where the job's files go; by default ./survey.")

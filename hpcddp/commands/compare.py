@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json, remark, style_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, format_option, print_json, remark, style_option
 
 STUDY = RunsPath()
 
@@ -54,8 +53,7 @@ def compare(
     """
     from hpcddp.analysis.comparison.compare import compare_studies, compared_plain
     from hpcddp.analysis.comparison.text import compared_text, to_junit
-    from hpcddp.analysis.util.failures import Failures
-    from hpcddp.analysis.util.output import write_plain, write_text
+    from hpcddp.analysis.util.output import Failures, write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls

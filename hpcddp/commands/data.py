@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hpcddp.commands import complete
+from hpcddp.commands import completion
 from hpcddp.commands.options import after_option, job_option, read_settings, remark_on, yes_option
 from hpcddp.core.official_files import CIFAR10, MNIST, OfficialSet
 
 if TYPE_CHECKING:
-    from hpcddp.core.data_task import DataTask
+    from hpcddp.core.data_job import DataTask
 
 Command = Callable[..., Any]
 
@@ -54,7 +54,9 @@ _OF_JOB = (
         help="Run root, whose folder data gets the job's records; by default that of your settings, or jobs.",
     ),
     job_option,
-    click.option("--node-type", shell_complete=complete.node_types, help="Of the node; by default the profile's default one."),
+    click.option(
+        "--node-type", shell_complete=completion.node_type_names, help="Of the node; by default the profile's default one."
+    ),
     click.option(
         "--set",
         "settings",
@@ -65,7 +67,7 @@ _OF_JOB = (
     click.option(
         "--cluster",
         metavar="NAME|FILE",
-        shell_complete=complete.clusters,
+        shell_complete=completion.cluster_names,
         help="Do it as one job there, of a node's cores; a profile by name or YAML file. Without it, here and now.",
     ),
 )
@@ -120,8 +122,8 @@ def _do_here(action: str, data: str, options: Mapping[str, Any], counts: str = "
         raise UsageError(
             "preparing data needs torch, which this Python lacks: use the compute environment's, or `pip install torch`"
         )
+    from hpcddp.data.writing.folder import ProgressLine
     from hpcddp.data.writing.pool import default_processes
-    from hpcddp.data.writing.progress import ProgressLine
     from hpcddp.data.writing.tasks import Surroundings, do_task
 
     progress = ProgressLine(counts, sys.stderr) if counts else lambda done, total: None
@@ -137,7 +139,7 @@ def _remark(text: str) -> None:
 
 def _task(action: str, data: str, options: Mapping[str, Any]) -> DataTask:
     """With the options that were given; the job has the others by default, too."""
-    from hpcddp.core.data_task import DataTask
+    from hpcddp.core.data_job import DataTask
 
     context = click.get_current_context()
     given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
@@ -197,7 +199,7 @@ def _fetch_mnist(root: Path, mirror: str | None) -> None:
 def _fetch_files(official: OfficialSet, root: Path, mirror: str | None) -> None:
     from hpcddp.core.text import size
     from hpcddp.data.writing.fetch import fetch_official, read_instead
-    from hpcddp.data.writing.progress import ProgressLine
+    from hpcddp.data.writing.folder import ProgressLine
 
     fetched = fetch_official(official, root, mirror=mirror, progress=ProgressLine("bytes", sys.stderr), remark=_remark)
     for file in official.files:

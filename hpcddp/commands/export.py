@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import remark
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, remark
 
 TARGETS = ("tensorboard", "wandb")
 

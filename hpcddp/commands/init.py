@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands import complete
+from hpcddp.commands import completion
 from hpcddp.core.records import write_file
 
 
 @click.command()
-@click.argument("name", required=False, metavar="[NAME|MODEL/DATA]", shell_complete=complete.shipped_names)
-@click.option("--cluster", metavar="NAME|FILE", shell_complete=complete.clusters, help="Write a sweep for this cluster.")
+@click.argument("name", required=False, metavar="[NAME|MODEL/DATA]", shell_complete=completion.shipped_names)
+@click.option("--cluster", metavar="NAME|FILE", shell_complete=completion.cluster_names, help="Write a sweep for this cluster.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="File to write; else NAME.yaml, or CLUSTER-MODEL.yaml.")
 def init(name: str | None, cluster: str | None, output: Path | None) -> None:
     """Copy a shipped sweep to edit, or write one for a cluster; without either, list the shipped ones.

@@ -30,7 +30,7 @@ def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> N
 
     if file.suffix == ".j2":
         from hpcddp.submit.choose import pick_cluster
-        from hpcddp.submit.lint_template import lint_template
+        from hpcddp.submit.explain import lint_template
 
         found = [(each.file, each.finding) for each in lint_template(file, pick_cluster(cluster))]
     elif cluster is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcddp.commands import complete
+from hpcddp.commands import completion
 
 if TYPE_CHECKING:
     from hpcddp.cluster.settings import Settings
@@ -22,7 +23,7 @@ Command = Callable[..., Any]
 cluster_option = click.option(
     "--cluster",
     metavar="NAME|FILE",
-    shell_complete=complete.clusters,
+    shell_complete=completion.cluster_names,
     help="A profile by name or YAML file; else the sweep's, HPCDDP_CLUSTER, or the host name's.",
 )
 set_option = click.option(
@@ -36,7 +37,7 @@ group_option = click.option(
     "groups",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.groups,
+    shell_complete=completion.group_names,
     help="Only the points of this group.",
 )
 format_option = click.option(
@@ -182,7 +183,7 @@ def laying_out(command: Command) -> Command:
         _folded(command, "layout", "LayoutOptions"),
         click.option(
             "--node-type",
-            shell_complete=complete.node_types,
+            shell_complete=completion.node_type_names,
             help="One of the profile's node types; by default its default one.",
         ),
         click.option(
@@ -292,3 +293,33 @@ def check_sources(sweep: Path | None, points: PointOptions, layout: LayoutOption
     if sweep is None and (points.groups or points.conditions):
         raise click.UsageError("--group and --where choose among the points of a sweep file; none is given")
     refuse_twice([f"layout.{name}" for name in keys], points.settings)
+
+
+_SWEEP = "hpcddp.sweep.file"
+"""In click's own place for what a parameter leaves for its command."""
+
+
+def named_sweep(ctx: click.Context) -> Path | None:
+    """The sweep file that stood for a folder; None where the folder itself was named."""
+    found: Path | None = ctx.meta.get(_SWEEP)
+    return found
+
+
+class RunsPath(click.Path):
+    """An existing path. A sweep file stands for the folder its runs land in, unless they were sent elsewhere with --runs."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(exists=True, file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        sweep = Path(value)
+        if sweep.suffix not in (".yaml", ".yml") or not sweep.is_file():
+            return super().convert(value, param, ctx)
+        from hpcddp.study.study_folder import usual_folder
+
+        folder = usual_folder(sweep)
+        if not folder.is_dir():
+            self.fail(f"{sweep}: nothing of it was submitted, {folder} is not there. Name the folder of its runs", param, ctx)
+        if ctx is not None:
+            ctx.meta[_SWEEP] = sweep
+        return folder

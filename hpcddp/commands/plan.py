@@ -33,9 +33,8 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
     from hpcddp.core.text import count
     from hpcddp.study.scope import not_in_sweep_words
     from hpcddp.submit.choose import job_requests
-    from hpcddp.submit.missing_data import missing_data
     from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text
-    from hpcddp.submit.remarks import baseline_words, remarks, without_folder
+    from hpcddp.submit.remarks import baseline_words, missing_data, remarks, without_folder
 
     chosen = choose_and_remark(sweep, points)
     name, wanted, profile = chosen.source.name, chosen.source.sweep, chosen.profile

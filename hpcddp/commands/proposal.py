@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import co2_option, remark, style_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.options import RunsPath, co2_option, remark, style_option
 
 ENDINGS = {"markdown": "md", "latex": "tex"}
 
@@ -50,7 +49,7 @@ def proposal(
     from hpcddp.analysis.proposal.blocks import to_latex, to_markdown
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
-    from hpcddp.analysis.util.failures import Failures
+    from hpcddp.analysis.util.output import Failures
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls

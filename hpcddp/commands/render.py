@@ -110,7 +110,7 @@ def _write_one(text: str, target: str | None) -> None:
 
 
 def _script_of_command(points: PointOptions, layout: LayoutOptions, command: Sequence[str]) -> str:
-    from hpcddp.submit.comm_benchmark import command_layout
+    from hpcddp.submit.choose import command_layout
     from hpcddp.submit.scripts_by_hand import missing_settings, script_of_command
 
     found, settings = remark_on(command_layout(layout, points)), read_settings()

@@ -20,7 +20,7 @@ def schema(document: str) -> None:
     hpcddp schema profile > profile.schema.json
     """
     if document == "profile":
-        from hpcddp.cluster.profile_schema import profile_schema
+        from hpcddp.cluster.json_schema import profile_schema
 
         print_json(profile_schema())
     else:

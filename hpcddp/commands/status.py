@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import format_option, print_json
-from hpcddp.commands.runs_path import RunsPath, named_sweep
+from hpcddp.commands.options import RunsPath, format_option, named_sweep, print_json
 
 if TYPE_CHECKING:
     from hpcddp.study.study_status import StudyStatus

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from hpcddp.core.run_root import Study
     from hpcddp.submit.choose import ChosenPoints
-    from hpcddp.submit.console import Console
-    from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
+    from hpcddp.submit.options import Console, LayoutOptions, PointOptions, SubmitOptions
     from hpcddp.submit.until_ci import Known
 
 OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "prepare", "smoke", "until_ci")
@@ -133,7 +132,7 @@ def _written_sweep(bundle: Path, cluster: str) -> Path:
 def _submit_command(
     sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions, words: Sequence[str]
 ) -> int:
-    from hpcddp.submit.comm_benchmark import command_layout
+    from hpcddp.submit.choose import command_layout
     from hpcddp.submit.command import command_job, submit_command
 
     of_runs = next((f"--{name.replace('_', '-')}" for name in OF_RUNS if getattr(options, name)), None)
@@ -160,7 +159,7 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
 
 def make_console() -> Console:
     """This terminal."""
-    from hpcddp.submit.console import Console
+    from hpcddp.submit.options import Console
 
     return Console(
         echo=click.echo,

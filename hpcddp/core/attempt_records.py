@@ -4,21 +4,177 @@ For Python 3.10, without libraries.
 
 The worker writes them by `schema.encode`, study and analysis read them by `schema.decode_record`: a key that an older version did
 not write, or that is null, has its default, and one that a newer version added is passed over. A field without a default is one
-that no reader can do without. Units are in the names; what is None was not measured, or does not apply.
+that no reader can do without. Units are in the names; what is None was not measured, or does not apply. `merge` says what a field
+is of a run that several attempts made.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import StepRange
-from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import SCHEMA
-from hpcddp.core.schema import Count, NonNegative, Positive, added_later
-from hpcddp.core.telemetry_record import Telemetry
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
+from hpcddp.core.text import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuTelemetry:
+    """Of one GPU of the job."""
+
+    gpu: int
+    """As CUDA numbers them in this job."""
+    readings: int = field(metadata={"merge": "sum"})
+    util_percent_mean: float | None = field(default=None, metadata={"merge": "mean"})
+    """Share of time in which any kernel ran, %."""
+    mem_used_mean_bytes: float | None = added_later(None, merge="mean")
+    mem_used_peak_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    power_w_mean: float | None = field(default=None, metadata={"merge": "mean"})
+    power_w_peak: float | None = field(default=None, metadata={"merge": "max"})
+    sm_mhz_median: int | float | None = None
+    sm_mhz_min: int | None = field(default=None, metadata={"merge": "min"})
+    sm_mhz_begin: int | float | None = None
+    sm_mhz_end: int | float | None = None
+    """Medians over the first and the last quarter of the readings."""
+    mem_mhz_median: int | float | None = added_later(None)
+    temperature_c_peak: int | None = field(default=None, metadata={"merge": "max"})
+    throttle: Mapping[str, float] | None = None
+    """Reason (of reader_process.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
+    energy_j: float | None = field(default=None, metadata={"merge": "sum"})
+    """Over the whole window."""
+    energy_from: str | None = None
+    """`counter`, or `power` (mean power x window) where the GPU does not count its energy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTelemetry:
+    """Of one node."""
+
+    host: str | None = None
+    window_s: float | None = field(default=None, metadata={"merge": "sum"})
+    """From the first to the end of the last timed step of the node's first rank."""
+    samples: int | None = field(default=None, metadata={"merge": "sum"})
+    """Of the whole job, trained in that window."""
+    readings: int | None = field(default=None, metadata={"merge": "sum"})
+    """Of the node within the window; rates and shares need two."""
+    readings_s: float | None = added_later(None, merge="sum")
+    """From the first to the last of them: of this span are rates and shares."""
+    cpu_busy_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
+    """Busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)."""
+    cpu_job_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
+    """The same of this job's processes only."""
+    cpu_foreign_share: NonNegative | None = field(default=None, metadata={"merge": "max"})
+    """Busy less job, at least 0."""
+    net_rx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    net_tx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    ib_rx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    ib_tx_bytes_per_s: float | None = field(default=None, metadata={"merge": "mean"})
+    mem_used_mean_bytes: float | None = added_later(None, merge="mean")
+    mem_used_peak_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    mem_total_bytes: int | None = field(default=None, metadata={"merge": "max"})
+    power_w_mean: float | None = added_later(None, merge="mean")
+    power_w_peak: float | None = added_later(None, merge="max")
+    energy_j: float | None = added_later(None, merge="sum")
+    """Of the node over the whole window, GPUs included."""
+    energy_from: str | None = added_later(None)
+    """The source of power and energy: `pm_counters` (Cray, the whole node) or `module power` (Grace Hopper, its modules)."""
+    gpus: tuple[GpuTelemetry, ...] = ()
+    """One per GPU of the job; none without NVML or AMD SMI."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """Of a run."""
+
+    hz: float | None = None
+    """Readings per second asked for."""
+    energy_j_per_1000_samples: NonNegative | None = None
+    """GPU energy of all nodes / samples trained in the window x 1000; None if any GPU's is unknown."""
+    nodes: tuple[NodeTelemetry, ...] = ()
+    """In the order of their first ranks."""
+
+
+READS = 4096
+"""Bytes a batch from which on files are read: the clock itself reads some 400 of /proc, a batch of 32 MNIST digits has 25,088."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderTimes:
+    """Times of all ranks' loaders while timed steps were made, summed; None is unknown."""
+
+    workers: Count
+    """Processes that load for one rank; 0: the rank loads its own."""
+    samples_per_s: NonNegative
+    """What all loaders give together when asked for nothing else: of each rank the samples read over `read_s` and `hand_over_s`,
+    times its processes, but no more than the rank can take (`receive_s`)."""
+    samples: Positive = field(metadata={"merge": "sum"})
+    """Read, some of them for steps that were never made."""
+    batches: Positive = field(metadata={"merge": "sum"})
+    read_s: NonNegative = field(metadata={"merge": "sum"})
+    """In the calls that read a batch."""
+    compute_s: NonNegative = field(metadata={"merge": "sum"})
+    """Of that on a processor: decoding, cutting, copying."""
+    processor_wait_s: NonNegative | None = field(default=None, metadata={"merge": "sum"})
+    """Of that waiting for a free processor; None where the kernel does not say."""
+    hand_over_s: NonNegative = field(default=0.0, metadata={"merge": "sum"})
+    """Processor time of the processes between two such calls, for passing batches on."""
+    receive_s: NonNegative = field(default=0.0, metadata={"merge": "sum"})
+    """Processor time of the ranks for taking batches from their processes."""
+    read_bytes: Count | None = added_later(None, merge="sum")
+    """Of files, in the calls that read batches; None where the kernel does not say."""
+    prefetch_cut: str | None = added_later(None)
+    """Why loader processes read fewer batches ahead than the usual two, on the first rank where they do."""
+
+    @property
+    def storage_wait_s(self) -> float | None:
+        """Of `read_s` what is neither: waiting for files, or for anything else (`waits_for_files`)."""
+        if self.processor_wait_s is None:
+            return None
+        return max(0.0, self.read_s - self.compute_s - self.processor_wait_s)
+
+    @property
+    def waits_for_files(self) -> bool:
+        """Whether files were read at all, as far as that is known; a batch of none has read the kernel's own accounts."""
+        return self.read_bytes is None or self.read_bytes >= READS * self.batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class DamagedFiles:
+    """Pictures of a split that could not be decoded, each once; others were taken in their places."""
+
+    pictures: Count
+    read: Count
+    """How many different pictures the attempt read, damaged ones included."""
+    first: tuple[str, ...] = ()
+    """`CLASS/FILE (why)`, in the order of names."""
+
+
+def replaced_words(damaged: Mapping[str, DamagedFiles]) -> str | None:
+    """`3 damaged train pictures replaced`; None where there are none."""
+    found = [f"{count(each.pictures, f'damaged {split} picture')}" for split, each in sorted(damaged.items()) if each.pictures]
+    return f"{', '.join(found)} replaced" if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledExchange:
+    """Means over ranks and the profiled steps, which the profiler makes longer than the timed ones."""
+
+    method: str
+    """How it was measured, in words."""
+    steps: Positive
+    step_s: NonNegative
+    collectives_s: NonNegative
+    """With a collective on its way, for each rank its own."""
+    exposed_s: NonNegative
+    """Of that, with nothing computing meanwhile: transfer, and what a rank waits for others."""
+    by_operation_s: Mapping[str, NonNegative]
+    """`all_gather`: its collectives one by one; several may be on their way at a time."""
+    step_clock_exposed_s: NonNegative | None = None
+    """comm_exposed of the same steps by the step clock; None where nothing marks it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,3 +398,22 @@ class ErrorRecord:
     traceback: str = ""
     fault: Fault | None = None
     """0.1.0 did not write it at first."""
+
+
+def error_sentence(error: ErrorRecord) -> str:
+    """With rank and host."""
+    if error.fault is not None:
+        return error.fault.sentence
+    kind = "" if error.type == HpcddpError.__name__ else f"{error.type}: "  # as 0.1.0 wrote it at first
+    return f"rank {error.rank} on {error.host}: {kind}{error.message}"
+
+
+def first_error(attempt: Path) -> ErrorRecord | None:
+    """The earliest, but for those of ranks that only miss another one, which come after all others."""
+    files = (attempt / "ranks").glob("*.error.json")
+    errors = (decode_record(ErrorRecord, json.loads(file.read_text(encoding="utf-8"))) for file in files)
+    return min(errors, key=_order, default=None)
+
+
+def _order(error: ErrorRecord) -> tuple[bool, int]:
+    return error.fault is not None and error.fault.kind in ("contact", "time_out"), error.unix_ns

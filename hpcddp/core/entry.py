@@ -11,8 +11,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.core.array_tasks import read_task
-from hpcddp.core.launcher import by_torchrun
+from hpcddp.core.launcher import by_torchrun, read_task
 
 WORKER = "hpcddp.worker.main:run"
 

@@ -43,3 +43,16 @@ def each_task(listed: str) -> list[str]:
     parts = (re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part) for part in found[2].split(","))
     spans = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
     return [f"{found[1]}_{task}" for span in spans for task in span]
+
+
+DROPPED = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_", TASK_VARIABLE)
+"""Beginnings of names: the user's own defaults, of which SQUEUE_* and SACCT_* would hide jobs, and what an enclosing allocation
+set."""
+
+RETAINED = ("SLURM_CONF", "SLURM_CLUSTERS")
+"""Slurm's commands find their cluster by them."""
+
+
+def slurm_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without the variables of DROPPED, but with those of RETAINED."""
+    return {name: value for name, value in env.items() if name in RETAINED or not name.startswith(DROPPED)}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
@@ -62,3 +65,24 @@ def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
 def spec_from_dict(plain: object) -> JobSpec:
     """The reverse; raises SchemaError."""
     return decode(JobSpec, plain)
+
+
+def data_root_as_given(spec: JobSpec) -> str | None:
+    """The point's own root, else the job's; None for data that need none."""
+    return spec.point.workload.data.root or spec.data_root
+
+
+def data_root(spec: JobSpec) -> str | None:
+    """That root with variables filled in on this node; HpcddpError for one that is not set."""
+    root = data_root_as_given(spec)
+    return None if root is None else expanded(root, "data root")
+
+
+def expanded(path: str, what: str) -> str:
+    """`path` with ~ and $VARIABLES filled in; HpcddpError names a variable that this process does not have."""
+    unset = [name for name in re.findall(r"\$\{?(\w+)", path) if name not in os.environ]
+    if unset:
+        raise HpcddpError(
+            f"{what} `{path}`: ${unset[0]} is not set in the job; set it in the profile's environment, or give the path in full"
+        )
+    return os.path.expanduser(os.path.expandvars(path))

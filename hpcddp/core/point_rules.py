@@ -5,11 +5,12 @@ Standard library only, Python 3.10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
 
 from hpcddp.core.errors import UsageError
-from hpcddp.core.point import Ddp, Fsdp, Measure, Point
-from hpcddp.core.training_rules import batches, optimizer, rates, training
+from hpcddp.core.point import FROM_LIBRARY, Ddp, Fsdp, Measure, Optimizer, Point, Workload
 
 MAX_TELEMETRY_HZ = 10
 
@@ -18,6 +19,24 @@ CROPPED = ("cifar10", "digits")
 
 IN_MEMORY = ("mnist", *CROPPED)
 """Data sets that a rank holds in memory, so that they may lie on its device."""
+
+
+OF_SCRIPTS = ("script", "args", "samples_per_step")
+"""Keys of `workload` that go with a script."""
+
+FILLED_IN = ("batch_per_gpu",)
+"""Follows from samples_per_step."""
+
+OF_OWN_LOOP = ("input", "evaluate", "epochs", "evaluate_every", "target_accuracy")
+"""Keys of `measure` that say what hpcddp's own loop does."""
+
+NAME = re.compile(r"[A-Za-z][\w-]*")
+"""Of an argument, behind its dashes."""
+
+OF_MOMENTUM = ("momentum", "nesterov")
+OF_MOMENTS = ("betas", "eps")
+OF_STEP = ("decay_at_epochs", "decay_factor")
+OF_EPOCHS = ("warmup_epochs", "schedule", "batch_at_epochs", "ema_decay")
 
 
 def check_point(point: Point) -> None:
@@ -65,23 +84,6 @@ def _by_hand(point: Point) -> Iterator[str]:
         )
     if point.workload.ddp != Ddp():
         yield f"{named}: workload.ddp is about DDP's exchange, and here every parameter travels by itself. Leave it out."
-
-
-def _script(point: Point) -> Iterator[str]:
-    """Imported where there is a script, or what goes with one: a plain render has no time for it."""
-    workload = point.workload
-    if workload.script is not None or workload.args or workload.samples_per_step is not None:
-        from hpcddp.core.script_rules import own_script
-
-        yield from own_script(point)
-
-
-def _sharding(point: Point) -> Iterator[str]:
-    """Imported where something is sharded, as the rules of scripts are."""
-    if point.sharded or point.workload.fsdp != Fsdp():
-        from hpcddp.core.sharding_rules import sharding
-
-        yield from sharding(point)
 
 
 def _communication(point: Point) -> Iterator[str]:
@@ -223,20 +225,179 @@ def _watching(point: Point) -> Iterator[str]:
         )
 
 
+def _own_script(point: Point) -> Iterator[str]:
+    """What the script decides itself, and what its arguments may be."""
+    workload, measure = point.workload, point.measure
+    if workload.script is None:
+        for key in _changed(workload, OF_SCRIPTS):
+            yield f"workload.{key} goes with workload.script, the path of a training script, which this sweep does not have."
+        return
+    named = f"workload.script is {workload.script}"
+    if point.work != "steps":
+        yield f"{named} and work is {point.work}: how long an epoch is, only the script knows. Leave work out."
+    own = (each.name for each in dataclasses.fields(workload) if each.name not in (*OF_SCRIPTS, *FILLED_IN))
+    for key in _changed(workload, own):
+        if not workload.model:  # else the job found it
+            yield f"{named}: workload.{key} is the script's own choice. Give it as an argument: workload.args.NAME."
+    if workload.samples_per_step is None and workload.batch_per_gpu != Workload.batch_per_gpu and not workload.model:
+        yield f"{named}: workload.batch_per_gpu is the script's own choice. Say it in workload.samples_per_step."
+    for key in _changed(measure, OF_OWN_LOOP):
+        yield f"{named}: measure.{key} is about the loop of hpcddp's own. Leave it out."
+    for name, value in workload.args.items():
+        if not NAME.fullmatch(name):
+            yield f"workload.args: `{name}` cannot be the name of an argument: letters, digits, - and _."
+        if not all(
+            each is None or isinstance(each, (str, int, float)) for each in (value if isinstance(value, list) else [value])
+        ):
+            yield f"workload.args.{name} is {value!r}: it is text, a number, true or false, or a list of these. Write it so."
+
+
+def _sharding(point: Point) -> Iterator[str]:
+    """What is DDP's alone, what is not correct on a part of a parameter, and what was never compared with an unsharded run."""
+    workload = point.workload
+    if not point.sharded:
+        if workload.fsdp != Fsdp():
+            yield (
+                f"workload.fsdp is set, but workload.parallel is {workload.parallel}: nothing is sharded. Set parallel to "
+                f"fsdp or hsdp, or leave workload.fsdp out."
+            )
+        return
+    yield from (f"workload.parallel is {workload.parallel}: {sentence}" for sentence in _not_with_shards(point))
+
+
+def _not_with_shards(point: Point) -> Iterator[str]:
+    workload, layout = point.workload, point.layout
+    if workload.parallel == "hsdp" and layout.gpus_per_node == 1 and layout.nodes > 1:
+        yield "a node has all parameters, and with one GPU per node nothing is sharded. Set parallel to ddp or fsdp."
+    if workload.ddp != Ddp():
+        yield "workload.ddp is about DDP's exchange, and here parameters are gathered and gradients scattered. Leave it out."
+    if point.measure.comm == "check":
+        yield "measure.comm check compares views of DDP's exchange. Set comm to on, which marks every wait for parameters."
+    if workload.optimizer.name in FROM_LIBRARY:
+        yield (
+            f"workload.optimizer.name is {workload.optimizer.name}, whose rates follow the norms of whole parameters, and a rank "
+            f"has a part of each. Set it to sgd or adamw."
+        )
+    if workload.compile:
+        yield "workload.compile would compile the model around the places where parameters are gathered. Set compile to false."
+    if workload.sync_batchnorm:
+        yield "workload.sync_batchnorm is for DDP: with shards it was never compared to one process. Set sync_batchnorm to false."
+    if workload.channels_last:
+        yield "workload.channels_last is lost: gathered parameters lie in the order of their dimensions. Set it to false."
+
+
+def _training(point: Point) -> Iterator[str]:
+    """What a training is, and what only a training has."""
+    measure = point.measure
+    if point.work != "train":
+        for key in _changed(measure, ("epochs", "evaluate_every", "target_accuracy")):
+            yield _of_training(point, f"measure.{key}", getattr(measure, key))
+        for key in _changed(point.workload.optimizer, OF_EPOCHS):
+            yield _of_training(point, f"workload.optimizer.{key}", getattr(point.workload.optimizer, key))
+        return
+    if measure.epochs is None:
+        yield "work is train, but measure.epochs does not say how many. Set it."
+    if measure.stop != "steps":
+        yield f"work is train and measure.stop is {measure.stop}: a training ends with its epochs. Leave stop out."
+    if measure.input != "full":
+        yield f"work is train and measure.input is {measure.input}: nothing is learned from that. Leave input out."
+    if measure.target_accuracy is None:
+        return
+    if measure.target_accuracy > 1:
+        yield f"measure.target_accuracy is {measure.target_accuracy:g}: it is a share, at most 1. Write 0.93 for 93 %."
+    if not measure.evaluate_every:
+        yield (
+            f"measure.target_accuracy is {measure.target_accuracy:g} and measure.evaluate_every is 0: before the last epoch "
+            f"nothing would find that it is reached. Set evaluate_every to 1 or more."
+        )
+
+
+def _optimizer(point: Point) -> Iterator[str]:
+    """What belongs to another optimizer than the one that is named, and what is out of range."""
+    chosen = point.workload.optimizer
+    moments = chosen.name in ("adamw", "lamb")
+    for key in _changed(chosen, OF_MOMENTUM if moments else OF_MOMENTS):
+        others = "sgd and lars" if moments else "adamw and lamb"
+        yield (
+            f"workload.optimizer.{key} is {_text(getattr(chosen, key))}, but the optimizer is {chosen.name}: that key is of "
+            f"{others}. Leave it out."
+        )
+    if chosen.nesterov and not chosen.momentum and not moments:
+        yield "workload.optimizer.nesterov is true and momentum is 0: there is none to look ahead with. Set momentum."
+    if len(chosen.betas) != 2 or max(chosen.betas) >= 1:
+        yield f"workload.optimizer.betas is {_text(chosen.betas)}: they are two numbers below 1. Write [0.9, 0.999]."
+    for key in ("label_smoothing", "ema_decay"):
+        if getattr(chosen, key) >= 1:
+            yield f"workload.optimizer.{key} is {getattr(chosen, key):g}: it must be below 1. Lower it."
+
+
+def _batches(point: Point) -> Iterator[str]:
+    """What a batch that grows needs, and epochs that there are not."""
+    chosen, epochs = point.workload.optimizer, point.measure.epochs
+    if not chosen.batch_at_epochs:
+        for key in _changed(chosen, ("batch_factor",)):
+            yield f"workload.optimizer.{key} is {chosen.batch_factor}, but batch_at_epochs names no epoch. Leave it out."
+        return
+    named = f"workload.optimizer.batch_at_epochs is {_text(chosen.batch_at_epochs)}"
+    if chosen.batch_factor == 1:
+        yield f"{named} and batch_factor is 1: the batch would stay as it is. Set batch_factor to 2 or more."
+    if list(chosen.batch_at_epochs) != sorted(set(chosen.batch_at_epochs)):
+        yield f"{named}: each must be later than the one before. Sort it."
+    if chosen.batch_at_epochs[0] < chosen.warmup_epochs:
+        yield f"{named} and warmup_epochs is {chosen.warmup_epochs:g}: the rate would still rise. Let the batch grow later."
+    if epochs is not None and max(chosen.batch_at_epochs) >= epochs:
+        yield f"{named}, and measure.epochs is {epochs}: no epoch comes after that. Lower it."
+
+
+def _rates(point: Point) -> Iterator[str]:
+    """What belongs to another scaling rule or schedule than the one that is named, and epochs that there are not."""
+    chosen, epochs = point.workload.optimizer, point.measure.epochs
+    if chosen.scaling != "none" and chosen.base_batch is None:
+        yield (
+            f"workload.optimizer.scaling is {chosen.scaling}, but base_batch does not say which global batch lr is for. "
+            f"Set base_batch."
+        )
+    if chosen.scaling == "none" and chosen.base_batch is not None:
+        yield f"workload.optimizer.base_batch is {chosen.base_batch}, but scaling is none. Set scaling to linear or sqrt."
+    unused = () if chosen.schedule == "step" else OF_STEP
+    for key in _changed(chosen, (*unused, *(() if chosen.schedule == "polynomial" else ("power",)))):
+        yield (
+            f"workload.optimizer.{key} is {_text(getattr(chosen, key))}, but schedule is {chosen.schedule}: nothing reads it. "
+            f"Set schedule, or leave the key out."
+        )
+    if chosen.schedule == "step" and not chosen.decay_at_epochs:
+        yield "workload.optimizer.schedule is step, but decay_at_epochs names no epoch. Write some, such as [30, 60, 80]."
+    if list(chosen.decay_at_epochs) != sorted(set(chosen.decay_at_epochs)):
+        found = _text(chosen.decay_at_epochs)
+        yield f"workload.optimizer.decay_at_epochs is {found}: each must be later than the one before. Sort it."
+    latest = max((chosen.warmup_epochs, *chosen.decay_at_epochs))
+    if epochs is not None and latest >= epochs:
+        key = "warmup_epochs" if chosen.warmup_epochs >= epochs else "decay_at_epochs"
+        yield f"workload.optimizer.{key} has {latest:g}, and measure.epochs is {epochs}: it would never end. Lower it."
+
+
+def _changed(values: Workload | Measure | Optimizer, keys: Iterable[str]) -> list[str]:
+    """Those of the keys that do not have their default."""
+    defaults = type(values)()
+    return [key for key in keys if getattr(values, key) != getattr(defaults, key)]
+
+
+def _of_training(point: Point, key: str, value: object) -> str:
+    return (
+        f"{key} is {_text(value)}, but work is {point.work}: only a training has epochs that are evaluated. "
+        f"Set work to train, or leave the key out."
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 RULES = (
-    _script,
-    _parallel,
-    _sharding,
-    _communication,
-    _device,
-    _duration,
-    training,
-    optimizer,
-    rates,
-    batches,
-    _restarting,
-    _data,
-    _staging,
-    _resident,
-    _watching,
+    *(_own_script, _parallel, _sharding, _communication, _device, _duration, _training, _optimizer, _rates, _batches),
+    *(_restarting, _data, _staging, _resident, _watching),
 )

@@ -34,7 +34,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -294,3 +294,21 @@ class RowWriter:
         finally:
             with naming(self._file):  # a file server may hold back what is written, and find only now that there is no room
                 self._out.close()
+
+
+NO_WRITE = 0o022
+"""Bits of umask(2): no write permission for group and others."""
+
+
+@contextlib.contextmanager
+def not_for_others(trusted: Collection[int]) -> Iterator[int]:
+    """Files made inside are writable by this user only, whatever the umask: 002 lets a whole project's group write.
+
+    Where groups are trusted the umask stays. Yields the umask that held before.
+    """
+    before = os.umask(NO_WRITE)
+    os.umask(before if trusted else before | NO_WRITE)
+    try:
+        yield before
+    finally:
+        os.umask(before)

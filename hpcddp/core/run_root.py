@@ -4,7 +4,7 @@
       study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
       preflight/JOBID.RESTART.json     how fast each node of a job was before its runs
-      .jobs/lock/                      who submits (see study/lock.py)
+      .jobs/lock/                      who submits (see study/study_folder.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
                                        a run in one allocation with others .jobs/JOBID/TASK/
       n04-g4-b32-3fa9c1d2e07b/         a point
@@ -17,13 +17,55 @@ RUNS may be moved whole: nothing in it holds an absolute path that is read back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hpcddp.core.errors import UsageError
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.text import first_few
+from hpcddp.core.text import count, first_few, natural
+
+POINTS_SHOWN = 3
+"""So many labels fit a line or two of a terminal; a study may have thousands."""
+
+
+class RunKey(NamedTuple):
+    """The label of a point and the number of one of its runs, which count from 1; as text `n01-g4-b32-3fa9c1d2e07b r2`."""
+
+    label: str
+    run: int
+
+    def __str__(self) -> str:
+        return f"{self.label} r{self.run}"
+
+
+def run_order(key: RunKey) -> tuple[object, ...]:
+    """Sorts runs by their points' sizes, whose numbers a label has in front: n16 before n100, b32 before b128."""
+    return natural(key.label), key.run
+
+
+def run_ranges(runs: Iterable[RunKey]) -> str:
+    """`n01-g1-b8 r1-3, r5, n02-g1-b8 r1 and 17 points more`."""
+    by_label: dict[str, list[int]] = {}
+    for label, run in sorted(runs, key=run_order):
+        by_label.setdefault(label, []).append(run)
+    shown = [f"{label} {_ranges(numbers)}" for label, numbers in list(by_label.items())[:POINTS_SHOWN]]
+    more = len(by_label) - len(shown)
+    return ", ".join(shown) + (f" and {count(more, 'point')} more" if more else "")
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`r1-3, r5`"""
+    return ", ".join(f"r{first}" if first == last else f"r{first}-{last}" for first, last in spans(numbers))
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of the numbers that follow each other: of 3, 1, 2, 5 `[(1, 3), (5, 5)]`."""
+    known = set(numbers)
+    firsts = sorted(number for number in known if number - 1 not in known)
+    lasts = sorted(number for number in known if number + 1 not in known)
+    return list(zip(firsts, lasts, strict=True))
+
 
 NAMED = 8
 """Points named in a sentence."""
@@ -41,7 +83,7 @@ class Study:
 
     @property
     def study_file(self) -> Path:
-        """What was submitted, as study_record.py has it."""
+        """What was submitted, as study_files.py has it."""
         return self.folder / "study.json"
 
     @property
@@ -51,7 +93,7 @@ class Study:
 
     @property
     def outcomes_file(self) -> Path:
-        """How jobs ended that left no end.json (see job_outcomes.py)."""
+        """How jobs ended that left no end.json (see study_files.py)."""
         return self.folder / "outcomes.jsonl"
 
     @property
@@ -80,7 +122,7 @@ class Study:
         return self.jobs / f"{job}.survey"
 
     def data_dir(self, job: str) -> Path:
-        """What became of a data set in a job that prepares, packs or checks it (see data_job_record.py)."""
+        """What became of a data set in a job that prepares, packs or checks it (see data_job.py)."""
         return self.jobs / f"{job}.data"
 
     @property

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpcddp.data.batches.loading import TrainLoader, eval_batches
+    from hpcddp.data.loading import TrainLoader, eval_batches
     from hpcddp.data.opening import open_source
     from hpcddp.data.source import Batch, Source, Split
 
 __all__ = ["Batch", "Source", "Split", "TrainLoader", "eval_batches", "open_source"]
 
-_MODULES = {"TrainLoader": "batches.loading", "eval_batches": "batches.loading", "open_source": "opening"}
+_MODULES = {"TrainLoader": "loading", "eval_batches": "loading", "open_source": "opening"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import Dataset
 
-from hpcddp.data.batches.loading import data_loader, read_batch
+from hpcddp.data.loading import data_loader, read_batch
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.data.source import Batch, Source, to_bytes
 
@@ -81,7 +81,6 @@ def _seeded() -> Iterator[None]:
 
 
 def _sums(sample: Batch) -> tuple[int, int]:
-    """CRCs of the picture and of the label."""
     images, labels = sample
     return zlib.crc32(to_bytes(images)), zlib.crc32(to_bytes(labels))
 

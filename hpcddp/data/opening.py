@@ -6,23 +6,22 @@ data set; and made-up data of the known shapes, which show what a run costs when
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from hpcddp.core.catalog import DatasetFacts, dataset_facts, is_on_disk
+from hpcddp.core.catalog import DatasetFacts, dataset_facts, is_on_disk, load_factory
 from hpcddp.core.errors import UsageError
-from hpcddp.core.factory import load_factory
 from hpcddp.core.point import Data
 from hpcddp.data.bigmnist.forms import open_bigmnist
-from hpcddp.data.crop_flip import CroppedSource
-from hpcddp.data.digits import open_digits
-from hpcddp.data.official import open_cifar10, open_mnist
+from hpcddp.data.in_memory import CroppedSource
 from hpcddp.data.pictures.imagenet import open_imagenet
 from hpcddp.data.roots import expand_root
 from hpcddp.data.sampling import generator_for
-from hpcddp.data.source import Batch, GatheredSource, Source, Split, Wait, at_once
+from hpcddp.data.small_sets import open_cifar10, open_digits, open_mnist
+from hpcddp.data.source import Batch, RepeatedSource, Source, Split
 
 OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "digits": open_digits}
 
@@ -101,23 +100,12 @@ POOL_BYTES = 32 << 20
 """Random images are drawn once; enough of them that a batch is not served from a core's own cache."""
 
 
-class SyntheticSource(GatheredSource):
+class SyntheticSource(RepeatedSource):
     """As many samples as the real set has, from a fixed pool of random images; equal images have equal labels."""
 
     def __init__(self, facts: DatasetFacts, split: Split) -> None:
-        super().__init__(facts)
-        self._samples = facts.train_samples if split == "train" else facts.eval_samples
-        channels, height, width = facts.shape
-        self._pool_size = min(self._samples, max(1, POOL_BYTES // (channels * height * width)))
+        samples = facts.train_samples if split == "train" else facts.eval_samples
+        pool = min(samples, max(1, POOL_BYTES // prod(facts.shape)))
         generator = generator_for("synthetic", split, facts.shape)
-        images = torch.randint(256, (self._pool_size, *facts.shape), dtype=torch.uint8, generator=generator)
-        self._rows = images.flatten(1)
-
-    def __len__(self) -> int:
-        return self._samples
-
-    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
-        where = indices % self._pool_size
-        torch.index_select(self._rows, 0, where, out=images.flatten(1))
-        torch.remainder(where, self.classes, out=labels)
-        return at_once
+        images = torch.randint(256, (pool, *facts.shape), dtype=torch.uint8, generator=generator)
+        super().__init__(facts, images, torch.arange(pool) % facts.classes, samples)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.paths import expanded
+from hpcddp.core.jobspec import expanded
 from hpcddp.core.schema import SchemaError, decode
 
 

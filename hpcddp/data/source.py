@@ -109,6 +109,21 @@ class TensorSource(GatheredSource):
         return at_once
 
 
+class RepeatedSource(GatheredSource):
+    """So many samples: those that are in memory, again and again."""
+
+    def __init__(self, facts: DatasetFacts, images: Tensor, labels: Tensor, samples: int) -> None:
+        super().__init__(facts)
+        self._held = TensorSource(facts, images, labels)
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
+        return self._held.gather(indices % len(self._held), images, labels)
+
+
 def to_bytes(tensor: Tensor) -> bytearray:
     """The elements in order, each as it lies in memory (numpy() would need numpy, which a site's torch may lack)."""
     flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)

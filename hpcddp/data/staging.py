@@ -173,7 +173,6 @@ def copy_files(root: Path, to: Path, found: RootFiles, progress: Advance = lambd
 
 
 def _make_places(to: Path, found: RootFiles) -> None:
-    """Folders, links and what is no file."""
     for path in found.folders:
         (to / path).mkdir()
     for path, target in found.links:

@@ -10,9 +10,8 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count, table
-from hpcddp.detect.compare_nodes import compare_nodes, nodes_by_type, partitions_of
+from hpcddp.detect.compare_nodes import FieldFinding, compare_nodes, judge_field, nodes_by_type, partitions_of
 from hpcddp.detect.compare_rules import compare_own_memory, compare_partitions, compare_qos, compare_settings
-from hpcddp.detect.findings import FieldFinding, judge_field
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
@@ -69,10 +68,14 @@ def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Itera
     """How GPUs are requested, and whether an account must be named: what `sbatch --test-only` takes."""
     trial = _trial(profile, live)
     why = "the profile has no default node type"
-    said = (_kind_request(profile) or profile.slurm.gpu_request) if trial else profile.slurm.gpu_request
+    own = profile.node_type(None).gpu_request if trial else None
+    said = own or profile.slurm.gpu_request
     verdict, names = TrialVerdict(why=why), Names(accounts=my_accounts(live), qos=_qos_to_try(profile))
     if trial is not None:
-        verdict = try_requests(trial, _requests_to_try(said), names, deadline_s)
+        others: list[GpuRequest] = ["gres", "gpus-per-node", "gpus-per-task"]
+        # a job without GPUs is taken anywhere, so that `none` holds only where no option is taken
+        requests = [*others, said] if said == "none" else list(dict.fromkeys([said, *others]))
+        verdict = try_requests(trial, requests, names, deadline_s)
         why = f"sbatch --test-only: {verdict.why}"
         yield judge_field("slurm.gpu_request", said, [verdict.gpu_request], why)
     required = False if enforces_accounts(live) is False else verdict.account_required
@@ -83,21 +86,11 @@ def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Itera
         yield judge_field("slurm.account_required", profile.slurm.account_required, [required], why)
 
 
-def _requests_to_try(said: GpuRequest) -> list[GpuRequest]:
-    """The profile's first; a job without GPUs is taken anywhere, so that `none` holds only where no option is taken."""
-    others: list[GpuRequest] = ["gres", "gpus-per-node", "gpus-per-task"]
-    return [*others, said] if said == "none" else list(dict.fromkeys([said, *others]))
-
-
 def _qos_to_try(profile: ClusterProfile) -> list[str | None]:
     """None where a rule is for jobs that name none."""
     rules = profile.slurm.qos
     ordered = sorted(rules, key=lambda rule: (rule.name is not None, not rule.automatic))
     return list(dict.fromkeys(rule.name for rule in ordered))
-
-
-def _kind_request(profile: ClusterProfile) -> GpuRequest | None:
-    return profile.node_type(None).gpu_request if profile.node_types else None
 
 
 def _trial(profile: ClusterProfile, live: LiveSlurm) -> Trial | None:

@@ -1,15 +1,61 @@
-"""The node types of a profile beside the nodes that Slurm lists."""
+"""One field of a profile beside what Slurm says of it; the node types beside the nodes that Slurm lists."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.core.node_list import expand_node_list
-from hpcddp.detect.fields import is_slice
-from hpcddp.detect.findings import FieldFinding, judge_field
+from hpcddp.core.written_lists import expand_node_list
+from hpcddp.detect.fields import NO_LIMIT, is_slice
 from hpcddp.detect.nodes import LiveNode, node_list
+
+FieldVerdict = Literal["agrees", "differs", "new", "unknown"]
+"""new: the profile does not say it, Slurm does; unknown: Slurm does not say it."""
+
+NONE = "no limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldFinding:
+    """A field with both values."""
+
+    field: str
+    """Dotted path in the profile."""
+    verdict: FieldVerdict
+    profile: object = None
+    slurm: object = None
+    why: str | None = None
+    """Of an unknown one: why Slurm does not say it."""
+
+
+def judge_field(field: str, said: object, observed: Sequence[object], why: str) -> FieldFinding:
+    """What the profile says beside the values that Slurm has (several, where its nodes differ); None among them is unknown."""
+    known = [value for value in dict.fromkeys(observed) if value is not None]
+    slurm = known[0] if len(known) == 1 else ", ".join(map(str, known))
+    if not known:
+        return FieldFinding(field=field, verdict="unknown", profile=said, why=why)
+    verdict: FieldVerdict = "agrees" if known == [said] else "new" if said is None else "differs"
+    return FieldFinding(field=field, verdict=verdict, profile=said, slurm=slurm)
+
+
+def judge_limit(profile: ClusterProfile, field: str, said: int | None, observed: Sequence[int | None], why: str) -> FieldFinding:
+    """The same of a limit, of which there may be none; the first of the values is shown, any of them agrees. A profile's null
+    is drift only where its fact says that there is none: with grade "?" or without a fact it is not known.
+    """
+    known = [value for value in observed if value is not None]
+    if not known:
+        return FieldFinding(field=field, verdict="unknown", profile=said, why=why)
+    slurm = NONE if known[0] == NO_LIMIT else known[0]
+    if (said or NO_LIMIT) in known:
+        return FieldFinding(field=field, verdict="agrees", profile=said, slurm=slurm)
+    fact = profile.facts.get(field)
+    if said is None and (fact is None or fact.grade == "?"):
+        return FieldFinding(field=field, verdict="new", slurm=slurm)
+    return FieldFinding(field=field, verdict="differs", profile=NONE if said is None else said, slurm=slurm)
+
 
 NodesByType = Mapping[str, Sequence[LiveNode]]
 
@@ -30,15 +76,11 @@ def nodes_by_type(profile: ClusterProfile, nodes: Sequence[LiveNode]) -> NodesBy
     """Each type's nodes: by name where the profile has names, else by what a job asks for them by."""
     found: dict[str, list[LiveNode]] = {}
     taken: set[str] = set()
-    for key in sorted(profile.node_types, key=lambda key: _openness(profile.node_types[key])):
+    types = profile.node_types.items()  # those that say most of their nodes choose first
+    for key, _ in sorted(types, key=lambda item: (not item[1].names, not item[1].constraint, not item[1].gres_type)):
         found[key] = _nodes_of(profile, key, [node for node in nodes if node.name not in taken])
         taken |= {node.name for node in found[key]}
     return found
-
-
-def _openness(kind: NodeType) -> tuple[bool, bool, bool]:
-    """Types that say most of their nodes choose first."""
-    return (kind.names is None, kind.constraint is None, kind.gres_type is None)
 
 
 def _nodes_of(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> list[LiveNode]:
@@ -128,7 +170,7 @@ def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Itera
         why = "this Slurm counts no GPUs"
         yield FieldFinding(field=f"{path}.gpus", verdict="unknown", profile=kind.gpus, why=why)
         return
-    counts = [None if node.gpus is None else _gpu_count(node, kind.gres_type) for node in nodes]
+    counts = [None if node.gpus is None else sum(n for _, n in _requested_types(node, kind.gres_type)) for node in nodes]
     yield judge_field(f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
     types = [name for node in nodes for name, _ in _requested_types(node, kind.gres_type)]
     if kind.gres_type is not None:
@@ -139,16 +181,10 @@ def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Itera
 
 
 def _requested_types(node: LiveNode, gres_type: str | None) -> list[tuple[str | None, int]]:
-    """The type that the profile asks for, where the node has it among others; else all of them, without MIG slices if it has
-    whole GPUs.
-    """
+    """The type that the profile asks for where the node has it; else all of them, without MIG slices if it has whole GPUs."""
     there = list(node.gpus or ())
     full_gpus = [each for each in there if not is_slice(each[0])]
     return [each for each in there if each[0] == gres_type] or full_gpus or there
-
-
-def _gpu_count(node: LiveNode, gres_type: str | None) -> int:
-    return sum(count for _, count in _requested_types(node, gres_type))
 
 
 def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[FieldFinding]:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.slurm_rules import Partition, Qos, SlurmRules
-from hpcddp.detect.accounting import LiveQos
-from hpcddp.detect.compare_nodes import NodesByType, partitions_of
+from hpcddp.detect.compare_nodes import FieldFinding, NodesByType, judge_field, judge_limit, partitions_of
 from hpcddp.detect.fields import NO_LIMIT
-from hpcddp.detect.findings import FieldFinding, judge_field, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
-from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.partitions import LivePartition, LiveQos
 from hpcddp.detect.rules import (
     LIMITS,
     OF_ALL,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hpcddp.backends.slurm_version import too_old
+from hpcddp.backends.slurm_commands import too_old
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.cluster.yaml_text import yaml_text

@@ -163,15 +163,16 @@ def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
     """Its keys in the order of the profiles that come with hpcddp."""
     first, broken = kind.first, trouble_words(kind.nodes)
     untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
-    features = _features_note(kind)
+    features, smt, cores = _features_note(kind), first.smt or 1, first.physical_cores
+    counted = f"Slurm counts {cores * smt} CPUs per node" if smt > 1 and cores else None
     found: dict[str, Fact | None] = {
         "count": known_fact(len(kind.nodes), "; ".join(broken) or None),
         "names": known_fact(kind.names),
         "cpu": None,
         "sockets": said(first.sockets or None, "Sockets of scontrol show node"),
-        "physical_cores": said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
-        "smt": None if first.smt is None else known_fact(first.smt, _smt_note(first)),
-        "memory_mb": said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
+        "physical_cores": said(first.physical_cores or None, "CPUTot and CoresPerSocket", _reserved(first.system_cores)),
+        "smt": None if first.smt is None else known_fact(first.smt, counted),
+        "memory_mb": said(first.job_memory_mb or None, "RealMemory", _reserved(first.system_memory_mb)),
         "gpus": _gpus(kind, types),
         **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb"))),
         "gres_type": known_fact(kind.gres_type, untyped) if kind.gpus else None,
@@ -198,18 +199,8 @@ def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: 
     return {"max_mb_per_core": known_fact(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
 
 
-def _cores_note(node: LiveNode) -> str | None:
-    reserved = node.system_cores
-    return f"{reserved} more are for the system" if reserved else None
-
-
-def _smt_note(node: LiveNode) -> str | None:
-    smt, cores = node.smt or 1, node.physical_cores
-    return f"Slurm counts {cores * smt} CPUs per node" if smt > 1 and cores else None
-
-
-def _memory_note(node: LiveNode) -> str | None:
-    return f"{node.system_memory_mb} more are for the system" if node.system_memory_mb else None
+def _reserved(number: int | None) -> str | None:
+    return f"{number} more are for the system" if number else None
 
 
 def _mixed_note(kind: LiveNodeType) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpcddp.backends.slurm_time import limit_min
+from hpcddp.backends.slurm_words import limit_min
 
 NO_LIMIT = 0
 """A limit that Slurm says there is none of; None is a limit that it does not say."""

@@ -15,17 +15,18 @@ from typing import Any
 from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, query
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.text import one_line
-from hpcddp.detect.accounting import (
+from hpcddp.detect.fields import integer, word
+from hpcddp.detect.nodes import LiveNode, nodes_of_text
+from hpcddp.detect.partitions import (
     ASSOCIATION_FORMAT,
     QOS_FORMAT,
     Association,
+    LivePartition,
     LiveQos,
     associations_of_text,
+    partitions_of_text,
     qos_of_text,
 )
-from hpcddp.detect.fields import integer, word
-from hpcddp.detect.nodes import LiveNode, nodes_of_text
-from hpcddp.detect.partitions import LivePartition, partitions_of_text
 
 TIME_LIMIT_S = 30.0
 """For all questions and `sbatch --test-only` after them."""

@@ -131,36 +131,13 @@ def _numbered(names: Sequence[str]) -> list[str]:
     return result
 
 
-def _by_gpus(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    return f"x{kind.gpus}"
-
-
-def _by_other_gpus(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    return " ".join(name or "gpu" for name, _ in kind.gpu_types[1:])
-
-
-def _by_own_feature(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    """The first feature that none of the others has."""
-    theirs = {feature for other in others for feature in other.features}
-    return next((feature for feature in kind.features if feature not in theirs), "")
-
-
-def _by_memory(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    memory_mb = kind.first.job_memory_mb
-    return "" if memory_mb is None else f"{round(memory_mb / 1024)}g"
-
-
-def _by_cores(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    cores = kind.first.physical_cores
-    return "" if cores is None else f"{cores}c"
-
-
-def _by_threads(kind: LiveNodeType, others: Sequence[LiveNodeType]) -> str:
-    return f"smt{kind.first.smt}"
-
-
 _DIFFERENCES: tuple[Callable[[LiveNodeType, Sequence[LiveNodeType]], str], ...] = (
-    *(_by_gpus, _by_other_gpus, _by_memory, _by_cores, _by_threads, _by_own_feature),
+    lambda kind, others: f"x{kind.gpus}",
+    lambda kind, others: " ".join(name or "gpu" for name, _ in kind.gpu_types[1:]),
+    lambda kind, others: f"{round(kind.first.job_memory_mb / 1024)}g" if kind.first.job_memory_mb is not None else "",
+    lambda kind, others: f"{kind.first.physical_cores}c" if kind.first.physical_cores is not None else "",
+    lambda kind, others: f"smt{kind.first.smt}",
+    lambda kind, others: next((word for word in kind.features if not any(word in other.features for other in others)), ""),
 )
 """In the order in which they are put behind a name."""
 

@@ -114,7 +114,7 @@ def _of_line(line: str) -> LiveNode:
 
 
 def node_list(names: Iterable[str]) -> str:
-    """The shortest list that differs in the last number of a name only; the reverse of core.node_list.expand_node_list."""
+    """The shortest list that differs in the last number of a name only; the reverse of core.written_lists.expand_node_list."""
     plain: list[str] = []
     numbered: dict[tuple[str, str], list[str]] = {}
     for name in sorted(set(names)):

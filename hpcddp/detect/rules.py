@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.detect.accounting import LiveQos
 from hpcddp.detect.fields import NO_LIMIT, smallest
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
-from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.partitions import LivePartition, LiveQos
 
 USUAL_QOS = "normal"
 """The QOS that Slurm makes itself, and that jobs have which ask for none, unless sacctmgr says otherwise."""
@@ -131,9 +130,7 @@ def enforces_accounts(live: LiveSlurm) -> bool | None:
 
 
 def my_partitions(live: LiveSlurm) -> list[LivePartition]:
-    """Those that the user may submit to, as far as Slurm says: first the default one, then those that are shown, that are up,
-    that take a job without a QOS, and that have most nodes.
-    """
+    """Those that the user may submit to: the default one first, then by being shown, up, without need of a QOS, and large."""
     accounts, sizes, usual = my_accounts(live), node_counts(live.nodes or ()), default_qos(live)
 
     def rank(each: LivePartition) -> tuple[bool, bool, bool, bool, int]:
@@ -185,9 +182,9 @@ def named_qos(live: LiveSlurm, needed: str | None) -> list[LiveQos]:
 
 def qos_to_try(live: LiveSlurm) -> list[str | None]:
     """None first: a job that names none; then the ones that charge and rank least, and of those the widest."""
-    return [None, *(qos.name for qos in sorted(my_qos(live), key=_rank))]
 
+    def rank(qos: LiveQos) -> tuple[float, float, float, float]:
+        nodes, wall_min = qos.max_nodes or math.inf, qos.max_walltime_min or math.inf
+        return (1.0 if qos.usage_factor is None else qos.usage_factor, qos.priority or 0, -nodes, -wall_min)
 
-def _rank(qos: LiveQos) -> tuple[float, float, float, float]:
-    nodes, wall_min = qos.max_nodes or math.inf, qos.max_walltime_min or math.inf
-    return (1.0 if qos.usage_factor is None else qos.usage_factor, qos.priority or 0, -nodes, -wall_min)
+    return [None, *(qos.name for qos in sorted(my_qos(live), key=rank))]

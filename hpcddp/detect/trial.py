@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, run
+from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, run_command
 from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.text import one_line
@@ -80,9 +80,8 @@ def trial_gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> s
 
 
 def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> TrialVerdict:
-    """The first of the requests that is taken, with any QOS and account, without and with `--mem`; what else is taken then.
-
-    No answer is no refusal: nothing is known then.
+    """The first of the requests that is taken, with any QOS and account, without and with `--mem`; what else is taken then. No
+    answer is no refusal: nothing is known then.
     """
     try:
         for mem_mb in (None, SOME_MB):
@@ -154,7 +153,7 @@ def refusal(trial: Trial, request: GpuRequest, account: str | None, deadline_s: 
     command += [] if trial.mem_mb is None else [f"--mem={trial.mem_mb}M"]
     if option := trial_gpu_option(request, trial.gres_type, trial.gpus):
         command.append(option)
-    done = run(command, timeout_s=max(0.1, deadline_s - time.monotonic()))
+    done = run_command(command, timeout_s=max(0.1, deadline_s - time.monotonic()))
     words = one_line(done.stderr) or f"exit code {done.returncode}"
     if done.returncode and UNANSWERED.search(words):
         raise UnansweredError(words)

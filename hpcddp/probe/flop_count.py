@@ -25,20 +25,9 @@ NO_ARITHMETIC = {"prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_
 """Namespaces of operators, beside torch's own `aten`, that move or look at data. What others compute is unknown."""
 
 PRODUCTS = {
-    "mv",
-    "addmv",
-    "addr",
-    "dot",
-    "vdot",
-    "linear",
-    "matmul",
-    "conv",
-    "convolution",
-    "attention",
-    "rnn",
-    "lstm",
-    "gru",
-} | {*("trilinear", "cdist", "fft", "linalg", "cholesky", "solve", "ormqr", "geqrf")}
+    *("mv", "addmv", "addr", "dot", "vdot", "linear", "matmul", "conv", "convolution", "attention", "rnn", "lstm", "gru"),
+    *("trilinear", "cdist", "fft", "linalg", "cholesky", "solve", "ormqr", "geqrf"),
+}
 """Words in the names of aten's operators that compute much; not all have a formula."""
 
 CHEAP = {"linalg_vector_norm", "linalg_cross", "linalg__powsum", "_linalg_check_errors"}
@@ -90,7 +79,6 @@ class StepFlops:
         self._shapes.compare()
 
     def end(self) -> None:
-        """Nothing is watched any more."""
         self.end_step()
         self._shapes.end()
 
@@ -169,7 +157,6 @@ class _InputShapes:
         self._hooks = {each: each.register_forward_pre_hook(self._called, with_kwargs=True) for each in model.modules()}
 
     def compare(self) -> None:
-        """The first step is over."""
         self._compares = True
         for module, hook in list(self._hooks.items()):
             if module is not self._first:

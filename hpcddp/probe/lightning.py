@@ -144,5 +144,4 @@ class _Marks(Profiler):
             self._recorder.pause()
 
     def __getattr__(self, name: str) -> Any:
-        """What else that profiler can."""
         return getattr(vars(self)["inner"], name)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
-from hpcddp.probe.first_step import BatchSize, FirstStep
 from hpcddp.probe.flop_count import StepFlops, step_flops
-from hpcddp.probe.group import group_of_job, script_group
-from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_per_epoch, script_point
+from hpcddp.probe.profiled_window import ProfiledWindow
+from hpcddp.probe.script_point import (
+    Wanted,
+    group_of_job,
+    point_in_job,
+    read_facts,
+    samples_per_epoch,
+    script_group,
+    script_point,
+)
 from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
-from hpcddp.probe.step_hooks import StepHooks
-from hpcddp.probe.step_sequence import StepSequence
+from hpcddp.probe.step_hooks import BatchSize, FirstStep, StepHooks
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.script_job import current_job
 from hpcddp.worker.timing.clock import clock_for
@@ -140,7 +147,6 @@ class LoopRecorder:
         self._sequence.pause()
 
     def loss(self, loss: torch.Tensor) -> None:
-        """Of the open step."""
         self.timer.loss(loss.detach())
 
     def finish(self) -> None:
@@ -166,7 +172,6 @@ class LoopRecorder:
                 print(UNFETCHED, file=sys.stderr)
 
     def fail(self, error: BaseException) -> None:
-        """The loop raised."""
         if self.done:
             return
         self._remove()
@@ -174,7 +179,6 @@ class LoopRecorder:
             self._sequence.run.fail(error)
 
     def _remove(self) -> None:
-        """The training may go on without hooks."""
         self._sequence.end()
         self.hooks.remove()
         self._first_step.end()
@@ -239,3 +243,70 @@ def _of_torch(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """What a framework's optimizer, such as Accelerate's, has inside."""
     inner = getattr(optimizer, "optimizer", None)
     return _of_torch(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
+class StepSequence:
+    """`begin` makes the run's records when the first step has shown what they must say."""
+
+    def __init__(self, timer: StepTimer, begin: Callable[[], ScriptRun]) -> None:
+        self._timer = timer
+        self._begin = begin
+        self._planned: Generator[int, None, None] | None = None
+        self._paused = True
+        """The open step is the first after a pause."""
+        self._profiled: ProfiledWindow | None = None
+        """Once all steps that count are made, where some more are profiled."""
+        self.run: ScriptRun | None = None
+
+    def close(self, samples: int) -> bool:
+        """The open step is over, of so many samples; whether all are made."""
+        if self._profiled:
+            self._close(0)
+            return self._profiled.end_step()
+        if self.run is None:
+            self._close(0)
+            list(self._timer.drain())  # what it was is known now, and it counts nowhere
+            self.run = self._begin()
+            self._planned = self._steps(self.run)
+        else:
+            self.run.log.write_finished()
+            warmup = WARMUP if self.run.steps < self.run.window.timed_from else 0
+            self._close((AFTER_PAUSE if self._paused else 0) | warmup, samples)
+            self._paused = False
+            self.run.steps += 1
+        over = self._planned is None or next(self._planned, None) is None
+        return over and not self._begin_profile()
+
+    def _begin_profile(self) -> bool:
+        """Whether further steps are to be made."""
+        if self.run and self.run.profiled and not self.run.window.interrupted:
+            self._profiled = self.run.profiled
+            self._profiled.begin()
+        return self._profiled is not None
+
+    def _steps(self, run: ScriptRun) -> Generator[int, None, None]:
+        """Each as it is opened; in a pause before it the device's queue is drained, as in hpcddp's own loop."""
+        for stretch in run.stretches():
+            self._paused = True
+            yield from stretch
+
+    def pause(self) -> None:
+        """What passed since the last mark is of no step: an evaluation, a checkpoint."""
+        self.halt()
+        self._timer.resume()
+
+    def halt(self) -> None:
+        """A pause begins; what is marked of the open step stays in it."""
+        if self.run and not self._profiled:
+            self.run.pause()
+            self._paused = True
+
+    def end(self) -> None:
+        if self._planned:
+            self._planned.close()
+        if self._profiled:
+            self._profiled.abort()
+
+    def _close(self, flags: int, samples: int | None = None) -> None:
+        self._timer.mark("record")
+        self._timer.close_step(flags, samples)

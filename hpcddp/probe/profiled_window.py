@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from hpcddp.core.attempt_records import ProfiledExchange
 from hpcddp.core.point import Point
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import STEP_COLUMNS, trace_file
 from hpcddp.worker.comm.trace import Event, events_of, profiled_exchange, read_trace
 from hpcddp.worker.timing.steptimer import StepTimer

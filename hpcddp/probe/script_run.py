@@ -15,17 +15,15 @@ from typing import Literal
 import torch
 from torch import nn
 
-from hpcddp.core.attempt_records import ClockOffset, Fault, RankClock
+from hpcddp.core.attempt_records import ClockOffset, Fault, ProfiledExchange, RankClock
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.paths import expanded
+from hpcddp.core.jobspec import JobSpec, expanded
 from hpcddp.core.point import Point
-from hpcddp.core.point_file import describe_point
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import error_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.study_files import describe_point
 from hpcddp.core.text import count
 from hpcddp.probe.checkpoints import ScriptCheckpoints
 from hpcddp.probe.profiled_window import window_of

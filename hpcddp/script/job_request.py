@@ -1,9 +1,14 @@
-"""One job's header, in Slurm's terms."""
+"""One job's header in Slurm's terms, and the options that follow: how GPUs are asked for, what profile and sweep add."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.cluster.slurm_rules import SlurmRules
+from hpcddp.core.point import Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +67,65 @@ class JobRequest:
     def cpus_per_task(self) -> int | None:
         """As cpus_per_rank; torchrun has those of all its ranks."""
         return None if self.cpus_per_rank is None else self.cpus_per_rank * self.ranks_per_node // self.tasks_per_node
+
+
+OWN_SRUN_OPTIONS: Mapping[str, str] = {
+    "--nodes": "set layout.nodes",
+    "--nodelist": "set slurm.nodelist",
+    "--ntasks": "set layout.gpus_per_node",
+    "--ntasks-per-node": "set layout.gpus_per_node",
+    "--cpus-per-task": "set layout.physical_cores_per_rank",
+    "--time": "set slurm.walltime_min",
+    "--output": "`hpcddp logs` finds them where they are",
+    "--error": "`hpcddp logs` finds them where they are",
+    "--kill-on-bad-exit": "a run without one of its ranks would hang",
+    "--job-name": "jobs are found by their names",
+}
+"""srun's options that would start other ranks than the point says, or ranks that cannot be followed, and what to do instead."""
+
+THREAD_OPTIONS = {"hint": "--hint=nomultithread", "threads-per-core": "--threads-per-core=1"}
+
+
+def gpu_option(request: JobRequest) -> str | None:
+    """The one GPU request in the cluster's own syntax: `--gres=gpu:v100:4`, `--gpus-per-node=4` or `--gpus-per-task=1`; None for
+    no GPUs, or where the site takes no option for them. Where a node's GPUs do not divide among its tasks they are asked for by
+    node.
+    """
+    if not request.gpus_per_node or request.gpu_request == "none":
+        return None
+    gpus, syntax = request.gpus_per_node, request.gpu_request
+    if syntax == "gpus-per-task":
+        divides = gpus % request.tasks_per_node == 0
+        gpus, syntax = (gpus // request.tasks_per_node, syntax) if divides else (gpus, "gpus-per-node")
+    typed = f"{request.gres_type}:{gpus}" if request.gres_type else str(gpus)
+    return f"--gres=gpu:{typed}" if syntax == "gres" else f"--{syntax}={typed}"
+
+
+def step_gpu_option(request: JobRequest) -> str | None:
+    """What srun is to be given besides: GPUs by task, since a task of the job is not one of its step."""
+    option = gpu_option(request)
+    return option if option and option.startswith("--gpus-per-task") else None
+
+
+def job_options(rules: SlurmRules) -> tuple[str, ...]:
+    """Raw sbatch options that every job has on this cluster."""
+    thread = (THREAD_OPTIONS[rules.one_thread_per_core],) if rules.one_thread_per_core else ()
+    return (*thread, *rules.options)
+
+
+def srun_options(profile: ClusterProfile, node: NodeType, point: Point, *, exclusive: bool) -> tuple[str, ...]:
+    """Raw srun options that the profile gives for these ranks; `exclusive`: on nodes of their own."""
+    masks = (f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}",) if exclusive and _fills_nodes(node, point) else ()
+    return (*profile.slurm.srun_options, *masks)
+
+
+def _fills_nodes(node: NodeType, point: Point) -> bool:
+    """Whether there is a rank for each of the masks, and srun starts each of them."""
+    return bool(node.cpu_masks) and point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks)
+
+
+def own_srun_options(request: JobRequest) -> Iterator[str]:
+    """A sentence for each srun option that hpcddp sets itself."""
+    for option in request.srun_options:
+        if (name := option.partition("=")[0]) in OWN_SRUN_OPTIONS:
+            yield f"srun option {option}: hpcddp sets {name} itself; {OWN_SRUN_OPTIONS[name]}."

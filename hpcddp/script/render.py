@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.jobspec import JobSpec, data_root_as_given, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
-from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
-from hpcddp.script.container import container_lines, shell_word
-from hpcddp.script.env_rules import rule_lines
-from hpcddp.script.job_request import JobRequest
-from hpcddp.script.slurm_options import gpu_option, step_gpu_option
+from hpcddp.script.job_request import JobRequest, gpu_option, step_gpu_option
+from hpcddp.script.rank_environment import container_lines, rule_lines, shell_word
 from hpcddp.script.templating import render_template
 
 if TYPE_CHECKING:
@@ -95,7 +92,7 @@ def folders_of(spec: JobSpec) -> tuple[str, ...]:
 def _own_folders(spec: JobSpec) -> tuple[str, ...]:
     """The user's: of the data, and where a script of theirs runs."""
     if spec.data_task is not None:
-        from hpcddp.core.data_task import task_of
+        from hpcddp.core.data_job import task_of
 
         return task_of(spec.data_task).places
     root = data_root_as_given(spec)
@@ -119,7 +116,8 @@ def _template_text(
 ) -> str:
     if launch.array is not None:
         request = replace(request, name=launch.array)
-    disks, removal = _copies(profile, point) if point.workload.data.stage != "none" else ((), None)
+    is_staged = point.workload.data.stage != "none"
+    disks = disk_folders(profile, point) if is_staged else ()
     requests = [step.request for step in _steps(launch)] or [request]
     values = {
         "cluster": profile,
@@ -129,18 +127,11 @@ def _template_text(
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
         "container": container_lines(profile, (*launch.folders, *disks), (name for each in requests for name, _ in each.env)),
-        "removal": removal,
+        "removal": removal(profile, point) if is_staged else None,
         "rules": rule_lines(profile, point, {each.nodes for each in requests}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
-
-
-def _copies(profile: ClusterProfile, point: Point) -> tuple[tuple[str, ...], str | None]:
-    """Where copies of data lie on nodes, and what removes them."""
-    from hpcddp.script.render import disk_folders, removal  # few scripts need it, and importing takes its time
-
-    return disk_folders(profile, point), removal(profile, point)
 
 
 def _steps(launch: ScriptLaunch) -> tuple[JobStep, ...]:

@@ -1,7 +1,7 @@
 """A study as one archive: records and scripts, in equal bytes for an equal study.
 
 NAME/bundle.json     what this is, and what was left out
-NAME/...             the study's files under their own paths (archive_paths.py)
+NAME/...             the study's files under their own paths (unbundle.py)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.records import naming
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.share.archive_paths import is_folder_of_runs, kind_of, why_left_out
 from hpcddp.share.pseudonyms import Pseudonyms, named_in
+from hpcddp.share.unbundle import is_folder_of_runs, kind_of, why_left_out
 
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpcddp.backends.base import Backend, JobState
-from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
+from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
 from hpcddp.core.run_root import Study, single_study
 from hpcddp.core.schema import encode
 from hpcddp.core.text import duration
@@ -59,7 +59,7 @@ def study_with_jobs(root: Path) -> Study:
 
 def cancel_data_jobs(study: Study, states: Sequence[DataJobState]) -> None:
     """Ends those that wait or run."""
-    from hpcddp.backends.choose import make_backend
+    from hpcddp.backends.base import make_backend
 
     for name in dict.fromkeys(state.record.backend for state in states):
         mine = [state.record for state in states if state.record.backend == name]
@@ -78,7 +78,7 @@ def data_jobs(study: Study) -> list[DataJob]:
 
 def data_job_states(study: Study) -> list[DataJobState]:
     """Of data_jobs; a backend is queried for those without an end of their own."""
-    from hpcddp.backends.choose import make_backend
+    from hpcddp.backends.base import make_backend
 
     jobs = data_jobs(study)
     ends = {job.job: end for job in jobs if (end := _end(study, job)) is not None}

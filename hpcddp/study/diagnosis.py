@@ -1,21 +1,93 @@
 """Why a run did not finish, as a sentence, and what to do next: from Slurm's word, end.json and the end of the logs.
 
 What Slurm itself ended comes first, since whatever ranks say of it is a consequence; then what the ranks recorded; then the logs.
+`{node}` of a next step is the node at fault, where that is known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_time import limit_min
-from hpcddp.backends.slurm_words import ENDED, end_sentence
+from hpcddp.backends.slurm_words import ENDED, end_sentence, limit_min
 from hpcddp.core.attempt_records import AttemptEnd, Fault
-from hpcddp.core.causes import AGAIN, CAUSES_IN_LOGS, HARMLESS, cause_of
-from hpcddp.study import next_steps
+from hpcddp.core.causes import (
+    AGAIN,
+    CAUSES_IN_LOGS,
+    EXCLUDE_NODE,
+    EXCLUDE_WITHOUT_GPU,
+    FIX_COMPUTE,
+    HARMLESS,
+    MAKE_ROOM,
+    MORE_MEMORY,
+    PROVIDE_DATA,
+    WRITABLE_RUNS,
+    cause_of,
+)
 from hpcddp.study.logs import LogLine
+
+READ_LOGS = "`hpcddp logs` shows what it wrote; submit it again"
+
+NO_STEP_IN_TIME = (
+    "find with `hpcddp logs` what its ranks waited for, and fix that; then submit it again. A longer limit alone would not help"
+)
+"""Of a run whose time limit was over before it made a step."""
+
+BY_STATE: Mapping[str, str] = {
+    "CANCELLED": f"{AGAIN} if that was not meant",
+    "TIMEOUT": "raise slurm.walltime_min in the sweep{above}, or take fewer steps; then submit it again",
+    "DEADLINE": "leave --deadline out, or give a later one; then submit it again",
+    "OUT_OF_MEMORY": MORE_MEMORY,
+    "NODE_FAIL": EXCLUDE_NODE,
+    "BOOT_FAIL": EXCLUDE_NODE,
+    "PREEMPTED": f"{AGAIN}; with measure.resume: true a run goes on from its last checkpoint",
+}
+"""By Slurm's word for what it ended itself; slurm_words.ENDED has the sentences. `{above}`: the time limit it had."""
+
+BY_FAULT: Mapping[str, str] = {
+    "died": EXCLUDE_NODE,
+    "silent": EXCLUDE_NODE,
+    "hung": "look at the place it names, and at `hpcddp logs`; if {node} fails every time: --set slurm.exclude={node}",
+    "late": "`hpcddp logs` shows where it was: fix what takes it so long; if {node} fails every time: --set slurm.exclude={node}",
+    "stuck": "submit it again; if it comes back, ask the site to check the network between these nodes",
+    "out_of_memory": "set workload.batch_per_gpu{fits} in the sweep, which creates a different point; then submit",
+    "disk": MAKE_ROOM,
+    "loader": "lower workload.loader_workers_per_rank in the sweep, which creates a different point; then submit",
+    "contact": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "time_out": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "user": "fix that; then submit it again",
+    "diverged": "lower workload.optimizer.lr in the sweep, which creates a different point; then submit",
+    "interrupted": AGAIN,
+    "error": "`hpcddp logs` shows where in the code; fix it, then submit it again",
+}
+"""Kind of a fault (worker/faults.py) -> next step; its sentence is the worker's own."""
+
+NO_GPU = re.compile(r"finds no GPU")
+"""worker/gpus.py's words; torch has said why in the rank's log."""
+
+BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"the script's batch"), "fix it in the script, or by workload.args where its batch is one; then submit"),
+    (re.compile(r"the script's DataLoader"), "fix it in the script, or by workload.args where that is one; then submit"),
+    (re.compile(r"no such folder on|No such file|data prepare|data fetch|workload\.data\.root|fetch it again"), PROVIDE_DATA),
+    (re.compile(r"cannot write the log"), WRITABLE_RUNS),
+    (NO_GPU, EXCLUDE_WITHOUT_GPU),
+    (
+        re.compile(r"`ulimit -[vd]`"),
+        "raise that limit where the ranks start, or lower workload.batch_per_gpu, which creates a different point; then submit",
+    ),
+    (
+        re.compile(r"could not be allocated, though"),
+        "look for what limits it (`ulimit -a` in a job, vm.overcommit_memory, a GPU that is not the rank's); then submit",
+    ),
+    (
+        re.compile(r"the job is not requeued"),
+        "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit it again",
+    ),
+    (re.compile(r"under `compute`|is built without CUDA|install a build"), FIX_COMPUTE),
+)
+"""Next steps for some of the sentences of kinds `user`, `disk`, `error`, `loader` and `out_of_memory`, and of Slurm's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +119,7 @@ _FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a sma
 
 
 def reason_of(
-    job: JobState,
-    end: AttemptEnd | None,
-    log: Sequence[LogLine],
-    cancelled_by: str | None = None,
-    steps_done: int | None = None,
+    job: JobState, end: AttemptEnd | None, log: Sequence[LogLine], cancelled_by: str | None = None, steps_done: int | None = None
 ) -> Reason:
     """`job`: what the backend says of it; `end`: its newest end.json, or what stands for it; `log`: the last lines of its logs,
     those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp; `steps_done`: by its newest attempt, None
@@ -68,7 +136,7 @@ def reason_of(
     if recorded is None:
         return _by_log(job, log) or _by_backend(job, log)
     fault = end.fault if end else None
-    unsaid = (fault and fault.kind in _CAUSE_IN_LOG) or next_steps.NO_GPU.search(recorded)
+    unsaid = (fault and fault.kind in _CAUSE_IN_LOG) or NO_GPU.search(recorded)
     found = _by_log(job, [line for line in log if cause_of([line.text])]) if unsaid else None
     return replace(found, sentence=f"{found.sentence}; {recorded}") if found else _by_fault(recorded, fault, job)
 
@@ -106,7 +174,7 @@ def _by_slurm(state: str, job: JobState, end: AttemptEnd | None, log: Sequence[L
     node = host or (f"one of {job.nodes}" if job.nodes else "its node")
     is_consequence = fault and fault.kind in _CONSEQUENCES and state not in ("OUT_OF_MEMORY", "NODE_FAIL")
     more = f"; {end.reason}" if end and end.reason and not is_consequence else ""
-    step = _for_node(host, next_steps.BY_STATE[state]).format(above=f" above {limit}" if limit else "", node=node)
+    step = _for_node(host, BY_STATE[state]).format(above=f" above {limit}" if limit else "", node=node)
     return Reason(
         sentence=end_sentence(state, by=cancelled_by or job.by, limit_min=limit, node=node) + more,
         next_step=step,
@@ -117,7 +185,7 @@ def _by_slurm(state: str, job: JobState, end: AttemptEnd | None, log: Sequence[L
 def _without_a_step(reason: Reason, log: Sequence[LogLine]) -> Reason:
     """Of a run that waited for something all its time: the last line that is not Slurm's on its end may say for what."""
     line = next((line.quoted for line in log if "DUE TO" not in line.text), None)
-    return Reason(sentence=f"{reason.sentence} before it made a step", next_step=next_steps.NO_STEP_IN_TIME, line=line)
+    return Reason(sentence=f"{reason.sentence} before it made a step", next_step=NO_STEP_IN_TIME, line=line)
 
 
 def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
@@ -129,7 +197,7 @@ def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
     if cause and relabelled and cause.sentence not in sentence:
         sentence = f"{found[0]}{cause.sentence}" if (found := _RANK.match(sentence)) else cause.sentence
     step = _by_sentence(sentence) if kind in ("user", "disk", "error", "loader", "out_of_memory") else None
-    step = step or (cause and cause.next_step) or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])
+    step = step or (cause and cause.next_step) or BY_FAULT.get(kind, BY_FAULT["error"])
     fits = f" to {found[1] or found[2]}" if (found := _FITS.search(sentence)) else " lower"
     line = " ".join(lines[cause.line :][:1] if cause else lines) or None
     says_more = line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in sentence
@@ -141,7 +209,7 @@ def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
 
 
 def _by_sentence(sentence: str) -> str | None:
-    return next((step for pattern, step in next_steps.BY_SENTENCE if pattern.search(sentence)), None)
+    return next((step for pattern, step in BY_SENTENCE if pattern.search(sentence)), None)
 
 
 def _by_log(job: JobState, log: Sequence[LogLine]) -> Reason | None:
@@ -160,7 +228,7 @@ def _by_backend(job: JobState, log: Sequence[LogLine]) -> Reason:
     sentence = _state_words(job)
     if not log:
         return Reason(sentence=sentence, next_step=_by_sentence(sentence) or AGAIN)
-    return Reason(sentence=f"{sentence}; {log[0].file} ends: {log[0].text}", next_step=next_steps.READ_LOGS)
+    return Reason(sentence=f"{sentence}; {log[0].file} ends: {log[0].text}", next_step=READ_LOGS)
 
 
 def _state_words(job: JobState) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.backends.base import JobState
-from hpcddp.backends.slurm_time import limit_min
+from hpcddp.backends.slurm_words import limit_min
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError

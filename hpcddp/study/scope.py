@@ -12,14 +12,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcddp.cluster.current_cluster import current_cluster
-from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_file import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import to_json
-from hpcddp.core.run_key import run_ranges
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import Study, run_ranges
 from hpcddp.core.schema import encode
-from hpcddp.core.study_record import StudyPoint, SweepChanges
+from hpcddp.core.study_files import StudyPoint, SweepChanges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.study_records import read_study_file

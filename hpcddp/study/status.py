@@ -11,15 +11,12 @@ from typing import Any, Literal
 
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
-from hpcddp.backends.slurm_time import time_s
-from hpcddp.core.attempt_records import AttemptEnd
+from hpcddp.backends.slurm_words import time_s
+from hpcddp.core.attempt_records import AttemptEnd, replaced_words
 from hpcddp.core.causes import AGAIN
-from hpcddp.core.damaged_record import replaced_words
-from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
-from hpcddp.core.run_key import RunKey, run_order
-from hpcddp.core.run_root import Study, job_of, newest_of
-from hpcddp.core.study_record import StudyRecord
+from hpcddp.core.run_root import RunKey, Study, job_of, newest_of, run_order
+from hpcddp.core.study_files import JobRun, StudyRecord, note_outcomes
 from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.progress import read_progress, time_limit_words
@@ -92,7 +89,7 @@ def run_states(study: Study, *backends: Backend, scope: Scope | None = None) -> 
 
 def all_states(studies: Sequence[Study], scope: Scope | None = None) -> dict[str, list[RunState]]:
     """Of each study, by its name: Slurm is queried once for the jobs of all of them. `scope` as in run_states."""
-    from hpcddp.backends.choose import make_backend
+    from hpcddp.backends.base import make_backend
 
     views = [_view(study, scope) for study in studies]
     on_slurm = [event for view in views for event in view.unfinished("slurm")]
@@ -153,7 +150,7 @@ def _placed(state: RunState, scope: Scope) -> RunState | None:
 
 def study_backends(study: Study) -> list[Backend]:
     """The backends that the study's runs were submitted to."""
-    from hpcddp.backends.choose import make_backend
+    from hpcddp.backends.base import make_backend
 
     return [make_backend(name, study) for name in sorted({event.backend for event in latest_events(study).values()})]
 

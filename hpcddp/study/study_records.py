@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from hpcddp.core.attempt_records import AttemptEnd, GateResult
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.attempt_records import AttemptEnd, DamagedFiles, GateResult, error_sentence, first_error
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.first_error import error_sentence, first_error
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import SchemaError, decode_record
-from hpcddp.core.study_record import StudyRecord
+from hpcddp.core.study_files import StudyRecord
 
 T = TypeVar("T")
 

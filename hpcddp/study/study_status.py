@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.preflight_judgement import preflight_words
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, preflight_words
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
 from hpcddp.core.transport_record import TransportRecord, transport_words

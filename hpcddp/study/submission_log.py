@@ -11,19 +11,21 @@ its end was never acted upon (a full disk, a machine that went down): it does no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Literal
 
-from hpcddp.backends.base import job_name
+from hpcddp.backends.base import Backend, Batch, job_name
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.lock import HeldLock
 from hpcddp.core.records import append_line
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.schema import SchemaError, added_later, decode, encode
 
 Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]
@@ -111,3 +113,72 @@ def _complete_lines(study: Study) -> bytes:
         return b""
     content = study.submissions_file.read_bytes()
     return content[: content.rfind(b"\n") + 1]
+
+
+AHEAD = 16
+"""Submissions that are logged in one write, since a shared file system may take 20 ms until it is on disk."""
+
+
+class Intents:
+    """The intents of a study's next submissions; those that were not taken are logged as lost at the end."""
+
+    def __init__(self, study: Study, backend: str, held: HeldLock) -> None:
+        """`held`: the study's lock."""
+        self._study, self._backend, self._held = study, backend, held
+        self._logged: dict[str, list[SubmissionEvent]] = {}
+        """Not taken yet, by token."""
+
+    def __enter__(self) -> Intents:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(HpcddpError):  # a process that has taken the lock over looks up itself what became of them
+            self._held.check()
+            append(self._study, [follow(intent, "lost") for intents in self._logged.values() for intent in intents])
+
+    def take(self, batch: Batch, following: Iterable[Batch]) -> list[SubmissionEvent]:
+        """Those of this batch, which is submitted now. They are on disk, as are those of some of the following."""
+        self._held.check()
+        if batch.token not in self._logged:
+            batches = islice(chain([batch], following), AHEAD)
+            new = {each.token: _intents(each, self._backend) for each in batches if each.token not in self._logged}
+            append(self._study, [intent for intents in new.values() for intent in intents])
+            self._logged |= new
+        return self._logged.pop(batch.token)
+
+
+def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
+    single = not batch.is_array and batch.one_allocation is None
+    intents = [
+        SubmissionEvent(
+            event="intent",
+            token=batch.token,
+            label=submission.spec.label,
+            run=submission.spec.run,
+            backend=backend,
+            unix_s=time.time(),
+            array=None if single else batch.name,
+            task=None if single else task,
+            gpus_per_node=submission.gpus_per_node,
+            after=batch.after_ok,
+        )
+        for task, submission in enumerate(batch.submissions)
+    ]
+    if batch.one_allocation is None:
+        return intents
+    shared = batch.one_allocation
+    return [replace(intent, nodes=shared.nodes, gpus_per_node=shared.gpus_per_node) for intent in intents]
+
+
+def reconcile(study: Study, backend: Backend) -> list[SubmissionEvent]:
+    """Logs each as submitted or lost, by what the backend finds of it; the lines of those that have a job.
+
+    The caller holds the study's lock.
+    """
+    truncate_torn_tail(study)
+    intents = [event for event in latest_events(study).values() if event.event == "intent" and event.backend == backend.name]
+    found = {names: backend.find(study, *names) for names in dict.fromkeys((intent.name, intent.token) for intent in intents)}
+    jobs = [(intent, found[intent.name, intent.token]) for intent in intents]
+    lines = [follow(intent, "submitted", job=intent.job_of(job)) if job else follow(intent, "lost") for intent, job in jobs]
+    append(study, lines)
+    return [line for line in lines if line.job is not None]

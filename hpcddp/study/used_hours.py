@@ -12,8 +12,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study, job_of, newest_of
+from hpcddp.core.run_root import RunKey, Study, job_of, newest_of
 from hpcddp.study.status import RunState
 from hpcddp.study.study_records import read_end, read_point, read_record
 from hpcddp.study.submission_log import SubmissionEvent, latest_events

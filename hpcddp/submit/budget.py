@@ -78,9 +78,7 @@ def budget_words(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run
 
 
 def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run]) -> list[Run]:
-    """The runs; of a plan that may be cut at its budget, as many of the first as the budget holds. For any other plan it raises
-    UsageError where the budget does not hold them all.
-    """
+    """The runs, or as many of the first as the budget holds; UsageError where the plan may not be cut."""
     if taken is None:
         return list(runs)
     more = Hours()

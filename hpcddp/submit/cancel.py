@@ -8,10 +8,9 @@ from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import study_lock
-from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState
-from hpcddp.study.submission_log import append, follow, latest_events, truncate_torn_tail, user_name
+from hpcddp.study.study_folder import study_lock
+from hpcddp.study.submission_log import append, follow, latest_events, reconcile, truncate_torn_tail, user_name
 
 
 def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
@@ -23,9 +22,7 @@ def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
 
 
 def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
-    """The runs that wait or run; with `points` those whose labels begin so. UsageError for a beginning that no label has,
-    HpcddpError where a backend does not say what waits or runs.
-    """
+    """The runs that wait or run, of `points` by the beginnings of their labels; HpcddpError where a backend does not say."""
     for point in points:
         if not any(state.label.startswith(point) for state in states):
             known = ", ".join(dict.fromkeys(state.label for state in states))

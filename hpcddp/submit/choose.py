@@ -1,4 +1,4 @@
-"""Which points a command is about: those of a sweep file that its options choose, on the cluster they are for."""
+"""Which points a command is about: those of a sweep file that its options choose, or one layout; with its requests of Slurm."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.cluster.profile_names import own_profiles, profile_names
+from hpcddp.cluster.profile_names import is_below, own_profiles, profile_names
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point, comm_point
 from hpcddp.core.schema import SchemaError
 from hpcddp.core.text import merge_similar
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.resources import job_request
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.remarks import added_words
-from hpcddp.sweep.conditions import matching
-from hpcddp.sweep.expand import PlannedPoint, expand
+from hpcddp.sweep.expand import PlannedPoint, expand, with_node_type
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, with_line, without_effect
+from hpcddp.sweep.groups import matching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def pick_cluster(name: str | None) -> ClusterProfile:
     """The profile of that name, or the one of this machine; UsageError says how to name one."""
     if name is not None:
         return load_profile(name)
-    from hpcddp.cluster.current_cluster import current_cluster
+    from hpcddp.cluster.profile_file import current_cluster
 
     known = current_cluster()
     if known is None:
@@ -136,3 +136,46 @@ def job_requests(points: ChosenPoints, settings: Settings) -> dict[str, JobReque
     if refused:
         raise UsageError("\n".join(merge_similar(refused)))
     return requests
+
+
+WALLTIME_MIN = 15
+"""Of a run, at most: it measures for three minutes, and nodes take theirs to import torch."""
+
+NO_BASELINES = "baselines=false"
+"""--set for a sweep whose layouts are benchmarked: nothing here is relative to another layout."""
+
+
+def untrained_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
+    """A point of that layout that is of no training of hpcddp's, where no sweep file is given."""
+    chosen = choose_layout(layout, options, lambda profile: {"model": "none", "data": {"name": "none"}}, "bench-comm")
+    wanted = chosen.source.sweep
+    full = with_node_type(wanted.layout, chosen.profile)
+    point = Point(cluster=chosen.profile.name, workload=wanted.workload, layout=full, device=wanted.device, env=wanted.variables)
+    return replace(chosen, points=[PlannedPoint(comm_point(point), ())])
+
+
+def command_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
+    """The layout that a command of the user's own runs on; UsageError where there is no Slurm."""
+    chosen = untrained_layout(layout, options)
+    if chosen.profile.backend != "slurm":
+        raise UsageError(f"{chosen.profile.name} has no Slurm: start the command here as it is, or with torchrun")
+    return chosen
+
+
+def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:
+    """One run for each layout of the points; UsageError where no layout has two ranks."""
+    found = {point.id: point for point in (comm_point(planned.point) for planned in chosen.points)}
+    several = [point for point in found.values() if point.ranks > 1]
+    if not several:
+        raise UsageError("a single rank talks to nobody: choose layouts of two ranks or more (--nodes, --gpus-per-node)")
+    left_out = ["layouts of a single rank are left out: it talks to nobody"] if len(several) < len(found) else []
+    chosen = shorter(chosen, WALLTIME_MIN)
+    source = replace(chosen.source, sweep=replace(chosen.source.sweep, repeat=1))
+    return replace(chosen, source=source, points=[PlannedPoint(point, ()) for point in several], remarks=left_out)
+
+
+def shorter(chosen: ChosenPoints, walltime_min: int) -> ChosenPoints:
+    """The same with that time limit, unless the sweep's is shorter still."""
+    sweep = chosen.source.sweep
+    slurm = replace(sweep.slurm, walltime_min=min(walltime_min, sweep.slurm.walltime_min))
+    return replace(chosen, source=replace(chosen.source, sweep=replace(sweep, slurm=slurm)))

@@ -15,13 +15,11 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
-from hpcddp.core.records import write_file
-from hpcddp.core.umask import not_for_others
+from hpcddp.core.records import not_for_others, write_file
 from hpcddp.study.diagnosis import never_started
 from hpcddp.submit.choose import ChosenPoints
-from hpcddp.submit.console import Console
 from hpcddp.submit.one_job import is_wanted, send_script, wait_for_job
-from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.options import Console, SubmitOptions
 from hpcddp.submit.overview import submitted_words
 from hpcddp.submit.remarks import remarks
 from hpcddp.submit.scripts_by_hand import command_name, script_of_command

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcddp.backends.base import Backend, Batch
-from hpcddp.backends.choose import make_backend
+from hpcddp.backends.base import Backend, Batch, make_backend, wait_for_ends
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.data_job_record import JOB_FILE, DataJob
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import JOB_FILE, DataJob, DataTask
 from hpcddp.core.errors import FAILED, HpcddpError
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.prepared import prepare_task, unprepared
@@ -25,18 +23,16 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.data_jobs import DATA_FOLDER, DataJobState, data_job_lines, data_job_states
-from hpcddp.study.lock import study_lock
+from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.choose import ChosenPoints, choose_layout
-from hpcddp.submit.console import Console
-from hpcddp.submit.missing_data import root_here, with_data_on_disk
 from hpcddp.submit.one_job import is_wanted, one_job_words, wait_for_job
-from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
+from hpcddp.submit.options import Console, LayoutOptions, PointOptions, SubmitOptions
 from hpcddp.submit.overview import submitted_words
-from hpcddp.submit.small_jobs import wait_for_ends
+from hpcddp.submit.remarks import root_here, with_data_on_disk
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
 from hpcddp.sweep.expand import PlannedPoint, with_node_type
 
-ENTRY = "hpcddp.worker.data_job:run"
+ENTRY = "hpcddp.worker.data_job:run_data_job"
 
 
 @dataclass(frozen=True, kw_only=True)

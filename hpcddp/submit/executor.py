@@ -24,9 +24,8 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.bootstrap import ownership_problems
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.launcher import trust_option
-from hpcddp.core.records import write_file
+from hpcddp.core.records import not_for_others, write_file
 from hpcddp.core.run_root import Study
-from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import pick_cluster
 from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path, warning_s
@@ -98,9 +97,7 @@ class ClusterExecutor(SlurmExecutor):
         python: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`cluster`: a profile by name or file, by default the one of this machine; `python`: a command in place of the
-        profile's. The others are submitit's.
-        """
+        """`cluster`: by name or file, else this machine's; `python`: in place of the profile's. The others are submitit's."""
         self.cluster = cluster
         self._settings = load_settings()[0]
         if folder is None:

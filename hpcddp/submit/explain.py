@@ -1,26 +1,32 @@
-"""`hpcddp render --explain`: beside each line of a script its line of the template, and the fields that this prints.
+"""Lines of a script with their lines of the template: `hpcddp render --explain`, and `hpcddp lint` of a template.
 
-Both are read from the templates as Jinja reads them, and neither is written down anywhere: they cannot be out of date.
+Lines and fields are read from the templates as Jinja reads them, and nowhere written down: they cannot be out of date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.catalog import DATASETS, MODELS
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
-from hpcddp.script.job_request import JobRequest
-from hpcddp.script.render import ScriptLaunch, render, render_marked
-from hpcddp.script.template_marks import TemplatePlace
+from hpcddp.script.job_request import JobRequest, User
+from hpcddp.script.lint import LintFinding, lint_script
+from hpcddp.script.render import ScriptLaunch, launch_by_hand, render, render_marked
+from hpcddp.script.resources import job_request
+from hpcddp.script.template_marks import MarkedLine, TemplatePlace
 from hpcddp.script.templating import FOLDER
-from hpcddp.submit.choose import ChosenPoints, job_requests
+from hpcddp.submit.choose import ChosenPoints, job_requests, layout_sweep
+from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.scripts_by_hand import by_hand
+from hpcddp.sweep.expand import resolve
 
 if TYPE_CHECKING:
     from jinja2.nodes import Node
@@ -118,3 +124,42 @@ def _heading(place: TemplatePlace) -> str:
     file = Path(place.file)
     name = f"{FOLDER.name}/{file.name}" if file.parent == FOLDER else str(file)
     return f"{name}, block {place.block}" if place.block else name
+
+
+SUBMITTED = ScriptLaunch(command="python3 -u bootstrap.py job", output="/runs/%j_%t_log.out", error="/runs/%j_%t_log.err")
+"""As `hpcddp submit` starts a run."""
+
+FORMS = ("measure.resume=false", "measure.resume=true", "layout.launcher=torchrun")
+"""--set of points whose scripts differ in more than numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateFinding:
+    """A finding, at the line of a template that made the script's."""
+
+    file: str
+    finding: LintFinding
+
+
+def lint_template(template: Path, profile: ClusterProfile) -> list[TemplateFinding]:
+    """All findings in its scripts of two nodes on that cluster, each once, by file and line."""
+    if profile.backend != "slurm":
+        raise UsageError(f"{profile.name} has no Slurm, so no sbatch script: choose another --cluster")
+    found: dict[tuple[str, int, str], TemplateFinding] = {}
+    for lines in _scripts(replace(profile, template=str(template.resolve()))):
+        for finding in lint_script("".join(f"{line.text}\n" for line in lines)):
+            place = lines[finding.line - 1].places[0]
+            at = TemplateFinding(file=place.file, finding=finding._replace(line=place.line))
+            found.setdefault((at.file, at.finding.line, at.finding.rule), at)
+    return [found[key] for key in sorted(found)]
+
+
+def _scripts(profile: ClusterProfile) -> Iterator[list[MarkedLine]]:
+    workload = {"model": MODELS[0], "data": {"name": f"synthetic-{next(iter(DATASETS))}"}}
+    for setting in FORMS:
+        options = PointOptions(settings=(setting,))
+        sweep = layout_sweep(profile, LayoutOptions(nodes=2), options, lambda _: workload, "lint").sweep
+        point = resolve(sweep, profile)
+        request = job_request(profile, point, sweep.slurm, User())
+        for launch in (launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None), SUBMITTED):
+            yield render_marked(profile, point, request, launch)

@@ -18,8 +18,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout
 from hpcddp.core.schema import did_you_mean
 from hpcddp.script.resources import WARNING_S, threads_per_core
-from hpcddp.submit.choose import pick_cluster
-from hpcddp.submit.comm_benchmark import command_layout
+from hpcddp.submit.choose import command_layout, pick_cluster
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.sweep.file import SlurmOptions

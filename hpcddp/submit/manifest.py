@@ -7,22 +7,20 @@ import dataclasses
 
 from hpcddp import __version__
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.point_file import described
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.study_record import StudyPoint, StudyRecord, SweepChanges
-from hpcddp.study.lock import study_lock
+from hpcddp.core.study_files import StudyPoint, StudyRecord, SweepChanges, described
 from hpcddp.study.scope import scope_by_file
+from hpcddp.study.study_folder import study_lock
 from hpcddp.study.study_records import read_study_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 from hpcddp.sweep.expand import PlannedPoint
 
 
 def write_manifest(study: Study, plan: SubmissionPlan) -> None:
-    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there.
-
-    Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
+    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there. Each submission
+    writes the point.json of all its points, so one that a machine lost as it went down is there again.
     """
     for planned in plan.points:
         point = planned.point
@@ -48,7 +46,8 @@ def _write(study: Study, plan: SubmissionPlan) -> None:
 
 def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRecord:
     """What study.json shall say, where it said `before`."""
-    points = {point.label: dataclasses.replace(point, repeat=_repeat(point, before)) for point in before.points}
+    known = ((point, before.repeat if point.repeat is None else point.repeat) for point in before.points)
+    points = {point.label: dataclasses.replace(point, repeat=repeat) for point, repeat in known}
     for planned in plan.points:
         label = planned.point.label
         points[label] = _point(plan, planned, points.get(label, StudyPoint(label=label)))
@@ -62,10 +61,6 @@ def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRec
         repeat=plan.source.sweep.repeat,
         points=tuple(points.values()),
     )
-
-
-def _repeat(point: StudyPoint, record: StudyRecord) -> int:
-    return record.repeat if point.repeat is None else point.repeat
 
 
 def _point(plan: SubmissionPlan, planned: PlannedPoint, before: StudyPoint) -> StudyPoint:

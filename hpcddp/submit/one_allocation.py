@@ -14,10 +14,9 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.limits import broken_limits
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
-from hpcddp.script.resources import WARNING_S
+from hpcddp.script.resources import WARNING_S, broken_limits
 from hpcddp.submit.small_jobs import PREFLIGHT
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -35,7 +34,9 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         raise UsageError("\n".join(found))
     spare = plan.source.sweep.slurm.spare_nodes
     requests = [plan.requests[point.label] for point in points]
-    largest, widest = max(requests, key=lambda one: one.nodes), max(requests, key=_cpus_of_node)
+    largest = max(requests, key=lambda one: one.nodes)
+    widest = max(requests, key=lambda one: (one.tasks_per_node * (one.cpus_per_task or 1), one.tasks_per_node))
+    cores = widest.physical_cores_per_rank
     big = next(point for point in points if point.layout.nodes == largest.nodes)
     largest = dataclasses.replace(largest, nodes=largest.nodes + spare)
     limits_min = (walltime_limit_min(plan.profile, big, largest), plan.longest_min)
@@ -45,7 +46,7 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         launcher="direct",
         ranks_per_node=widest.tasks_per_node,
         cpus_per_rank=widest.cpus_per_task,
-        physical_cores_per_rank=_cores_of_task(widest),
+        physical_cores_per_rank=None if cores is None else cores * widest.ranks_per_node // widest.tasks_per_node,
         gpus_per_node=max(one.gpus_per_node for one in requests),
         mem_mb=max((one.mem_mb for one in requests if one.mem_mb is not None), default=None),
         walltime_min=time_min,
@@ -61,6 +62,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
     """The batch of all these runs; one that is left has preflight and spare nodes, too. The runs go repetition by repetition, so
     that a cluster that slows down slows all points alike, and within a repetition the largest points first.
     """
+
     in_sequence = sorted(submissions, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)
@@ -132,12 +134,3 @@ def _unsuitable_options(plan: SubmissionPlan) -> Iterator[str]:
         name, _, value = option.partition("=")
         if name == "--signal" and not value.startswith("B:"):
             yield f"{FLAG}: the job's script is to be told first: write -J --signal=B:{value.removeprefix('R:')}"
-
-
-def _cores_of_task(request: JobRequest) -> int | None:
-    cores = request.physical_cores_per_rank
-    return None if cores is None else cores * request.ranks_per_node // request.tasks_per_node
-
-
-def _cpus_of_node(request: JobRequest) -> tuple[int, int]:
-    return request.tasks_per_node * (request.cpus_per_task or 1), request.tasks_per_node

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hpcddp.backends.base import Backend, JobState
+from hpcddp.backends.base import Backend, JobState, wait_for_ends
 from hpcddp.backends.slurm_recovery import find_job
 from hpcddp.backends.slurm_send import send
 from hpcddp.core.errors import RefusedError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.resources import hours_at_most
-from hpcddp.submit.console import Console
-from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.options import Console, SubmitOptions
 from hpcddp.submit.overview import dry_run_words, small_words
-from hpcddp.submit.refused_requests import explained
-from hpcddp.submit.request_check import RequestCheck, check_requests
-from hpcddp.submit.small_jobs import wait_for_ends
+from hpcddp.submit.refused_requests import RequestCheck, check_requests, explained
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles
 
 

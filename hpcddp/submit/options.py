@@ -1,8 +1,8 @@
-"""What the options of a command line ask for: which points, on which layout, and how far to go with them."""
+"""What the options of a command line ask for: which points, on which layout, how far to go; and how the user is talked to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,3 +65,17 @@ class SubmitOptions:
     """Add runs until half the 95 % interval of each median is at most so many % of it."""
     max_repeat: int = 0
     """Runs of a point at most, with `until_ci`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """How the user is talked to."""
+
+    echo: Callable[[str], None]
+    """A result, on stdout."""
+    remark: Callable[[str], None]
+    """What is worth knowing besides, on stderr."""
+    progress: Callable[[str], None]
+    """What changes while the user waits, on stderr."""
+    confirm: Callable[[str], object]
+    """A question; raises where the answer is no."""

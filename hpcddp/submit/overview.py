@@ -9,16 +9,15 @@ from itertools import groupby
 from hpcddp.cluster.ownership import group_above, trusted_gids
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.job_ids import base_id, slurm_id
-from hpcddp.core.run_key import run_ranges
+from hpcddp.core.run_root import run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.scope import not_in_sweep_words
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import sweep_or_folder
 from hpcddp.submit.budget import budget_words, hours_of_runs
-from hpcddp.submit.failed_runs import none_failed_words, reasons_text
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.pending import PendingRuns
+from hpcddp.submit.pending import PendingRuns, none_failed_words, reasons_text
 from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
 from hpcddp.submit.remarks import remarks
 from hpcddp.submit.submission_plan import SubmissionPlan
@@ -102,9 +101,8 @@ def nothing_words(unknown: Sequence[RunState]) -> str:
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
-    """How many jobs, from the first to the last of them, and what keeps them from starting all at once.
-
-    Tasks of an array are as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
+    """How many jobs, from the first to the last of them, and what keeps them from starting all at once. Tasks of an array are
+    as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
     """
     groups = [list(same) for _, same in groupby(map(slurm_id, dict.fromkeys(jobs)), key=base_id)]
     ends = (

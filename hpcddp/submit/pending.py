@@ -1,4 +1,4 @@
-"""Which runs of a plan are still to be submitted, by what became of those submitted earlier."""
+"""Which runs of a plan are still to be submitted, by what became of those submitted earlier; and `--failed`, why they failed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.core.point import Point
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study, run_ranges
+from hpcddp.core.text import count
 from hpcddp.study.status import RunState
+from hpcddp.study.status_text import failed_lines
 from hpcddp.submit.budget import Account, account_if_limited, affordable
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -53,9 +54,8 @@ def find_pending(study: Study, plan: SubmissionPlan, states: Sequence[RunState])
 
 def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once; what failed
-    where the plan is for that only.
-
-    A run whose submission was interrupted counts as missing: submit_runs looks it up before it asks again.
+    where the plan is for that only. A run whose submission was interrupted counts as missing: submit_runs looks it up before it
+    asks again.
     """
     known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in plan.points], plan.repeats
@@ -85,3 +85,34 @@ def unknown_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[RunSt
     repeats = plan.repeats
     unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
     return [state for state in unknown if state.run <= repeats.get(state.label, 0)]
+
+
+def with_failed_repeats(plan: SubmissionPlan, states: Sequence[RunState]) -> SubmissionPlan:
+    """The plan with as many runs of each point as hold all that failed: --until-ci may have added some."""
+    failed = [state for state in states if state.phase == "failed" and state.in_sweep]
+    return replace(plan, more={state.label: state.run for state in sorted(failed, key=lambda state: state.run)})
+
+
+def reasons_text(pending: PendingRuns) -> str:
+    """Why the runs to be submitted failed, as `status` has it; empty where none did."""
+    failed = {point.label for point, _ in pending.runs}
+    return "\n".join(failed_lines([state for state in pending.states if state.label in failed and state.in_sweep]))
+
+
+def none_failed_words(pending: PendingRuns) -> str:
+    """Where no run failed: that, and how what is missing or was rejected is measured."""
+    parts = ["no run failed"]
+    if pending.missing:
+        number = len(pending.missing)
+        parts.append(
+            f"{count(number, 'run')} {'is' if number == 1 else 'are'} missing: submit without --failed for {_them(number)}"
+        )
+    labels = {planned.point.label for planned in pending.plan.points}
+    if rejected := [state for state in pending.states if state.phase == "done" and state.detail and state.label in labels]:
+        runs = run_ranges(state.key for state in rejected)
+        parts.append(f"rejected: {runs}; to measure {_them(len(rejected))} again, remove the run's folder, then submit")
+    return "\n".join(parts)
+
+
+def _them(number: int) -> str:
+    return "it" if number == 1 else "them"

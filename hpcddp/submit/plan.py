@@ -81,9 +81,7 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
 
 
 def distinguishing_keys(rows: Sequence[PlanRow]) -> dict[str, str]:
-    """Title -> key of everything in which the points differ and that their size does not say already. The title is the key's last
-    word, or all of the key where another one ends with it, too.
-    """
+    """Title -> key of what the points differ in besides their size: its last word, or all of it where another ends so."""
     keys = dict.fromkeys(key for row in rows for key in row.point if key not in SHOWN)
     differ = [key for key in keys if any(row.point.get(key) != rows[0].point.get(key) for row in rows)]
     titles = [TITLES.get(key, key.rpartition(".")[2]) for key in differ]

@@ -1,4 +1,4 @@
-"""Slurm's words for why it refuses a request, and what to write into the profile so that hpcddp knows it next time.
+"""Whether Slurm would take each request of a study; its words where it does not, and what to write into the profile then.
 
 The texts are those of slurm_errno.c, which Slurm 22.05 and today's sources have alike, and, for limits of accounting, the reasons
 of squeue, which sbatch prints before them.
@@ -6,16 +6,23 @@ of squeue, which sbatch prints before them.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from hpcddp.backends.slurm_test_only import refusal_words
+from hpcddp.backends.slurm_commands import UnansweredError
+from hpcddp.backends.slurm_test_only import refusal_words, test_only
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.core.errors import RefusedError
+from hpcddp.core.errors import HpcddpError, RefusedError
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
+from hpcddp.script.render import launch_by_hand, render
+from hpcddp.submit.one_allocation import allocation_request
+from hpcddp.submit.submission_plan import SubmissionPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +146,7 @@ _OTHERWISE = ("refuses this request", "A rule of the cluster for it belongs into
 _QUEUE_IS_FULL = ("takes no more jobs of yours just now", "Submit when some of them are over.")
 
 
-def explain(profile: ClusterProfile, point: Point, request: JobRequest, words: str) -> Refusal:
+def refusal_of(profile: ClusterProfile, point: Point, request: JobRequest, words: str) -> Refusal:
     """Why Slurm refuses the request of this point, by its own words."""
     known = next(((what, step) for pattern, what, step in _KNOWN if re.search(pattern, words)), _OTHERWISE)
     is_full = bool(_FULL.search(words))
@@ -152,7 +159,7 @@ def explain(profile: ClusterProfile, point: Point, request: JobRequest, words: s
 def explained(profile: ClusterProfile, point: Point, request: JobRequest, error: RefusedError) -> RefusedError:
     """The error of a submission, whose words are `NAME: sbatch's own`, with what of the request it is about and the next step."""
     words = refusal_words(str(error).partition(": ")[2])
-    return type(error)(explain(profile, point, request, words).text)
+    return type(error)(refusal_of(profile, point, request, words).text)
 
 
 def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mapping[str, str]:
@@ -175,3 +182,89 @@ def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mappi
         "profile": f" of the profile of {profile.name}",
         "to_profile": f" to the profile of {profile.name}",
     }
+
+
+NAMED = 2
+"""Points by name in a sentence; others are counted."""
+
+PATIENCE_S = 30.0
+"""For all requests together: a user waits for the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestCheck:
+    """What Slurm said of the requests of a study."""
+
+    refused: Mapping[Refusal, Sequence[Point]] = field(default_factory=dict)
+    """Why -> the points that it holds for."""
+    remark: str | None = None
+    """Why it has not judged all of them."""
+
+    @property
+    def certain(self) -> list[str]:
+        """A sentence for each reason that sbatch would have, too."""
+        return [_sentence(refusal, points) for refusal, points in self.refused.items() if refusal.is_certain]
+
+    @property
+    def uncertain(self) -> list[str]:
+        """A sentence for each reason that may leave a job waiting in the queue."""
+        return [_sentence(refusal, points) for refusal, points in self.refused.items() if not refusal.is_certain]
+
+
+def _sentence(refusal: Refusal, points: Sequence[Point]) -> str:
+    named = ", ".join(point.label for point in points[:NAMED])
+    more = f" and {count(len(points) - NAMED, 'more point')}" if len(points) > NAMED else ""
+    return f"{named}{more}: {refusal.text}"
+
+
+def check_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> RequestCheck:
+    """Has sbatch judge each distinct request of these runs, no faster than the profile allows; ends after PATIENCE_S at most."""
+    deadline, refused = time.monotonic() + PATIENCE_S, dict[Refusal, list[Point]]()
+    distinct = list(_distinct_requests(plan, runs))
+    for done, (request, points) in enumerate(distinct):
+        if done and not _pause(plan, deadline):
+            return RequestCheck(refused=refused, remark=_remark(done, distinct, f"that took {PATIENCE_S:g} s"))
+        try:
+            words = test_only(_script(plan, points[0], request), deadline - time.monotonic())
+        except UnansweredError as error:
+            return RequestCheck(refused=refused, remark=_remark(done, distinct, str(error)))
+        except HpcddpError as error:
+            return RequestCheck(remark=_remark(done, distinct, str(error)))
+        if words is not None:
+            refused.setdefault(refusal_of(plan.profile, points[0], request, words), []).extend(points)
+    return RequestCheck(refused=refused)
+
+
+def _distinct_requests(plan: SubmissionPlan, runs: Sequence[tuple[Point, int]]) -> Iterator[tuple[JobRequest, list[Point]]]:
+    """With the points that make each, in the order of the first of them; one for all where they are steps of one job."""
+    points = list({point.label: point for point, _ in runs}.values())
+    if plan.options.one_allocation and runs:
+        yield allocation_request(plan, runs), points
+        return
+    groups: dict[JobRequest, list[Point]] = {}
+    for point in points:
+        groups.setdefault(dataclasses.replace(plan.requests[point.label], name="", env=()), []).append(point)
+    for of_group in groups.values():
+        yield plan.requests[of_group[0].label], of_group
+
+
+def _script(plan: SubmissionPlan, point: Point, request: JobRequest) -> str:
+    """As `hpcddp render` prints it: what Slurm judges is its header."""
+    launch = launch_by_hand(plan.profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None)
+    return render(plan.profile, point, request, launch)
+
+
+def _pause(plan: SubmissionPlan, deadline: float) -> bool:
+    """Waits as long as the profile wants between two calls of sbatch; False where no second would be left for an answer."""
+    rate = plan.profile.slurm.submissions_per_s
+    pause_s = 1 / rate if rate else 0.0
+    if time.monotonic() + pause_s + 1 > deadline:
+        return False
+    time.sleep(pause_s)
+    return True
+
+
+def _remark(done: int, distinct: Sequence[object], why: str) -> str:
+    if not done:
+        return f"not checked with Slurm: {why}"
+    return f"{count(len(distinct) - done, 'request')} of {len(distinct)} not checked with Slurm: {why}"

@@ -1,12 +1,16 @@
-"""What is worth reading before a sweep is submitted, a sentence each: baselines, cores, shared nodes, data, copies of data."""
+"""What is worth reading before a sweep is submitted, a sentence each: baselines, cores, shared nodes, data and copies of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import config_file
 from hpcddp.core.catalog import is_on_disk
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import expanded
 from hpcddp.core.point import Layout, Point
 from hpcddp.core.text import count, first_few, merge_similar
 from hpcddp.script.resources import cores_per_rank
@@ -97,3 +101,39 @@ def staging_remarks(profile: ClusterProfile, point: Point) -> Iterator[str]:
             f"workload.data.stage is tmpdir, and a node of type {node_type} keeps what a job leaves on its disk: the copy of a "
             f"cancelled run goes with your next run with a copy there."
         )
+
+
+def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> Iterator[tuple[Point, str]]:
+    """Each data set's folder with the first point that reads it; of bigMNIST first those that need most copies."""
+    from hpcddp.core.prepared import FILES, prepared_for
+
+    found = dict[tuple[object, str], Point]()
+    for planned in points:
+        data = planned.point.workload.data
+        root = data.root or data_roots.get(data.name)
+        if planned.point.reads_data and data.name in FILES and root is not None:
+            found.setdefault((data, root), planned.point)
+    for (_, root), point in sorted(found.items(), key=lambda item: -prepared_for(item[1].workload.data)[0]):
+        yield point, root
+
+
+def root_here(root: str, *, runs_here: bool) -> Path | None:
+    """The folder as this machine sees it; None where it does not, unless `runs_here`, or where only the job knows it."""
+    try:
+        folder = Path(os.path.abspath(expanded(root, "data root")))
+    except HpcddpError:
+        folder = Path(root)
+    return folder if runs_here or folder.is_dir() else None
+
+
+def missing_data(
+    points: Sequence[PlannedPoint], data_roots: Mapping[str, str], *, runs_here: bool, prepares: bool
+) -> Iterator[str]:
+    """A sentence for each data set that runs are sure not to find. `prepares`: what hpcddp can make comes before them."""
+    from hpcddp.core.prepared import prepare_task, unprepared
+
+    for point, root in with_data_on_disk(points, data_roots):
+        data, folder = point.workload.data, root_here(root, runs_here=runs_here)
+        found = None if folder is None else unprepared(data, folder)
+        if found is not None and not (prepares and found.is_missing and prepare_task(data, root)):
+            yield found.text

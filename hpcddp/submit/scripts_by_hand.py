@@ -13,7 +13,6 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
-from hpcddp.script.own_command import check_launcher, in_environment
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, launch_command, render
 from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
 from hpcddp.submit.remarks import without_folder
@@ -42,6 +41,8 @@ def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
 
 def script_of_command(points: ChosenPoints, settings: Settings, words: Sequence[str]) -> str:
     """The script that runs a command of the user's own as every rank of the only point's layout."""
+    from hpcddp.script.own_command import check_launcher, in_environment
+
     (planned,) = points.points
     (request,) = job_requests(points, settings).values()
     check_launcher(words, request)

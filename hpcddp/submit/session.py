@@ -6,13 +6,13 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from hpcddp.backends import choose
+from hpcddp.backends import base
 from hpcddp.backends.base import Backend, pause_s
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, RefusedError, UsageError
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
 from hpcddp.study.data_jobs import data_job_states, live_words
 from hpcddp.study.scope import study_scope
@@ -21,32 +21,27 @@ from hpcddp.study.status_text import progress_line, status_table
 from hpcddp.study.study_folder import study_folder
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
-from hpcddp.submit.console import Console
-from hpcddp.submit.data_job import preparation_words, preparations, prepare_first
-from hpcddp.submit.failed_runs import with_failed_repeats
-from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.one_job import judged
-from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.options import Console, SubmitOptions
 from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
-from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
-from hpcddp.submit.small_jobs import preflight_text, run_preflight, run_smoke, without_slow_nodes
+from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs, with_failed_repeats
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
-from hpcddp.submit.submit import SubmittedRun, submit_runs
-from hpcddp.submit.until_ci import Known, open_points, with_repeats
+
+if TYPE_CHECKING:
+    from hpcddp.submit.submit import SubmittedRun
+    from hpcddp.submit.until_ci import Known
 
 
 def submit_points(
     points: ChosenPoints, settings: Settings, options: SubmitOptions, console: Console, precision: Callable[[Study], Known]
 ) -> int:
     """Shows what is missing, submits it and waits for it, as far as the options say; the exit code. `precision`: how well the
-    medians of a study are known.
-
-    With --wait again and again, where not all is submitted at once, and with --until-ci, as what is missing is known only when
-    the runs so far are over.
+    medians of a study are known. With --wait again and again, where not all is submitted at once, and with --until-ci, as what
+    is missing is known only when the runs so far are over.
     """
     plan = plan_submission(points, settings, options)
     study = Study(study_folder(plan.source.file, options.runs, settings).absolute())
-    session = _Session(study, choose.make_backend(plan.profile.backend, study, rules=plan.profile.slurm), console, precision)
+    session = _Session(study, base.make_backend(plan.profile.backend, study, rules=plan.profile.slurm), console, precision)
     scope = study_scope(study, plan.source.file)
     while True:
         pending = session.choose(plan, scope, options)
@@ -62,7 +57,8 @@ def submit_points(
         if not options.wait:
             return INCOMPLETE if session.is_any_left(pending, submitted) or pending.unknown else 0
         is_last = not submitted or (options.until_ci is None and len(submitted) >= len(pending.runs))
-        phases = session.wait(pending, set() if is_last else _unsent(pending, submitted))
+        unsent = {RunKey(point.label, run) for point, run in pending.runs} - {run.key for run in submitted}
+        phases = session.wait(pending, set() if is_last else unsent)
         if phases - {"done", "missing"}:
             return FAILED
         if is_last:
@@ -81,6 +77,8 @@ class _Session:
         """What of the plan is to be submitted, with the runs that --until-ci adds."""
         states = study_states(self.study, self.backend, scope)
         if options.until_ci is not None:
+            from hpcddp.submit.until_ci import with_repeats
+
             known = self.precision(self.study) if states else {}
             plan, lines = with_repeats(plan, states, known, options.until_ci, options.max_repeat)
             for line in lines:
@@ -93,6 +91,8 @@ class _Session:
             self.console.remark(text)
         self.console.echo(pending_text(pending))
         if pending.plan.options.prepare and pending.runs:
+            from hpcddp.submit.data_job import preparation_words, preparations
+
             for text in preparation_words(preparations(self.study, pending.plan, self.backend)):
                 self.console.echo(text)
 
@@ -113,6 +113,8 @@ class _Session:
     def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
         if not pending.runs:
+            from hpcddp.submit.manifest import update_manifest
+
             update_manifest(self.study, pending.plan)
             self.console.echo(nothing_words(pending.unknown))
             return False
@@ -125,15 +127,21 @@ class _Session:
         if not options.yes and not self.is_small(pending, options):
             self.console.confirm("Submit?")
         if options.smoke:
+            from hpcddp.submit.small_jobs import run_smoke
+
             self.console.echo(run_smoke(self.study, pending.plan, self.backend))
         return True
 
     def prepare(self, pending: PendingRuns) -> PendingRuns:
         """The same, whose runs wait for jobs that make what is missing of their data."""
+        from hpcddp.submit.data_job import prepare_first
+
         return replace(pending, plan=prepare_first(self.study, pending.plan, self.backend, self.console))
 
     def preflight(self, plan: SubmissionPlan, pending: PendingRuns) -> tuple[SubmissionPlan, PendingRuns]:
         """Both without nodes that a short job finds slow, where the sweep has spare ones; what it finds is shown."""
+        from hpcddp.submit.small_jobs import preflight_text, run_preflight, without_slow_nodes
+
         record = run_preflight(self.study, pending.plan, self.backend)
         self.console.echo(preflight_text(record, plan))
         return without_slow_nodes(plan, record), replace(pending, plan=without_slow_nodes(pending.plan, record))
@@ -197,12 +205,10 @@ class _Session:
 
     def is_open(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether --until-ci ends with medians less well known than it says."""
+        from hpcddp.submit.until_ci import open_points
+
         labels = [planned.point.label for planned in pending.plan.points]
         return options.until_ci is not None and bool(open_points(labels, self.precision(self.study), options.until_ci))
-
-
-def _unsent(pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> set[RunKey]:
-    return {RunKey(point.label, run) for point, run in pending.runs} - {run.key for run in submitted}
 
 
 def wait_until_over(study: Study, backend: Backend, labels: Collection[str], on_change: Callable[[str], None]) -> list[RunState]:
@@ -224,6 +230,8 @@ def wait_until_over(study: Study, backend: Backend, labels: Collection[str], on_
 
 def submit_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
     """Adds to `submitted` what the cluster takes now; why it does not take all, where it does not."""
+    from hpcddp.submit.submit import submit_runs
+
     try:
         submit_runs(study, plan, backend, submitted.append)
     except FullError as error:
@@ -232,9 +240,8 @@ def submit_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submit
 
 
 def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
-    """The same, after waiting until the cluster takes the first run, or the whole of one allocation.
-
-    One run is sent at a time: each attempt to submit an array would try every half of it too.
+    """The same, after waiting until the cluster takes the first run, or the whole of one allocation. One run is sent at a time:
+    each attempt to submit an array would try every half of it too.
     """
     begun_s = time.monotonic()
     first = plan if plan.options.one_allocation else replace(plan, options=replace(plan.options, max_jobs=1))

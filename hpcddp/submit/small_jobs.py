@@ -5,28 +5,22 @@ All are submitted at once, and none outlives a command that nobody waits for any
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hpcddp.backends.base import Backend, JobState, Submission, pause_s
-from hpcddp.backends.choose import make_backend
+from hpcddp.backends.base import Backend, JobState, Submission, make_backend, wait_for_ends
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.job_records import SmokeSummary, SurveyRecord
 from hpcddp.core.point import Point
-from hpcddp.core.preflight_judgement import preflight_words, slow_hosts
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, preflight_words, slow_hosts
 from hpcddp.core.run_root import Study
-from hpcddp.core.smoke_record import SmokeSummary
-from hpcddp.core.survey_record import SurveyRecord
 from hpcddp.core.text import count
 from hpcddp.study.study_records import read_record
-from hpcddp.submit.choose import ChosenPoints
-from hpcddp.submit.comm_benchmark import shorter, untrained_layout
-from hpcddp.submit.console import Console
-from hpcddp.submit.options import LayoutOptions, PointOptions
+from hpcddp.submit.choose import ChosenPoints, shorter, untrained_layout
+from hpcddp.submit.options import Console, LayoutOptions, PointOptions
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, make_submissions, plan_submission
 
 Record = TypeVar("Record")
@@ -62,7 +56,7 @@ class JobKind(Generic[Record]):
 SMOKE = JobKind(
     name="smoke",
     words="smoke test",
-    entry="hpcddp.worker.smoke:run",
+    entry="hpcddp.worker.smoke:run_smoke",
     record=SmokeSummary,
     file=lambda study, job: study.smoke_dir(job) / "smoke.json",
     problems=lambda found: found.problems,
@@ -70,7 +64,7 @@ SMOKE = JobKind(
 PREFLIGHT = JobKind(
     name="preflight",
     words="preflight",
-    entry="hpcddp.worker.preflight.job:run",
+    entry="hpcddp.worker.preflight:run_preflight",
     record=PreflightRecord,
     file=lambda study, job: study.preflight_file(job, 0),
     is_direct=True,
@@ -78,7 +72,7 @@ PREFLIGHT = JobKind(
 SURVEY = JobKind(
     name="survey",
     words="survey",
-    entry="hpcddp.worker.survey.job:run",
+    entry="hpcddp.worker.survey:run_survey",
     record=SurveyRecord,
     file=lambda study, job: study.survey_dir(job) / "survey.json",
 )
@@ -88,7 +82,6 @@ def run_kind(
     kind: JobKind[Record], study: Study, plan: SubmissionPlan, backend: Backend, points: Mapping[str, Point]
 ) -> dict[str, tuple[str, Record]]:
     """Submits a job for each point, by where it is (`v100`), and waits for all: what each is called, its id and its record.
-
     HpcddpError with every problem, where one left no record or found what would fail runs.
     """
     study = Study(study.folder.absolute())
@@ -141,16 +134,6 @@ def _run_to_end(submissions: Sequence[Submission], backend: Backend) -> list[tup
             backend.cancel(jobs)  # nobody is left to hear what they find
         raise
     return [(job, states[job]) for job in jobs]
-
-
-def wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
-    """Until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
-    begun_s = time.monotonic()
-    while True:
-        states = backend.poll(jobs)
-        if all(state.phase in ("done", "failed") for state in states.values()):
-            return states
-        time.sleep(pause_s(time.monotonic() - begun_s))
 
 
 def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from hpcddp.core.bootstrap import ownership_problem
 from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.own_script import script_files
 from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
-from hpcddp.core.script_files import script_files
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -105,7 +105,7 @@ def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]
         places = ", ".join(dict.fromkeys(str(folder) for folder in near))
         raise UsageError(f"no module `{name}` in {places} or this Python ({sys.prefix}); put it beside the sweep, or install it")
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    if any(_is_compiled(folder) for folder in folders):
+    if any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in _walk(folder)):
         return
     held = [file for folder in folders for file in _package_files(name, folder)]
     if folders and not held:
@@ -120,10 +120,6 @@ def _package_files(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
     for file in _walk(folder):
         if file.suffix == ".py":
             yield f"{name}/{file.relative_to(folder).as_posix()}", file
-
-
-def _is_compiled(folder: Path) -> bool:
-    return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for file in _walk(folder))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -162,9 +158,8 @@ def _write_file(file: Path, content: bytes) -> None:
 
 def verify(snapshot: Path, contents: Mapping[str, bytes], trusted: Collection[int]) -> None:
     """HpcddpError for a file whose bytes are not those of `contents`, for a file that `contents` lacks, for a link, and for
-    folders and files that others own or may write. Missing files are not looked for, nor are hidden ones, which nothing imports.
-
-    Reads every file once a submission; what jobs check is in bootstrap.py.
+    folders and files that others own or may write. Missing files are not looked for, nor are hidden ones, which nothing
+    imports. Reads every file once a submission; what jobs check is in bootstrap.py.
     """
     for file in (snapshot, *_entries(snapshot)):
         name = file.relative_to(snapshot).as_posix()

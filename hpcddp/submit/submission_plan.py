@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcddp.backends.base import Submission
-from hpcddp.backends.slurm_awaited import find_awaited
 from hpcddp.backends.slurm_commands import longest_min
+from hpcddp.backends.slurm_states import find_awaited
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, config_file
@@ -21,16 +21,14 @@ from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
+from hpcddp.core.records import not_for_others
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests
-from hpcddp.submit.missing_data import missing_data
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.remarks import without_folder
-from hpcddp.submit.snapshot import script_place, take_snapshot
+from hpcddp.submit.remarks import missing_data, without_folder
 from hpcddp.sweep.expand import PlannedPoint
 from hpcddp.sweep.file import SweepFile
 
@@ -121,12 +119,23 @@ def check_plan(plan: SubmissionPlan) -> None:
 
 def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """A submission for each run, all with the same snapshot."""
+    from hpcddp.submit.snapshot import script_place, take_snapshot
+
     near, trusted = plan.source.file.resolve().parent, trusted_gids(plan.settings)
     check_ownership(study, trusted)
+    workloads = [planned.point.workload for planned in plan.points]
+    factories = sorted({name for each in workloads for name in (each.model, each.data.name) if is_factory(name)})
+    scripts = sorted({each.script for each in workloads if each.script})
     with not_for_others(trusted):
-        code = take_snapshot(study, _factories(plan.points), near=[near], trusted=trusted, scripts=_scripts(plan.points))
+        code = take_snapshot(study, factories, near=[near], trusted=trusted, scripts=scripts)
     profile = encode(dataclasses.replace(plan.profile, facts={}))
     commit = git_commit(near)
+
+    shapes = {label: dataclasses.replace(request, name="") for label, request in plan.requests.items()}
+
+    def place(script: str | None) -> ScriptPlace | None:
+        return ScriptPlace(file=str(code / script_place(script)), folder=str(near)) if script else None
+
     return [
         Submission(
             spec=JobSpec(
@@ -137,7 +146,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
                 data_root=plan.settings.data_roots.get(point.workload.data.name),
                 profile=profile,
                 local_device=plan.profile.slurm.local_device,
-                script=_script_place(point, code, near),
+                script=place(point.workload.script),
                 git_commit=commit,
             ),
             code=code,
@@ -145,7 +154,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
             walltime_min=plan.source.sweep.slurm.walltime_min,
             token=secrets.token_hex(4),
             render_text=_renderer(plan, point),
-            shape=_shape(plan, point),
+            shape=shapes.get(point.label),
             gpus_per_node=plan.requests[point.label].gpus_counted if point.label in plan.requests else None,
             account=plan.account,
             trusted=trusted,
@@ -159,26 +168,6 @@ def _renderer(plan: SubmissionPlan, point: Point) -> Callable[[ScriptLaunch], st
     if request is None:
         return None
     return lambda launch: render(plan.profile, point, request, launch)
-
-
-def _shape(plan: SubmissionPlan, point: Point) -> JobRequest | None:
-    request = plan.requests.get(point.label)
-    return request and dataclasses.replace(request, name="")
-
-
-def _factories(points: Sequence[PlannedPoint]) -> list[str]:
-    """The user's own models and data, as `package.module:factory`."""
-    names = {name for p in points for name in (p.point.workload.model, p.point.workload.data.name)}
-    return sorted(name for name in names if is_factory(name))
-
-
-def _scripts(points: Sequence[PlannedPoint]) -> list[str]:
-    return sorted({planned.point.workload.script for planned in points if planned.point.workload.script})
-
-
-def _script_place(point: Point, code: Path, near: Path) -> ScriptPlace | None:
-    script = point.workload.script
-    return ScriptPlace(file=str(code / script_place(script)), folder=str(near)) if script else None
 
 
 def anchored(point: Point) -> Point:

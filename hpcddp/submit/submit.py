@@ -13,14 +13,11 @@ from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.lock import HeldLock
-from hpcddp.core.run_key import RunKey
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import study_lock
-from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
-from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
-from hpcddp.study.write_ahead import Intents
+from hpcddp.study.study_folder import study_lock
+from hpcddp.study.submission_log import Intents, SubmissionEvent, append, follow, latest_events, reconcile
 from hpcddp.submit.manifest import write_manifest
 from hpcddp.submit.one_allocation import allocation_batch, allocation_request
 from hpcddp.submit.pending import find_pending
@@ -45,10 +42,8 @@ def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
     """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also with
-    those whose submission was interrupted and that turn out to have one.
-
-    UsageError before any job is submitted for what is sure to be refused. RefusedError at the first run that is refused: those
-    before it are submitted and recorded.
+    those whose submission was interrupted and that turn out to have one. UsageError before any job is submitted for what is
+    sure to be refused. RefusedError at the first run that is refused: those before it are submitted and recorded.
     """
     study = Study(study.folder.absolute())
     check_plan(plan)
@@ -126,9 +121,7 @@ def _submit_batch(batch: Batch, backend: Backend, intents: Sequence[SubmissionEv
 
 
 class Throttle:
-    """A slot for each run that may run at a time: jobs in one slot run one after the other. An array takes a slot for each of its
-    tasks that may run at a time.
-    """
+    """A slot for each run that may run at a time, whose jobs run in turn; an array takes one for each task at a time."""
 
     def __init__(self, slots: int | None, live: Iterable[str]) -> None:
         """`slots` None: no limit. `live`: jobs that wait or run already, each task of an array too. Any of them may run

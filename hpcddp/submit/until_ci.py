@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
 from hpcddp.submit.submission_plan import SubmissionPlan
@@ -34,10 +34,8 @@ def with_repeats(
 
 
 def repeats_until(labels: Iterable[str], had: Mapping[str, int], known: Known, percent: float, at_most: int) -> dict[str, int]:
-    """Runs in all by label. `had`: those begun or submitted so far.
-
-    As many as needed up to six at once, then one at a time; none more while those so far are not all done, or where one does not
-    count.
+    """Runs in all by label. `had`: those begun or submitted so far. As many as needed up to six at once, then one at a time;
+    none more while those so far are not all done, or where one does not count.
     """
     return {label: min(at_most, had.get(label, 0) + _more(label, had, known, percent)) for label in labels}
 

@@ -17,9 +17,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.schema import Path, SchemaError, did_you_mean
-from hpcddp.sweep.conditions import Condition, compared_values, parse_condition
 from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, decode_sweep, set_dotted, with_line
-from hpcddp.sweep.groups import Combination, SweepGroup
+from hpcddp.sweep.groups import Combination, Condition, SweepGroup, compared_values, parse_condition
 
 DEFAULTS = Measure()
 

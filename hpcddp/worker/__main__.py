@@ -12,10 +12,9 @@ import os
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import spec_from_dict, spec_to_dict
-from hpcddp.core.paths import expanded
-from hpcddp.core.point_file import describe_point
+from hpcddp.core.jobspec import expanded, spec_from_dict, spec_to_dict
 from hpcddp.core.run_root import Study
+from hpcddp.core.study_files import describe_point
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 

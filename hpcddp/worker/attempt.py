@@ -13,12 +13,10 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.attempt_records import DamagedFiles, GateResult
 from hpcddp.core.catalog import check_workload
-from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.jobspec import JobSpec, data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source

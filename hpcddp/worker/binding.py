@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.cpu_list import cpu_list, parse_cpu_list
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.written_lists import cpu_list, parse_cpu_list
 
 SYS, PROC = Path("/sys"), Path("/proc/self")
 

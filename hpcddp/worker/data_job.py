@@ -8,10 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
-from hpcddp.core.data_task import DataTask, task_of
+from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress, DataTask, task_of
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.paths import expanded
+from hpcddp.core.jobspec import expanded
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import encode
 from hpcddp.data.writing.tasks import run_task
@@ -23,7 +22,7 @@ PACE_OVER = 10
 """The pace is that of so many writes: 20 s."""
 
 
-def run(spec: dict[str, Any]) -> dict[str, Any]:
+def run_data_job(spec: dict[str, Any]) -> dict[str, Any]:
     """Does the spec's task and writes end.json, whose content it returns; HpcddpError where the task fails."""
     job, rank, study = begin(spec)
     assert job.data_task is not None, "only a job for a data task is given this entry"

@@ -12,8 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from hpcddp.core.attempt_records import AttemptEnd, ErrorRecord, Fault
-from hpcddp.core.first_error import first_error
+from hpcddp.core.attempt_records import AttemptEnd, ErrorRecord, Fault, first_error
 from hpcddp.core.records import error_file, write_json
 from hpcddp.core.schema import encode
 from hpcddp.worker.faults import own_words

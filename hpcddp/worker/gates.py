@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.attempt_records import GateResult, GpuTelemetry
 from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.text import message_size
 from hpcddp.data.fingerprint import DataFingerprint
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare, RankScores

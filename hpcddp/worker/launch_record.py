@@ -16,16 +16,13 @@ from typing import Any
 import torch
 
 from hpcddp import __version__
-from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts
+from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, RankBinding
 from hpcddp.core.malloc import freed_memory
-from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
-from hpcddp.core.own_script import facts_of
-from hpcddp.core.point import Point, to_json
+from hpcddp.core.own_script import digest_with_modules, facts_of
+from hpcddp.core.point import FROM_LIBRARY, LIBRARY, Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
-from hpcddp.core.script_files import digest_with_modules
 from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.data.pictures.decoders import decoder_version
 from hpcddp.worker import gates

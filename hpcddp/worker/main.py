@@ -19,6 +19,7 @@ from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.malloc import freed_memory, retain_freed_memory
 from hpcddp.core.records import steps_file
 from hpcddp.core.stop_signal import block_stop_signal
+from hpcddp.worker.disk import writable_folder
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
 from hpcddp.worker.master import NoAddressError, check_address
@@ -52,9 +53,7 @@ def remove_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> Non
 
 def node_caches(rank: Rank, env: MutableMapping[str, str] = os.environ) -> Path:
     """The same for all ranks of a node; other users and other jobs have theirs."""
-    places = [env[name] for name in ("SLURM_TMPDIR", "TMPDIR") if name in env]
-    place = next((place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)), "/tmp")
-    return Path(place) / f"hpcddp-{os.getuid()}-{rank.job}-{rank.restart}"
+    return writable_folder(env) / f"hpcddp-{os.getuid()}-{rank.job}-{rank.restart}"
 
 
 def _is_made(folder: Path) -> bool:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcddp.core.attempt_records import MeasuringProtocol, RankClock
-from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
+from hpcddp.core.attempt_records import LoaderTimes, MeasuringProtocol, ProfiledExchange, RankClock
 from hpcddp.data import TrainLoader
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankReads:
-    """What one rank's loader did while its timed steps were made; see data/batches/read_clock.py."""
+    """What one rank's loader did while its timed steps were made; see data/read_clock.py."""
 
     workers: int
     samples: int

@@ -1,33 +1,38 @@
-"""The smoke test: one short job that shows, before anything else is submitted, whether workers can run there."""
+"""The smoke test: one short job that shows, before anything else is submitted, whether workers can run there.
+
+Of a training script, what it is sure to import is imported in its place; its main part does not run. Sure is what its own lines
+import whatever happens: none within a function, behind a condition, in a `try` or where errors are suppressed, nor behind a line
+that changes where modules are found, as `sys.path.insert` does. A module beside the script is imported as it is in a run, and
+with it all that it imports.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.job_records import SmokeData, SmokeFindings, SmokeSummary
+from hpcddp.core.jobspec import JobSpec, data_root, data_root_as_given
 from hpcddp.core.launch_record import NodeFacts
-from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY_MODULE
-from hpcddp.core.paths import data_root, data_root_as_given
-from hpcddp.core.point import Data
+from hpcddp.core.point import FROM_LIBRARY, LIBRARY_MODULE, Data
 from hpcddp.core.prepared import FILES, unprepared
-from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
 from hpcddp.worker import small_job
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.script_imports import import_problems
+from hpcddp.worker.script_place import enter_place, set_rank_variables
 
-MEET_WITHIN = timedelta(minutes=4)
-"""A first import of torch by every node at once may take minutes on a parallel file system; the job has ten."""
+WHERE_MODULES_ARE = {"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks", "site.addsitedir"}
 
 
-def run(spec: dict[str, Any]) -> dict[str, Any]:
+def run_smoke(spec: dict[str, Any]) -> dict[str, Any]:
     """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns its content.
 
     Other ranks return their own findings.
@@ -130,7 +135,7 @@ class _TorchFindings:
         from hpcddp.worker.rendezvous import join
 
         self.versions, self.node = versions(), node_facts(rank.host)
-        group = join(rank, device, MEET_WITHIN)
+        group = join(rank, device, small_job.MEET_WITHIN)
         ones = torch.ones(1, device=group.device)
         dist.all_reduce(ones)
         group.leave()
@@ -141,3 +146,87 @@ class _TorchFindings:
 
 def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
     return list(dict.fromkeys(each.host for each in found if each.data_seen is readable))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One name, as a line of the script has it."""
+
+    line: int
+    module: str
+    name: str | None = None
+    """Of `from module import name`."""
+
+
+def import_problems(spec: JobSpec, rank: Rank) -> Iterator[str]:
+    """In the script's place, as a rank of it; a sentence for each line whose import fails."""
+    assert spec.script
+    script = enter_place(spec.script, spec.point.workload)
+    set_rank_variables(rank, rank.master_port)
+    failed = set[str]()
+    for each in sure_imports(script):
+        problem = _problem(each)
+        if problem and problem not in failed:
+            failed.add(problem)
+            yield f"{rank.host}: {script.name}, line {each.line}, imports {each.module}: {problem}"
+
+
+def sure_imports(script: Path) -> list[Imported]:
+    """In the order of lines; those of `if __name__ == "__main__":` among them."""
+    tree = ast.parse(script.read_bytes(), str(script))
+    here = itertools.takewhile(lambda statement: not _moves_modules(statement), _sure(tree.body))
+    return [each for statement in here for each in _imported(statement)]
+
+
+def _sure(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run whatever happens."""
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.ClassDef)) or (isinstance(statement, ast.If) and _is_main(statement.test)):
+            yield from () if _suppresses(statement) else _sure(statement.body)
+        else:
+            yield statement
+
+
+def _suppresses(statement: ast.stmt) -> bool:
+    """As contextlib.suppress does, and what some libraries have for imports that may fail."""
+    managers = [ast.unparse(each.context_expr) for each in statement.items] if isinstance(statement, ast.With) else []
+    return any(word in manager for manager in managers for word in ("suppress", "import"))
+
+
+def _moves_modules(statement: ast.stmt) -> bool:
+    """Whether it names what Python finds modules by."""
+    names = {ast.unparse(each) for each in ast.walk(statement) if isinstance(each, ast.Attribute)}
+    return bool(names & WHERE_MODULES_ARE)
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _imported(statement: ast.stmt) -> Iterator[Imported]:
+    if isinstance(statement, ast.Import):
+        yield from (Imported(statement.lineno, each.name) for each in statement.names)
+    elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        yield from (Imported(statement.lineno, statement.module, each.name) for each in statement.names)
+
+
+def _problem(what: Imported) -> str | None:
+    """Why it fails, and what to do; None where it does not."""
+    try:
+        _import(what)
+    except ModuleNotFoundError as error:
+        advice = "install it in the compute environment, or put it beside the script"
+        return f"{type(error).__name__}: {error}: {advice}"
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _import(what: Imported) -> None:
+    module = importlib.import_module(what.module)
+    if what.name in (None, "*") or hasattr(module, str(what.name)):
+        return
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(f"{what.module}.{what.name}")
+        return
+    raise ImportError(f"cannot import name {what.name!r} from {what.module!r} ({getattr(module, '__file__', None)})")

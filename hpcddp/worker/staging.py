@@ -26,18 +26,16 @@ from typing import NamedTuple
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import ProfileFacts
-from hpcddp.core.paths import data_root_as_given, expanded
+from hpcddp.core.jobspec import JobSpec, data_root_as_given, expanded
+from hpcddp.core.launch_record import NodeCopy, ProfileFacts, Staging, staging_words
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import decode_record, encode
-from hpcddp.core.staging_record import NodeCopy, Staging, staging_words
 from hpcddp.core.text import size
 from hpcddp.data.roots import expand_root
 from hpcddp.data.staging import RootFiles, copy_files, find_files
+from hpcddp.worker.disk import IN_MEMORY, OF_A_NETWORK, filesystem, writable_folder
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.survey.disk import IN_MEMORY, OF_A_NETWORK, filesystem
 from hpcddp.worker.telemetry.node import node_memory
 
 REMOVER = 'trap "" INT TERM HUP; read -r word; [ "$word" = keep ] || rm -rf -- "$0" "$0.json" "$0.lock"'
@@ -57,14 +55,13 @@ class Room(NamedTuple):
 
 
 def disk_folder(given: str | None, env: Mapping[str, str] = os.environ) -> Path:
-    """`given`: the profile's; None: SLURM_TMPDIR, TMPDIR or /tmp, the first that can be written to."""
-    if given is not None:
-        folder = Path(expanded(given, "the profile's local_disk_path"))
-        if not os.access(folder, os.W_OK):
-            raise HpcddpError(f"{folder}, the profile's local_disk_path, cannot be written to on {os.uname().nodename}")
-        return folder
-    places = [*(env[name] for name in ("SLURM_TMPDIR", "TMPDIR") if env.get(name)), "/tmp"]
-    return Path(next((place for place in places if os.path.isdir(place) and os.access(place, os.W_OK)), "/tmp"))
+    """`given`: the profile's; None: that of the job's temporary files."""
+    if given is None:
+        return writable_folder(env)
+    folder = Path(expanded(given, "the profile's local_disk_path"))
+    if not os.access(folder, os.W_OK):
+        raise HpcddpError(f"{folder}, the profile's local_disk_path, cannot be written to on {os.uname().nodename}")
+    return folder
 
 
 def room_in(folder: Path, mounts: Path = Path("/proc/mounts")) -> Room:

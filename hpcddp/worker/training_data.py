@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 from hpcddp.core.catalog import dataset_facts, is_on_disk
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec, data_root, data_root_as_given
 from hpcddp.core.launch_record import TrainingData
-from hpcddp.core.paths import data_root, data_root_as_given
 from hpcddp.core.point import Point
-from hpcddp.data.official import unofficial_files
-from hpcddp.data.resident import resident_bytes
+from hpcddp.data.in_memory import resident_bytes
+from hpcddp.data.small_sets import unofficial_files
 
 
 def training_data(spec: JobSpec, samples: int, decoder: str | None) -> TrainingData:

@@ -9,7 +9,7 @@ from hpcddp.core.attempt_records import CommCheck, RankClock
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
 from hpcddp.data import Source
-from hpcddp.data.batches.read_clock import ReadClock
+from hpcddp.data.read_clock import ReadClock
 from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
 from hpcddp.worker.checksums import buffers_at_next_forward, probe
 from hpcddp.worker.comm.check import check_comm

@@ -152,6 +152,17 @@ def write_runs(study: Study, point: Point, step_ns: Sequence[int], **changes: An
         write_run(study, point, Recorded(step_ns=each, job=str(100 + run), **changes), run)
 
 
+def write_measured(
+    folder: Path, steps_ms: Mapping[Point, Sequence[float]] | Sequence[Point], ms: Sequence[float] = (100,), **changes: Any
+) -> Study:
+    """A study with a run per step time of each point, of points alone those of `ms`; `hold` is the study's."""
+    times = steps_ms if isinstance(steps_ms, Mapping) else dict.fromkeys(steps_ms, ms)
+    study = write_study(folder, list(times), max(map(len, times.values())), changes.pop("hold", "batch_per_gpu"))
+    for each, of_runs in times.items():
+        write_runs(study, each, [round(step * MS) for step in of_runs], **changes)
+    return study
+
+
 def _launch(point: Point, recorded: Recorded, run: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,

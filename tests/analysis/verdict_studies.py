@@ -14,12 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hpcddp.core.attempt_records import GateResult
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.damaged_record import DamagedFiles
+from hpcddp.core.attempt_records import DamagedFiles, GateResult
+from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import Point, comm_point, point_to_dict
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
@@ -28,7 +26,7 @@ from hpcddp.worker import gates
 from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.stop_rule import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import Bucket, Recorded, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 from tests.preflight_sets import clean, slowed
 
 Layout = tuple[int, int]
@@ -104,6 +102,26 @@ class Model:
     """Of the profile."""
     by_rows: float = 0.0
     """Of a training of two epochs, their time by the rows of epochs, as a share of that of their steps; 0: another work."""
+
+
+STARVED = Model(
+    seed=1,
+    layouts=[(1, 1), (1, 2), (1, 4)],
+    changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2},
+    cpus_per_rank=8,
+    job_share=0.06,
+    data_wait=0.6,
+    hook=False,
+)
+"""Threads taken for cores."""
+
+
+def measured(folder: Path, steps_ms: Mapping[Point, Sequence[float]], **recorded: Any) -> Study:
+    """A study of points with a run for each of their steps."""
+    study = write_study(folder, list(steps_ms), max(map(len, steps_ms.values())))
+    for each, times in steps_ms.items():
+        write_runs(study, each, [round(ms * MS) for ms in times], **recorded)
+    return study
 
 
 def sound(seed: int) -> Model:

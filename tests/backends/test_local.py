@@ -1,26 +1,36 @@
-"""Runs on this machine: real processes, really killed; nothing may be left of them."""
+"""Runs on this machine, by torchrun too: real processes, really killed; nothing may be left of them."""
+
+from __future__ import annotations
 
 import contextlib
+import csv
+import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local import LocalBackend, threads_per_rank
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.launcher import first_failure, forget_failure, note_failure
+from hpcddp.core.lock import process_start
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.core.processes import process_start
+from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
+from hpcddp.study.status import run_states
 from hpcddp.submit.snapshot import take_snapshot
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
+from tests.given_event import log_event
+from tests.worker import given
 
 HERE = Path(__file__).parent
 
@@ -89,9 +99,6 @@ def runner_pid(study: Study) -> int:
 
 
 def test_ranks_run_to_the_end(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks come to their end: done; they had the job's id, an address, a port of their own and no GPU, and nothing of an
-    enclosing Slurm allocation; when all is done no process is left.
-    """
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
     request = submission(study, "succeed")
@@ -110,7 +117,6 @@ def test_ranks_run_to_the_end(study: Study, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_dead_rank_ends_its_siblings(study: Study, tmp_path: Path) -> None:
-    """A rank killed before the ranks have met fails the run at once, by rank and signal, and its sibling is gone by then."""
     request = submission(study, "last_rank_is_killed")
     job = LocalBackend(study).submit(request)
     assert end_state(study, job, request) == JobState(phase="failed", detail="rank 1 was killed by SIGKILL")
@@ -119,7 +125,6 @@ def test_dead_rank_ends_its_siblings(study: Study, tmp_path: Path) -> None:
 
 
 def test_rank_that_raises_fails_the_run_and_leaves_its_words(study: Study) -> None:
-    """An exception in a rank fails the run; the traceback is in that rank's log."""
     request = submission(study, "first_rank_raises")
     job = LocalBackend(study).submit(request)
     assert end_state(study, job, request) == JobState(phase="failed", detail="rank 0 ended with exit code 1")
@@ -128,7 +133,6 @@ def test_rank_that_raises_fails_the_run_and_leaves_its_words(study: Study) -> No
 
 
 def test_hanging_ranks_are_timed_out_with_their_children(study: Study, tmp_path: Path) -> None:
-    """Ranks that hang, deaf to SIGTERM, end at the wall time; so do processes they started."""
     request = submission(study, "hang_with_children", walltime_min=0.05)
     job = LocalBackend(study).submit(request)
     assert end_state(study, job, request) == JobState(phase="failed", detail="timed out: still running after 0.05 min")
@@ -136,9 +140,6 @@ def test_hanging_ranks_are_timed_out_with_their_children(study: Study, tmp_path:
 
 
 def test_killed_runner_leaves_no_orphan_and_is_seen(study: Study, tmp_path: Path) -> None:
-    """After SIGKILL of the runner its ranks and their children end by themselves, status says so, and the next submission
-    starts a new runner that does not take up the old runs.
-    """
     backend, hanging = LocalBackend(study), submission(study, "hang_with_children")
     first, second = backend.submit(hanging), backend.submit(hanging)
     noted_by_ranks(study, first)
@@ -160,7 +161,6 @@ def test_killed_runner_leaves_no_orphan_and_is_seen(study: Study, tmp_path: Path
 
 
 def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> None:
-    """On SIGTERM the runner ends the run at hand and closes the queue before it goes."""
     backend, request = LocalBackend(study), submission(study, "hang_with_children")
     first, second = backend.submit(request), backend.submit(request)
     noted_by_ranks(study, first)
@@ -171,7 +171,6 @@ def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> Non
 
 
 def test_killed_watcher_of_ranks_fails_the_run_and_leaves_nothing(study: Study, tmp_path: Path) -> None:
-    """When the process between runner and ranks is killed, the runner ends the whole group and goes on to the next run."""
     backend, hanging, request = LocalBackend(study), submission(study, "hang_with_children"), submission(study, "succeed")
     first, second = backend.submit(hanging), backend.submit(request)
     os.kill(os.getpgid(noted_by_ranks(study, first)[0]["pid"]), signal.SIGKILL)
@@ -182,7 +181,6 @@ def test_killed_watcher_of_ranks_fails_the_run_and_leaves_nothing(study: Study, 
 
 
 def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
-    """Submitted by a process that ends at once, runs go on, one after another."""
     text = (
         f"import sys; sys.path.insert(0, {str(HERE.parent.parent)!r})\n"
         "from pathlib import Path\n"
@@ -200,7 +198,6 @@ def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
 
 
 def test_cancel_ends_what_runs_and_what_waits(study: Study, tmp_path: Path) -> None:
-    """A cancelled run is over whether it had started or not, and the runner goes on to the next."""
     backend, hanging, request = LocalBackend(study), submission(study, "hang_with_children"), submission(study, "succeed")
     first, second, third = backend.submit(hanging), backend.submit(hanging), backend.submit(request)
     noted_by_ranks(study, first)
@@ -210,31 +207,208 @@ def test_cancel_ends_what_runs_and_what_waits(study: Study, tmp_path: Path) -> N
     wait_for(lambda: not processes(tmp_path))
 
 
-def test_submission_is_found_again_by_its_token(study: Study) -> None:
-    """A run whose id never arrived is found by its token; another token finds nothing."""
+def test_a_job_is_found_by_token_and_by_id_with_its_name(study: Study) -> None:
     backend, request = LocalBackend(study), submission(study, "succeed", token="abc")
     job = backend.submit(request)
     assert backend.find(study, request.name, "abc") == job
     assert backend.find(study, request.name, "abd") is None
     end_state(study, job, request)
-
-
-def test_an_id_stands_for_a_job_only_with_its_name(study: Study) -> None:
-    """An id that is not in the queue, or is another run's, is not mistaken for the run asked about."""
     request = submission(study, "succeed")
     job = LocalBackend(study).submit(request)
     polled = LocalBackend(study).poll({job: "other.r1", "L0099": request.name})
     assert {answer.detail for answer in polled.values()} == {"not in the local queue any more"}
     end_state(study, job, request)
-
-
-def test_two_nodes_are_refused(study: Study) -> None:
-    """One machine is one node."""
     with pytest.raises(UsageError, match=r"layout\.nodes is 2"):
         LocalBackend(study).check(submission(study, "succeed", nodes=2))
 
 
 @pytest.mark.parametrize(("ranks", "cores", "threads"), [(1, 1, 1), (10_000, None, 1), (10_000, 4, 1)])
 def test_threads_never_exceed_the_share(ranks: int, cores: int | None, threads: int) -> None:
-    """Threads per rank: the cores of the point, at most the equal share, at least one."""
     assert threads_per_rank(ranks, cores) == threads
+
+
+VARIABLES = {"UCX_OF_STUDY": "it's $HOME"}
+"""One that launch.json has."""
+
+Launcher = Literal["direct", "torchrun"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    """A study of this module's own; every process that knows of it is killed at the end."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    yield Study(folder / "it's a study")
+    kill_processes(folder)
+
+
+def point(launcher: Launcher, **changes: Any) -> Point:
+    """Two ranks that train the MNIST CNN on this machine's CPU."""
+    base = given.point(2, **changes)
+    measure = dataclasses.replace(base.measure, comm="on", telemetry_hz=0.0)
+    return dataclasses.replace(base, layout=dataclasses.replace(base.layout, launcher=launcher), measure=measure, env=VARIABLES)
+
+
+def submitted(study: Study, what: Point) -> tuple[str, Submission]:
+    spec = JobSpec(point=what, study=str(study.folder), backend="local")
+    code = take_snapshot(study, [], near=[])
+    request = Submission(spec=spec, code=code, python="python3", walltime_min=3, token="t")
+    return LocalBackend(study).submit(request), request
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where processes of the jobs put what is theirs alone."""
+    with pytest.MonkeyPatch.context() as changed:
+        folder = tmp_path_factory.mktemp("scratch")
+        changed.setenv("TMPDIR", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def attempts(shared: Study, scratch: Path) -> dict[str, Path]:
+    """The records of the same point with both launchers."""
+    found = {}
+    for launcher in ("direct", "torchrun"):
+        job, request = submitted(shared, point(launcher))
+        assert end_state(shared, job, request).phase == "done", (shared.job_dir(job) / "batch.err").read_text()
+        found[launcher] = request.spec.attempt_dir(job, 0)
+    return found
+
+
+def names(folder: Path) -> set[str]:
+    """Files below a folder, without the process id in the names of logs."""
+    return {re.sub(r"\d+_", "PID_", str(file.relative_to(folder)), count=1) for file in folder.rglob("*") if file.is_file()}
+
+
+def read(file: Path) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(file.read_text())
+    return plain
+
+
+def gate(attempt: Path, name: str) -> dict[str, Any]:
+    (found,) = [gate for gate in read(attempt / "end.json")["gates"] if gate["name"] == name]
+    return dict(found)
+
+
+def test_both_launchers_leave_the_same_records(attempts: dict[str, Path], shared: Study, scratch: Path) -> None:
+    one, other = attempts.values()
+    assert names(one) == names(other)
+    assert names(shared.job_dir("L0001")) == names(shared.job_dir("L0002"))
+    assert [log.read_text() for log in shared.job_dir("L0002").glob("*_log.err")] == ["", ""]
+    for rank in range(2):
+        with steps_file(one, rank).open() as direct, steps_file(other, rank).open() as torchrun:
+            rows = [[(*row, row["step"], row["flags"]) for row in csv.DictReader(lines)] for lines in (direct, torchrun)]
+        assert rows[0] == rows[1]
+    ends = [read(attempt / "end.json") for attempt in attempts.values()]
+    assert [[gate["name"], gate["passed"]] for gate in ends[0]["gates"]] == [[g["name"], g["passed"]] for g in ends[1]["gates"]]
+    assert all(gate["passed"] for gate in ends[0]["gates"])
+    assert ends[0].keys() == ends[1].keys()
+    assert [end["loss_last"] for end in ends] == [ends[0]["loss_last"]] * 2
+    assert gate(one, "parameters agree") == gate(other, "parameters agree")
+    assert [rank.keys() for rank in ends[0]["ranks"]] == [rank.keys() for rank in ends[1]["ranks"]]
+    assert [*scratch.glob("torchelastic*"), *scratch.glob("hpcddp*")] == []
+
+
+def test_the_record_names_the_launcher(attempts: dict[str, Path]) -> None:
+    launches = {launcher: read(attempt / "launch.json") for launcher, attempt in attempts.items()}
+    assert all(VARIABLES.items() <= launch["environment"].items() for launch in launches.values())
+    assert {launcher: launch["launcher"] for launcher, launch in launches.items()} == {"direct": "direct", "torchrun": "torchrun"}
+    shape = ("communication", "ranks", "ranks_per_node")
+    assert {tuple(launch[key] for key in shape) for launch in launches.values()} == {("gloo", 2, 2)}
+    assert launches["direct"].keys() == launches["torchrun"].keys()
+
+
+def of_rank(folder: Path, rank: int) -> list[int]:
+    """The live processes that torchrun started as this rank."""
+    mine = f"\0RANK={rank}\0".encode()
+    return [pid for pid in processes(folder) if mine in b"\0" + _environ(pid)]
+
+
+def _environ(pid: int) -> bytes:
+    """Nothing of a process that has just ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+def test_a_killed_rank_is_named(shared: Study) -> None:
+    job, request = submitted(shared, point("torchrun", steps=1_000_000))
+    attempt = request.spec.attempt_dir(job, 0)
+    wait_for(lambda: (file := steps_file(attempt, 1)).exists() and file.read_text().count("\n") > 3)
+    (pid,) = of_rank(shared.folder, 1)
+    os.kill(pid, signal.SIGKILL)
+    assert end_state(shared, job, request).detail == "rank 1 was killed by SIGKILL"
+    wait_for(lambda: not processes(shared.folder))
+    label = request.spec.label
+    log_event(shared, label, backend="local", job=job)
+    (state,) = [state for state in run_states(shared, LocalBackend(shared)) if state.label == label]
+    assert state.phase == "failed"
+    assert str(state.detail).startswith("rank 1 was killed by SIGKILL")
+
+
+def test_ranks_that_wait_are_ended_too(shared: Study) -> None:
+    request = submission(shared, "last_rank_is_killed")
+    layout = dataclasses.replace(request.spec.point.layout, launcher="torchrun")
+    spec = dataclasses.replace(request.spec, point=dataclasses.replace(request.spec.point, layout=layout))
+    request = dataclasses.replace(request, spec=spec)
+    job = LocalBackend(shared).submit(request)
+    assert end_state(shared, job, request).detail == "rank 1 was killed by SIGKILL"
+    (log,) = shared.job_dir(job).glob("*_0_log.err")  # torchrun's own words too
+    assert "closing signal SIGTERM" in log.read_text()
+    assert "forcefully exiting" not in log.read_text()  # as it would after 30 s, on ranks deaf to SIGTERM
+    wait_for(lambda: not processes(shared.folder))
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def by_hand(folder: Path, what: Point, *launcher: str, **rank: str) -> subprocess.CompletedProcess[str]:
+    """`torchrun -m hpcddp.worker` as someone types it inside an allocation, where a rendered script's variables are set."""
+    spec = JobSpec(point=what, study="$HPCDDP_RUNS/adhoc")
+    env = {**os.environ, "HPCDDP_SPEC": json.dumps(spec_to_dict(spec)), "HPCDDP_RUNS": str(folder), "SLURM_JOB_ID": "815"}
+    env |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1", "SLURM_NNODES": "1", "OMP_NUM_THREADS": "1", **rank}
+    command = [sys.executable, *launcher, "-m", "hpcddp.worker"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.dear
+def test_torchrun_by_hand(tmp_path: Path) -> None:
+    what = point("torchrun", steps=1)
+    done = by_hand(tmp_path, what, *TORCHRUN)
+    assert done.returncode == 0, done.stderr
+    attempt = tmp_path / "adhoc" / what.label / "r1" / "815.0"
+    assert read(attempt / "launch.json")["ranks"] == 2
+    assert json.loads(done.stdout.splitlines()[-1])["gates_passed"] is True
+
+
+@pytest.mark.dear
+def test_another_launcher_than_the_points_is_refused(tmp_path: Path) -> None:
+    """Records must not say `direct` of ranks that torchrun started: the launcher is part of the point."""
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}
+    done = by_hand(tmp_path, point("direct"), **rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    assert done.returncode == 1
+    assert "--set layout.launcher=torchrun" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        ({0: 1, 1: -9}, "rank 1 was killed by SIGKILL"),
+        ({2: -15, 3: 1}, "rank 3 ended with exit code 1"),
+        ({2: -15, 3: -15}, "rank 2 was killed by SIGTERM"),
+    ],
+)
+def test_who_failed_first_on_a_node(tmp_path: Path, codes: dict[int, int], words: str) -> None:
+    assert note_failure(tmp_path, "0", codes) == words
+
+
+def test_who_failed_first_of_all_nodes(tmp_path: Path) -> None:
+    assert first_failure(tmp_path) is None
+    note_failure(tmp_path, "0", {0: 1})
+    note_failure(tmp_path, "1", {2: 1})
+    assert first_failure(tmp_path) == "rank 0 ended with exit code 1"
+    note_failure(tmp_path, "2", {5: -9})
+    assert first_failure(tmp_path) == "rank 5 was killed by SIGKILL"
+    for node in ("0", "2"):
+        forget_failure(tmp_path, node)
+    assert first_failure(tmp_path) == "rank 2 ended with exit code 1"

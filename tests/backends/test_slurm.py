@@ -1,4 +1,4 @@
-"""Submission to a real Slurm: what is asked of it, what became of a job, and what happens when the controller does not answer."""
+"""The Slurm backend, on the rcc twin."""
 
 import dataclasses
 import difflib
@@ -19,15 +19,15 @@ from hpcddp.backends.slurm_job_files import SCRIPT
 from hpcddp.core.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import first_failure
+from hpcddp.core.lock import process_start
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
-from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.backends.fake_slurm import PATIENCE_S, wait_for
 from tests.twin.twin import Twin
 from tests.twin.userland import own_slurm
 
@@ -87,9 +87,6 @@ def end_state(job: str, request: Submission) -> JobState:
 
 
 def test_job_runs_from_its_own_folder_and_leaves_everything_there(slurm: Twin, study: Study) -> None:
-    """2 x 2 ranks come to their end: done, on two nodes; script, logs and results lie under .jobs/JOBID, a relative link; job and
-    accounting carry name and comment; nothing of the enclosing allocation or SBATCH_* reached the ranks.
-    """
     request = submission(slurm, study, "succeed", Ask(nodes=2))
     job = SlurmBackend().submit(request)
     ended = end_state(job, request)
@@ -113,7 +110,6 @@ def test_job_runs_from_its_own_folder_and_leaves_everything_there(slurm: Twin, s
 
 
 def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(slurm: Twin, study: Study) -> None:
-    """What `render` prints is what is submitted, but for what is launched."""
     request = submission(slurm, study, "succeed")
     job = SlurmBackend().submit(request)
     assert request.render_text is not None
@@ -126,7 +122,6 @@ def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(s
 
 
 def test_killed_rank_fails_the_job(slurm: Twin, study: Study) -> None:
-    """A rank killed before the ranks have met ends the job; Slurm's state is told in words."""
     request = submission(slurm, study, "last_rank_is_killed")
     job = SlurmBackend().submit(request)
     ended = end_state(job, request)
@@ -137,7 +132,6 @@ def test_killed_rank_fails_the_job(slurm: Twin, study: Study) -> None:
 
 
 def test_torchrun_names_a_killed_rank(slurm: Twin, study: Study) -> None:
-    """Slurm sees a torchrun that ended with 1; the job's folder says which rank of which node it was, and no rank is left."""
     request = submission(slurm, study, "last_rank_is_killed", Ask(nodes=2, launcher="torchrun"))
     job = SlurmBackend().submit(request)
     assert end_state(job, request).phase == "failed"
@@ -147,7 +141,6 @@ def test_torchrun_names_a_killed_rank(slurm: Twin, study: Study) -> None:
 
 
 def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
-    """A held job is queued and says why; cancelled, it has failed and says so; under another name the id is not ours."""
     backend, request = SlurmBackend(), submission(slurm, study, "succeed", Ask(options=("--hold",)))
     job = backend.submit(request)
     held = JobState(phase="queued", detail="held by its user; `scontrol release` lets it go (JobHeldUser)", time_limit="3:00")
@@ -162,7 +155,6 @@ def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
 
 
 def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> None:
-    """An account that is not the user's is refused by name, with those there are; nothing reaches Slurm."""
     assert SlurmBackend().accounts is not None
     with pytest.raises(UsageError, match=r"account `nobody` is not yours to charge; Slurm lists .*\bproj\b"):
         SlurmBackend().check(submission(slurm, study, "succeed", Ask(account="nobody")))
@@ -171,7 +163,6 @@ def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> N
 
 @pytest.mark.parametrize("name", ["100%", "a\\b", "a\nb"])
 def test_folder_that_sbatch_would_not_take_literally_is_refused(slurm: Twin, tmp_path: Path, name: str) -> None:
-    """A study whose path holds a pattern of sbatch's is refused by its path."""
     request = submission(slurm, Study(tmp_path / "fine"), "succeed")
     spec = dataclasses.replace(request.spec, study=str(tmp_path / name))
     with pytest.raises(UsageError, match="means something else to sbatch"):
@@ -179,7 +170,6 @@ def test_folder_that_sbatch_would_not_take_literally_is_refused(slurm: Twin, tmp
 
 
 def test_refusal_is_slurms_own_words_under_the_points_name(slurm: Twin, study: Study) -> None:
-    """What sbatch refuses names the run and repeats Slurm; nothing is linked as a job."""
     request = submission(slurm, study, "succeed", Ask(options=("--gres=gpu:v100:9",)))
     with pytest.raises(RefusedError) as caught:
         SlurmBackend().submit(request)
@@ -189,7 +179,6 @@ def test_refusal_is_slurms_own_words_under_the_points_name(slurm: Twin, study: S
 
 
 def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
-    """sbatch gives up on a frozen controller although the job is queued: it is found by name and folder, and there is one."""
     request = submission(slurm, study, "succeed", Ask(run=2, options=("--hold",)))
     slurm.signal_controller(signal.SIGSTOP)
     thaw = threading.Timer(12.0, slurm.signal_controller, (signal.SIGCONT,))
@@ -208,7 +197,6 @@ def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
 
 
 def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """When squeue does not answer, a job's state is unknown, never failed."""
     monkeypatch.setenv("PATH", "/nonexistent")
     polled = SlurmBackend().poll({"1": "a.r1"})["1"]
     assert polled.phase == "unknown"

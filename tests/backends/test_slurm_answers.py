@@ -1,5 +1,7 @@
 """What is made of the words of Slurm's commands, said by stand-ins that speak as other sites' do."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import subprocess
@@ -11,14 +13,14 @@ import pytest
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_commands import UnansweredError
+from hpcddp.backends.slurm_commands import UnansweredError, too_old, version_here
+from hpcddp.backends.slurm_words import slurm_ended_words, waiting_words
 from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Point, Workload
 from hpcddp.core.run_root import Study
-from tests.backends.fake_slurm import Say, calls, stand_ins
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import Say, at_once, calls, stand_ins, wait_for
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 NAME = f"{POINT.label}.r1"
@@ -27,9 +29,7 @@ NAME = f"{POINT.label}.r1"
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Those not made end with 1."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 1")
 
 
@@ -60,14 +60,11 @@ def folder_of(request: Submission) -> str:
     ["Submitted batch job 7", "Submitted batch job 7 on cluster east", "using job 3 of the day\nSubmitted batch job 7\nhave fun"],
 )
 def test_id_is_read_from_slurms_own_line(say: Say, tmp_path: Path, words: str) -> None:
-    """A cluster's name behind the id and a site's remarks around the line do not change it."""
     say("sbatch", f"echo '{words}'")
     assert SlurmBackend().submit(submission(tmp_path)) == "7"
 
 
 def test_accepted_job_is_looked_for_when_sbatch_does_not_say_its_id(say: Say, tmp_path: Path) -> None:
-    """A wrapper that says nothing, with status 0: the job is found in the queue. Another study's of the same name is not it, and
-    where there is none nothing is called refused."""
     request = submission(tmp_path)
     say("sbatch", "exit 0")
     say("squeue", row("8", "PENDING", folder_of(request)))
@@ -96,7 +93,6 @@ def test_doubt_is_not_a_refusal(say: Say, tmp_path: Path, words: str, refused: b
 
 
 def test_sent_again_once_it_surely_is_not_queued(say: Say, tmp_path: Path) -> None:
-    """A controller that goes away, stays away for two questions and then does not have the job: it is sent a second time."""
     failing = 'n=$(grep -c "^$(basename $0) " "$LOG"); [ $n -gt {times} ] || {{ echo "{words}" >&2; exit 1; }}\n{then}'
     say("sbatch", failing.format(times=1, words="Unable to contact slurm controller", then="echo Submitted batch job 9"))
     say("squeue", failing.format(times=2, words="Connection refused", then="exit 0"))
@@ -105,7 +101,6 @@ def test_sent_again_once_it_surely_is_not_queued(say: Say, tmp_path: Path) -> No
 
 
 def test_size_of_arrays_is_asked_for_until_there_is_an_answer(say: Say) -> None:
-    """A controller that is away for two questions costs time; one that stays away ends in a sentence, and nothing was sent."""
     away = 'echo "slurm_load_ctl_conf error: Socket timed out on send/recv operation" >&2; exit 1'
     say("scontrol", f'[ $(grep -c ^scontrol "$LOG") -gt 2 ] || {{ {away}; }}\necho "MaxArraySize = 1001"')
     assert SlurmBackend().max_array_size == 1001
@@ -115,7 +110,6 @@ def test_size_of_arrays_is_asked_for_until_there_is_an_answer(say: Say) -> None:
 
 
 def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None:
-    """A controller that was frozen lists a job that it was sent only on the second look."""
     request = submission(tmp_path)
     say("sbatch", "echo Socket timed out on send/recv operation >&2; exit 1")
     say("squeue", f'[ $(grep -c ^squeue "$LOG") -lt 2 ] || {row("8", "PENDING", folder_of(request))}')
@@ -125,7 +119,6 @@ def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None
 
 
 def test_a_cluster_full_of_jobs_is_not_waited_for_by_sbatch(say: Say, tmp_path: Path) -> None:
-    """At MaxJobCount sbatch would try for two minutes: it is ended, and nothing of the submission is left; the queue is full."""
     request = submission(tmp_path)
     words = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
     say("sbatch", f"echo '{words}' >&2; exec sleep 600")
@@ -138,7 +131,6 @@ def test_a_cluster_full_of_jobs_is_not_waited_for_by_sbatch(say: Say, tmp_path: 
 
 
 def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
-    """Where nobody answers, nothing is sent twice; where only sbatch fails, it is tried so often and no more."""
     say("sbatch", "echo Unable to contact slurm controller >&2; exit 1")
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
     with pytest.raises(HpcddpError, match="will be looked up"):
@@ -151,7 +143,6 @@ def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
 
 
 def test_sbatch_that_outlives_its_hpcddp_is_waited_for(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the sbatch of a killed submission is at work the queue says nothing yet: it is looked at when that has ended."""
     sleep = time.sleep
 
     def end_and_sleep(pause_s: float) -> None:
@@ -173,7 +164,6 @@ def test_sbatch_that_outlives_its_hpcddp_is_waited_for(say: Say, tmp_path: Path,
 
 
 def test_another_users_job_is_seen(say: Say) -> None:
-    """A job that is not among one's own is asked for by name before it counts as gone: a colleague's study can be looked at."""
     say("squeue", f'case "$*" in *--name={NAME}*) {row("7", "RUNNING")};; esac')
     assert SlurmBackend().poll({"7": NAME})["7"].phase == "running"
     assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
@@ -183,7 +173,6 @@ AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect
 
 
 def test_accounting_is_asked_while_the_controller_is_away(say: Say) -> None:
-    """What accounting saw end has ended; what it has as waiting or running, or does not know, is unknown."""
     say("squeue", AWAY)
     lines = [row("1", "CANCELLED by 0"), row("2", "RUNNING"), row("3", "PENDING"), row("5", "FAILED", name="another")]
     say("sacct", "\n".join(f"{line} | sed 's/$/\\o0370:0/'" for line in lines))
@@ -192,10 +181,6 @@ def test_accounting_is_asked_while_the_controller_is_away(say: Say) -> None:
     assert {states[job].phase for job in "2345"} == {"unknown"}
     assert "Unable to contact slurm controller (connect failure)" in str(states["4"].detail)
     assert str(states["2"].detail).endswith("; accounting has it as RUNNING")
-
-
-def test_without_accounting_a_controller_that_is_away_leaves_all_unknown(say: Say) -> None:
-    """Without accounting all jobs are unknown, in squeue's own words."""
     say("squeue", AWAY)
     say("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     words = "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -203,7 +188,6 @@ def test_without_accounting_a_controller_that_is_away_leaves_all_unknown(say: Sa
 
 
 def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
-    """More names or ids than an argument may hold: each is asked for, and those that are there are found."""
     names = {str(job): f"n{job:05d}-g4-b1024-3fa9c1d2e07b.r10" for job in range(10_000, 14_500)}
     first, last = names["10000"], names["14499"]
     there = f"*={first},*) {row('10000', 'RUNNING', name=first)};; *,{last}) {row('14499', 'PENDING', name=last)};;"
@@ -214,7 +198,6 @@ def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
 
 
 def test_without_an_answer_nothing_is_cancelled_and_that_is_said(say: Say, tmp_path: Path) -> None:
-    """Where squeue does not say what runs, nobody may believe that it was ended."""
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
     with pytest.raises(HpcddpError, match="Nothing was cancelled; cancel again when Slurm answers"):
         SlurmBackend().cancel({"7": NAME})
@@ -233,7 +216,6 @@ def test_another_studys_job_of_the_same_id_and_name_is_not_ours(say: Say, tmp_pa
 
 
 def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path) -> None:
-    """Of jobs that have ended, one squeue and one sacct are enough."""
     say("squeue", "exit 0")
     say("sacct", f"{row('7', 'TIMEOUT')} | sed 's/$/\\o0370:0/'")
     assert SlurmBackend().poll({"7": NAME})["7"].detail == "its time limit was over (TIMEOUT)"
@@ -241,7 +223,6 @@ def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path
 
 
 def test_lines_that_are_no_rows_are_passed_over(say: Say) -> None:
-    """The line above each of several clusters' jobs, a name with a line break and bytes that are not UTF-8 disturb nothing."""
     broken = row("1", "RUNNING", name="a\nb")
     latin = "printf '2\\037caf\\351\\037RUNNING\\037None\\037\\037/w\\n'"
     say("squeue", f"echo 'CLUSTER: east'; {broken}; {latin}; {row('7', 'RUNNING')}")
@@ -261,7 +242,6 @@ def test_accounts_are_asked_for_once(say: Say, tmp_path: Path) -> None:
 
 
 def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no answer, which is asked for again; nothing of it is left to wait for."""
     monkeypatch.setattr("hpcddp.backends.slurm_commands.COMMAND_TIMEOUT_S", 0.2)
     say("squeue", "exec sleep 600")
     with pytest.raises(UnansweredError, match="squeue did not answer"):
@@ -269,7 +249,6 @@ def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytes
 
 
 def test_what_is_waited_for_is_said_once(say: Say, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """While a command is silent, or the controller refuses; again only after the controller has answered."""
     monkeypatch.setattr("hpcddp.backends.slurm_commands.SILENT_S", 0.05)
     say("squeue", "sleep 0.3; echo Connection refused >&2; exit 1")
     for _ in range(2):
@@ -286,7 +265,6 @@ def test_what_is_waited_for_is_said_once(say: Say, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_controller_that_is_away_for_long_is_asked_no_more(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else a command of hpcddp would wait for counts, too; a question that accounting answers does not end its absence."""
     say("sacctmgr", "echo proj")
     say("scontrol", "echo Connection refused >&2; exit 1")
     say("squeue", "echo Connection refused >&2; exit 1")
@@ -300,8 +278,77 @@ def test_a_controller_that_is_away_for_long_is_asked_no_more(say: Say, monkeypat
 
 
 def test_what_runs_has_its_time_left(say: Say) -> None:
-    """As squeue writes it, of a job with a limit; a job without one has none."""
     for left, seconds in (("1-00:05:09", 86_709), ("05:09", 309), ("UNLIMITED", None), ("INVALID", None)):
         say("squeue", f"{row('7', 'RUNNING')} | sed 's/$/\\o037\\o0372-00:00:00\\o037N\\/A\\o037{left}/'")
         state = SlurmBackend().poll({"7": NAME})["7"]
         assert (state.phase, state.time_left_s, state.time_limit) == ("running", seconds, "2-00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        *((f"echo '{words}'", "22.05.8") for words in ("slurm 22.05.8", "slurm-wlm 22.05.8", "slurm 22.05.8 (site build 7)")),
+        *((script, None) for script in ("exit 1", "echo srun of ParaStation", "sleep 60")),
+    ],
+)
+def test_version_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: str | None) -> None:
+    """One that does not say its version is waited for no longer than a moment, and taken for a newer."""
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.TIMEOUT_S", 0.5)
+    stand_ins(tmp_path, monkeypatch, ("srun",), script)
+    assert (version_here(), too_old(version_here())) == (version, None)
+
+
+@pytest.mark.parametrize("version", ["22.05.0", "22.05", "23.02.7", "24.11.0-0rc1", "25.05.1"])
+def test_22_05_and_later_ones_are_supported(version: str) -> None:
+    assert too_old(version) is None
+
+
+@pytest.mark.parametrize("version", ["21.08.8", "20.11.9", "17.11.2"])
+def test_an_older_one_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    stand_ins(tmp_path, monkeypatch, ("srun", "sbatch", "sacctmgr"), f"echo slurm {version}")
+    backend = SlurmBackend()
+    for _ in range(2):
+        with pytest.raises(HpcddpError, match=rf"Slurm {version} is older than 22.05, the oldest that hpcddp supports; nothing"):
+            backend.check(submission(tmp_path))
+    assert len(calls(tmp_path, "srun")) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "the nodes it needs are busy"),
+        ("PartitionDown,x", "its partition is down"),
+        ("ReqNodeNotAvail, UnavailableNodes:gn[01-02]", "nodes it needs are down, drained or reserved"),
+        ("JobArrayTaskLimit", "as many runs of its array are at work as were allowed at a time"),
+        ("QOSMaxGRESPerUser", "its QOS allows a user no more GPUs just now"),
+        ("QOSMaxJobsPerUserLimit", "its QOS allows a user no more jobs at a time just now"),
+        ("QOSMaxNodePerJobLimit", "it asks for more nodes than its QOS allows a job: it will not start"),
+        ("QOSMaxWallDurationPerJobLimit", "it asks for more time than its QOS allows a job: it will not start"),
+        ("QOSGrpNodeLimit", "its QOS allows no more nodes just now"),
+        ("AssocGrpCpuLimit", "its account allows no more processors just now"),
+        ("AssocGrpCPURunMinutesLimit", "its account allows no more processors just now"),
+        ("AssocGrpCPUMinutesLimit", "the budget of its account is used up"),
+        ("AssocGrpBillingMinutes", "the budget of its account is used up"),
+        ("AssocMaxSubmitJobLimit", "its account allows no more jobs in the queue just now"),
+    ],
+)
+def test_reasons_are_told_in_words(reason: str, words: str) -> None:
+    """A known reason is a sentence with Slurm's word behind it, an unknown one is shown as it is."""
+    assert waiting_words(reason) == f"{words} ({reason})"
+    assert [waiting_words(each) for each in ("None", "SomethingNew")] == ["just submitted", "SomethingNew"]
+
+
+@pytest.mark.parametrize(
+    ("state_word", "code", "words"),
+    [
+        ("FAILED", "15:0", "exit code 15 (FAILED)"),
+        ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
+        ("FAILED", "0:53", "its node cannot write the log of its job script (FAILED, 0:53)"),
+        ("OUT_OF_MEMORY", "0:125", "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
+        ("TIMEOUT", "0:0", "its time limit was over (TIMEOUT)"),
+        ("NODE_FAIL", "", "its node failed (NODE_FAIL)"),
+        ("REVOKED", "0:0", "REVOKED"),
+    ],
+)
+def test_ends_are_told_in_words(state_word: str, code: str, words: str) -> None:
+    assert slurm_ended_words(state_word, code) == words

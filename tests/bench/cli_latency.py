@@ -22,8 +22,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.detect.recorded_answers import NODES as LINES
-from tests.detect.recorded_answers import answers
+from tests.detect.given_live import NODES as LINES
+from tests.detect.given_live import answers
 from tests.fresh_install import build, copy_checkout, install
 
 NODES = 1000

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from hpcddp.core.bandwidth import bus_share
+from hpcddp.core.comm_record import bus_share
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.schema import encode
 from hpcddp.worker.comm.bench import bench_comm

@@ -32,7 +32,7 @@ from torchvision import transforms  # type: ignore[import-untyped]
 
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist.augment import augment
-from hpcddp.data.digits import Digits, sklearn_digits
+from hpcddp.data.small_sets import Digits, sklearn_digits
 from hpcddp.data.writing.prepare import BATCH, prepare_bigmnist
 
 TIMES_BOUND = 20.0

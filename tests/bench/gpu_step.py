@@ -47,10 +47,8 @@ from hpcddp.worker.training.models import flops_per_sample
 from hpcddp.worker.training.train import train
 from hpcddp.worker.training.trainer import Trainer, apply_settings, make_trainer
 from tests.bench.step_overhead import Pairs, figures
-from tests.gpu.device import is_real, machine_facts
+from tests.gpu.device import add_options, append_result, is_real, machine_facts, start
 from tests.gpu.ranks import values
-from tests.gpu.results import append_result
-from tests.gpu.start import add_options, start
 from tests.worker import given
 
 SHARE_BOUND_PERCENT = 2.0

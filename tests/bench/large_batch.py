@@ -22,8 +22,7 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import nn
 
 from hpcddp.core.catalog import DatasetFacts
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Layout, Measure, Point, Workload
+from hpcddp.core.point import Data, Layout, Measure, Optimizer, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, TrainLoader, eval_batches
 from hpcddp.data.source import TensorSource

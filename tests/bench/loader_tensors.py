@@ -39,16 +39,13 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms  # type: ignore[import-untyped]
 
-from hpcddp.core.catalog import CIFAR10
+from hpcddp.core.catalog import CIFAR10, MNIST
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.schema import encode
 from hpcddp.data import TrainLoader, open_source, sampling
-from hpcddp.data.bigmnist.forms import VirtualSource
-from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, Manifest, Shard
-from hpcddp.data.bigmnist.sharded_source import QUEUE_DEPTH, ShardedSource, map_rows
-from hpcddp.data.crop_flip import CroppedSource
-from hpcddp.data.resident import Places, ResidentData
-from hpcddp.data.source import TensorSource
+from hpcddp.data.bigmnist.shards import IMAGE_BYTES, QUEUE_DEPTH, Manifest, Shard, ShardedSource, map_rows
+from hpcddp.data.in_memory import CroppedSource, Places, ResidentData
+from hpcddp.data.source import RepeatedSource, TensorSource
 from tests.data.files import write_mnist
 
 WORKERS = 2
@@ -152,7 +149,7 @@ def warm_rates(root: Path, number: int) -> dict[str, float]:
         write_mnist(root / "MNIST" / "raw", train=60_000)
     rows = map_rows(root, shard)
     labels = torch.arange(len(rows)) % 10
-    loader = loader_of(VirtualSource(rows, labels, 200))
+    loader = loader_of(RepeatedSource(MNIST, rows.view(-1, *MNIST.shape), labels, 200 * len(labels)))
     epochs = iter(range(1000))
     ways = {
         "virtual": lambda: rate(loader.epoch(next(epochs)), 1.5),

@@ -34,8 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.malloc import retain_freed_memory
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Point
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.core.records import buckets_file, steps_file
 from hpcddp.data import Batch
 from hpcddp.probe.loop_recorder import LoopRecorder

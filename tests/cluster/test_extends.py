@@ -51,52 +51,34 @@ def refused(folder: Path, text: str, base: str = BASE) -> str:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_nothing_that_differs_is_the_base(name: str) -> None:
-    """But for the name, and where it was read from: every shipped profile can be extended."""
     file = own_profile("mine", f"extends: {name}\n")
     base = load_profile(name)
     same = dataclasses.replace(base, name="mine", title="Mine", extends=name, file=str(file))
     assert load_profile("mine") == same
 
 
-def test_mappings_are_merged_key_by_key(tmp_path: Path) -> None:
-    """What is not written is the base's: of a node type, too."""
+def test_mappings_are_merged_and_lists_replaced(tmp_path: Path) -> None:
     profile = extended(tmp_path, "node_types:\n  fat: {gpus: 8}\n  new: {gpus: 2}\nenv: {B: '3', C: '4'}\n")
     assert profile.title == "The base"
-    assert profile.node_types == {
-        "fat": NodeType(gpus=8, physical_cores=32),
-        "thin": NodeType(gpus=1),
-        "new": NodeType(gpus=2),
-    }
+    fat, thin, new = NodeType(gpus=8, physical_cores=32), NodeType(gpus=1), NodeType(gpus=2)
+    assert profile.node_types == {"fat": fat, "thin": thin, "new": new}
     assert profile.env == {"A": "1", "B": "3", "C": "4"}
-
-
-def test_facts_follow_their_values(tmp_path: Path) -> None:
-    """A plain value in place of a fact has no grade any more, and another fact has its own."""
-    text = "sources: {me: myself}\nnode_types: {fat: {gpus: 8, smt: {value: 2, grade: C, source: me}}}\n"
-    profile = extended(tmp_path, text)
-    assert {path: fact.source for path, fact in profile.facts.items()} == {
-        "node_types.fat.physical_cores": "guide",
-        "node_types.fat.smt": "me",
-        "fabric": "guide",
-    }
-
-
-def test_part_of_a_fact_is_not_the_fact(tmp_path: Path) -> None:
-    """A mapping that was one fact and is changed in part is nobody's claim as it is now."""
-    profile = extended(tmp_path, "fabric: {gbps_per_node: 100}\n")
-    assert (profile.fabric.name, profile.fabric.gbps_per_node) == ("Slingshot", 100)
-    assert "fabric" not in profile.facts
-
-
-def test_lists_are_replaced(tmp_path: Path) -> None:
-    """A list is one value."""
     profile = extended(tmp_path, "slurm: {qos: [{name: c}]}\nlogin_hosts: []\n")
     assert [rule.name for rule in profile.slurm.qos] == ["c"]
     assert profile.login_hosts == ()
 
 
+def test_facts_follow_their_values(tmp_path: Path) -> None:
+    text = "sources: {me: myself}\nnode_types: {fat: {gpus: 8, smt: {value: 2, grade: C, source: me}}}\n"
+    profile = extended(tmp_path, text)
+    found = {path: fact.source for path, fact in profile.facts.items()}
+    assert found == {"node_types.fat.physical_cores": "guide", "node_types.fat.smt": "me", "fabric": "guide"}
+    profile = extended(tmp_path, "fabric: {gbps_per_node: 100}\n")
+    assert (profile.fabric.name, profile.fabric.gbps_per_node) == ("Slingshot", 100)
+    assert "fabric" not in profile.facts
+
+
 def test_null_takes_away(tmp_path: Path) -> None:
-    """What the base has is gone, or null where null means something, and has its default where it does not."""
     text = "node_types: {thin: null, fat: {physical_cores: null}}\nenv: {A: null}\n"
     profile = extended(tmp_path, text + "slurm: {submissions_per_s: null, gpu_request: null}\n")
     assert profile.node_types == {"fat": NodeType(gpus=4)}
@@ -105,7 +87,6 @@ def test_null_takes_away(tmp_path: Path) -> None:
 
 
 def test_a_chain(tmp_path: Path) -> None:
-    """A base may extend another one; the nearest file that says something counts."""
     (tmp_path / "root.yaml").write_text(BASE)
     middle = "schema: 1\nname: middle\nextends: ./root.yaml\nenv: {A: '5', D: '6'}\nnode_types: {thin: null}\n"
     profile = extended(tmp_path, "env: {A: '7'}\n", middle)
@@ -114,7 +95,6 @@ def test_a_chain(tmp_path: Path) -> None:
 
 
 def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
-    """At the line that closes it."""
     base = "schema: 1\nname: base\ntitle: x\nextends: mine.yaml\n"
     assert refused(tmp_path, "", base) == ("base.yaml:4:1: `extends` goes in a circle: mine.yaml -> base.yaml -> mine.yaml")
 
@@ -131,7 +111,6 @@ def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, complaint: str) -> None:
-    """Of the file that extends."""
     assert refused(tmp_path, text).startswith(complaint)
 
 
@@ -148,7 +127,6 @@ def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, compla
     ],
 )
 def test_a_mistake_of_the_base_has_the_bases_line(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """Though the other file was read."""
     assert old in BASE
     own = "node_types: {fat: {gpus: 8}}\nslurm: {max_gpus_per_user: 4}\n"
     assert refused(tmp_path, own, BASE.replace(old, new)).startswith(complaint)
@@ -164,7 +142,6 @@ def test_a_mistake_of_the_base_has_the_bases_line(tmp_path: Path, old: str, new:
     ],
 )
 def test_what_cannot_be_extended(tmp_path: Path, base: str, complaint: str) -> None:
-    """An unknown name, a file that is not there or elsewhere."""
     folder = tmp_path / "below"
     folder.mkdir()
     (tmp_path / "base.yaml").write_text(BASE)
@@ -186,7 +163,6 @@ def test_it_has_a_name_of_its_own(tmp_path: Path, name: str, complaint: str) -> 
 
 
 def test_a_name_in_the_settings_folder_can_be_extended(tmp_path: Path) -> None:
-    """From there, and from anywhere."""
     own_profile("site", "extends: rcc\nenv: {A: '1'}\n")
     own_profile("mine", "extends: site\nenv: {B: '2'}\n")
     assert load_profile("mine").env == {"A": "1", "B": "2"}
@@ -196,13 +172,8 @@ def test_a_name_in_the_settings_folder_can_be_extended(tmp_path: Path) -> None:
 
 def test_the_bases_template_lies_beside_the_base(tmp_path: Path) -> None:
     """It is found from another folder, and one of the extending profile's own goes before it."""
-    (tmp_path / "t.sh.j2").write_text("base's")
-    base = tmp_path / "base.yaml"
-    base.write_text(BASE + "template: t.sh.j2\n")
-    folder = tmp_path / "config" / "hpcddp" / "clusters"
-    folder.mkdir(parents=True)
-    base.rename(folder / "base.yaml")
-    (tmp_path / "t.sh.j2").rename(folder / "t.sh.j2")
+    folder = own_profile("base", "template: t.sh.j2\n").parent
+    (folder / "t.sh.j2").write_text("base's")
     mine = tmp_path / "mine.yaml"
     mine.write_text("schema: 1\nname: mine\nextends: base\n")
     assert read_profile(mine).template == str(folder / "t.sh.j2")

@@ -19,7 +19,7 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.study.lock import study_lock
+from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
@@ -87,7 +87,6 @@ def test_a_snapshot_that_another_user_put_in_place_does_not_run(tmp_path: Path) 
 
 @pytest.mark.parametrize("change", ["a line", "a file", "a link"])
 def test_a_snapshot_holds_what_its_name_says(tmp_path: Path, change: str) -> None:
-    """Another line, one more module or a link in it, whoever put them there, is refused with how to get a new one."""
     submit(tmp_path)
     shutil.rmtree(study_of(tmp_path).jobs)
     study_of(tmp_path).submissions_file.unlink()
@@ -108,7 +107,6 @@ def test_a_snapshot_holds_what_its_name_says(tmp_path: Path, change: str) -> Non
 
 @pytest.mark.parametrize("name", [".code", ".jobs", ".jobs/lock", "submissions.jsonl"])
 def test_nothing_is_written_where_a_planted_link_leads(tmp_path: Path, name: str) -> None:
-    """A study's own folders and log are where they seem to be."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch() if name.endswith("jsonl") else elsewhere.mkdir()
     link = study_of(tmp_path).folder / name
@@ -120,7 +118,6 @@ def test_nothing_is_written_where_a_planted_link_leads(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", ["queue.lock", "runner.lock", "runner.log"])
 def test_files_of_the_local_queue_are_not_links_either(tmp_path: Path, name: str) -> None:
-    """Planted while the folder was open to others: nothing runs, and what they lead to is not opened."""
     study = study_of(tmp_path)
     study.jobs.mkdir(parents=True)
     (study.jobs / name).symlink_to(tmp_path / "victim")
@@ -130,7 +127,6 @@ def test_files_of_the_local_queue_are_not_links_either(tmp_path: Path, name: str
 
 
 def test_a_link_of_ones_own_to_the_study_is_followed(tmp_path: Path) -> None:
-    """Studies live on scratch, with a link beside the sweep."""
     (tmp_path / "scratch").mkdir()
     study_of(tmp_path).folder.parent.mkdir()
     study_of(tmp_path).folder.symlink_to(tmp_path / "scratch")
@@ -148,7 +144,6 @@ def test_a_link_of_ones_own_to_the_study_is_followed(tmp_path: Path) -> None:
     ],
 )
 def test_folders_that_others_may_write_are_refused(tmp_path: Path, where: str, mode: int, words: str) -> None:
-    """What is in them would run as the submitter; the sentence says what to type, and that is enough."""
     need_root()
     folder = Path(os.path.normpath(study_of(tmp_path).folder / where))
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +155,6 @@ def test_folders_that_others_may_write_are_refused(tmp_path: Path, where: str, m
 
 
 def test_folders_of_one_fault_are_one_sentence(tmp_path: Path) -> None:
-    """A study of umask 002 in a project's folder: one command to copy."""
     need_root()
     submit(tmp_path)
     study = study_of(tmp_path)
@@ -185,7 +179,6 @@ def test_another_users_study_is_refused(tmp_path: Path) -> None:
 
 
 def test_settings_may_trust_a_group(tmp_path: Path, config: Path) -> None:
-    """Then its members may write in a study, their own ones too, and the job is told so."""
     need_root()
     config.write_text("trusted_groups: [nogroup]\n")
     folder = study_of(tmp_path).folder
@@ -196,16 +189,12 @@ def test_settings_may_trust_a_group(tmp_path: Path, config: Path) -> None:
 
 
 def test_a_group_that_is_not_there_is_refused(tmp_path: Path, config: Path) -> None:
-    """A misspelt group trusts nobody."""
     config.write_text("trusted_groups: [nosuchgroup]\n")
     with pytest.raises(HpcddpError, match=r"trusted_groups: .*nosuchgroup.*; `id -Gn` lists yours"):
         submit(tmp_path)
 
 
 def test_a_project_folder_is_an_ordinary_place(tmp_path: Path, umask_002: None) -> None:
-    """A folder that its group may write, and hands on, with umask 002: runs go there, nobody else may write what they run, and
-    the umask is as it was, for records.
-    """
     need_root()
     project = study_of(tmp_path).folder.parent
     project.mkdir()
@@ -236,15 +225,6 @@ def test_a_group_above_the_study_is_remarked(tmp_path: Path, config: Path, mode:
     assert sentence is None or sentence.startswith(words)
 
 
-def test_a_purged_file_is_put_back_and_what_is_hidden_left_alone(tmp_path: Path) -> None:
-    """A file that a file server keeps as .nfs0001 is none that Python would import."""
-    study = study_of(tmp_path)
-    snapshot = take_snapshot(study, [])
-    (snapshot / "hpcddp" / "core" / "entry.py").rename(snapshot / "hpcddp" / "core" / ".nfs0001")
-    assert take_snapshot(study, []) == snapshot
-    assert (snapshot / "hpcddp" / "core" / "entry.py").is_file()
-
-
 def job(study: Study, code: Path) -> subprocess.CompletedProcess[str]:
     """The start of a rank: bootstrap, pickle, function."""
     folder = study.jobs / "x.t"
@@ -257,7 +237,6 @@ def job(study: Study, code: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("planted", [".", ".code", "SNAPSHOT", ".jobs", ".jobs/x.t"])
 def test_a_job_looks_who_owns_what_it_runs(tmp_path: Path, planted: str) -> None:
-    """Code and pickles are the user's where the job starts, too: what was exchanged after the submission is not loaded."""
     need_root()
     study = Study(tmp_path / "study")
     code = take_snapshot(study, [])
@@ -272,7 +251,6 @@ def test_a_job_looks_who_owns_what_it_runs(tmp_path: Path, planted: str) -> None
 
 
 def test_a_job_trusts_the_groups_that_its_command_names(tmp_path: Path) -> None:
-    """As the settings had them when it was submitted."""
     need_root()
     study = Study(tmp_path / "study")
     code = take_snapshot(study, ["echo:x"], near=[echo(tmp_path)])
@@ -291,7 +269,6 @@ def echo(folder: Path) -> Path:
 
 
 def test_whatever_changes_a_study_follows_no_link(tmp_path: Path) -> None:
-    """cancel and clean hold the same lock."""
     study = study_of(tmp_path)
     study.folder.mkdir(parents=True)
     study.jobs.symlink_to(tmp_path)

@@ -73,7 +73,6 @@ def bare_values(data: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_profile(name: str) -> None:
-    """Every shipped profile loads, is named like its file, has its default node type and a default workload that fits."""
     profile = load_profile(name)
     assert profile.name == name
     assert profile.node_type(None) is profile.node_types[str(profile.default_node_type)]
@@ -82,7 +81,6 @@ def test_shipped_profile(name: str) -> None:
 
 
 def test_shipped_names() -> None:
-    """The clusters of the studies that come as sweeps, this machine, and those whose sites document enough of them."""
     assert set(SHIPPED) == {
         *("aws-g5", "local", "marconi100", "rcc"),
         *("alps", "deltaai", "frontier", "isambard-ai", "jean-zay", "juwels-booster", "jupiter", "leonardo", "lumi-g"),
@@ -93,7 +91,6 @@ def test_shipped_names() -> None:
 @pytest.mark.parametrize("name", SITES)
 @pytest.mark.parametrize("part", ["login_hosts", "node_types", "slurm", "rendezvous", "fabric", "storage", "compute", "env"])
 def test_every_value_has_a_source(name: str, part: str) -> None:
-    """What a cluster's profile claims of the machine, it claims with a source and a grade."""
     data = read_yaml(Path(__file__).parents[2] / "clusters" / f"{name}.yaml").get(part)
     bare = {path for path in bare_values(data, ()) if not (part == "compute" and path.split(".")[0] in OUR_CHOICES)}
     assert bare == set()
@@ -109,7 +106,6 @@ def test_every_source_is_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_what_is_unknown_says_how_to_find_it(name: str) -> None:
-    """A value that nobody verified is null or a claim, and has a remark; null of another grade is known to be nothing."""
     facts = load_profile(name).facts
     assert [path for path, fact in facts.items() if fact.grade == "?" and not (fact.note or fact.conflicts)] == []
 
@@ -125,73 +121,44 @@ def test_gpus_have_peaks(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_nccl_variables_have_a_condition(name: str) -> None:
-    """No variable of NCCL or its plug-in in every job: each is in a rule, with its source and the jobs that need it."""
     profile = load_profile(name)
     assert not [variable for variable in profile.env if variable.startswith(("NCCL_", "FI_", "GLOO_", "RCCL_"))]
     assert [rule.name for rule in profile.env_rules if rule.when == When()] == []
 
 
-def test_marconi100_counts_hardware_threads() -> None:
-    """Slurm counts 128 CPUs on a node of 32 cores: 8 cores a rank are 32 of them."""
-    node = load_profile("marconi100").node_type(None)
-    assert (node.physical_cores, node.smt, node.logical_cpus) == (32, 4, 128)
-
-
-def test_marconi100_qos() -> None:
-    """16 nodes for a day without a QOS, 2 for 2 hours in the debug one, 17 to 256 in the big one."""
-    assert load_profile("marconi100").slurm.qos == (
+def test_marconi100() -> None:
+    profile = load_profile("marconi100")
+    assert profile.slurm.qos == (
         Qos(max_nodes=16, max_walltime_min=24 * 60),
         Qos(name="m100_qos_dbg", max_nodes=2, max_walltime_min=2 * 60),
         Qos(name="m100_qos_bprod", min_nodes=17, max_nodes=256, max_walltime_min=24 * 60),
     )
-
-
-def test_marconi100_is_retired() -> None:
-    """A machine that is gone says so, and is asked for whole by asking for all its GPUs."""
-    profile = load_profile("marconi100")
     assert (profile.status, profile.slurm.exclusive_needs_all_gpus) == ("retired", True)
+    node = load_profile("marconi100").node_type(None)
+    assert (node.physical_cores, node.smt, node.logical_cpus) == (32, 4, 128)
 
 
-def test_rcc_asks_for_types() -> None:
-    """Where the site documents a GPU type it is asked for; gn09's is not documented, and not guessed."""
-    types = load_profile("rcc").node_types
-    assert {name: node.gres_type for name, node in types.items()} == {
-        "v100": "v100",
-        "a40": "a40",
-        "v100-sxm2": None,
-        "l40s": "l40s",
-    }
-
-
-def test_rcc_gn09_keeps_both_claims() -> None:
-    """gn09 has 8 GPUs by the site and 4 by the study: both are kept."""
+def test_rcc() -> None:
+    """A GPU type is asked for where the site documents one; what is claimed is kept beside what is known."""
     profile = load_profile("rcc")
+    types = {name: node.gres_type for name, node in profile.node_types.items()}
+    assert types == {"v100": "v100", "a40": "a40", "v100-sxm2": None, "l40s": "l40s"}
     assert (profile.node_type("v100-sxm2").names, profile.node_type("v100-sxm2").gpus) == ("gn09", 8)
     gpus = profile.facts["node_types.v100-sxm2.gpus"]
     assert (gpus.grade, gpus.source, [(one.value, one.source) for one in gpus.conflicts]) == ("A", "hardware", [(4, "study")])
+    latency = profile.facts["fabric.latency_us"]
+    assert (profile.fabric.latency_us, latency.grade) == (None, "?")
+    assert [(one.value, one.grade) for one in latency.conflicts] == [(5, "?")]
 
 
-def test_rcc_latency_is_unknown() -> None:
-    """The study's 5 us has no measurement behind it: unknown, with the claim beside it."""
-    profile = load_profile("rcc")
-    fact = profile.facts["fabric.latency_us"]
-    assert profile.fabric.latency_us is None
-    assert (fact.grade, [(one.value, one.grade) for one in fact.conflicts]) == ("?", [(5, "?")])
-
-
-def test_facts_become_values(tmp_path: Path) -> None:
-    """Code reads plain values; `facts` says by dotted path where each came from."""
+def test_facts_become_values_and_text_stays_text(tmp_path: Path) -> None:
     profile = read(tmp_path, TEXT)
-    assert profile.node_types["fat"].gpus == 4
-    assert profile.node_types["fat"].logical_cpus == 16
+    assert (profile.node_types["fat"].gpus, profile.node_types["fat"].logical_cpus) == (4, 16)
     assert set(profile.facts) == {"node_types.fat.gpus", "slurm.qos.0.name"}
     assert profile.facts["node_types.fat.gpus"].conflicts[0].value == 8
-
-
-def test_text_stays_text(tmp_path: Path) -> None:
-    """YAML 1.2: `1:30:00` is no number and a quoted `no`, or a bare one, is no false."""
-    assert [qos.name for qos in read(tmp_path, TEXT).slurm.qos] == ["no", "1:30:00"]
+    assert [qos.name for qos in profile.slurm.qos] == ["no", "1:30:00"]
     assert read(tmp_path, TEXT.replace('"no"', "no")).slurm.qos[0].name == "no"
+    assert load_profile(f"{tmp_path}/mine.yaml").name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +169,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
         ("physical_cores: 8", "physical_cores: 0", "mine.yaml:8:5: 0 is below 1, the least that makes sense"),
         ("grade: A, ", "", "mine.yaml:7:5: `grade` is missing"),
         ("grade: A", "grade: D", "mine.yaml:7:22: 'D' is not one of A, B, C, ?"),
-        (
-            "{value: 4, grade: A",
-            "{valu: 4, grade: A",
-            "mine.yaml:7:12: unknown key `valu` in node_types.fat.gpus; did you mean `value`?",
-        ),
+        ("{value: 4", "{valu: 4", "mine.yaml:7:12: unknown key `valu` in node_types.fat.gpus; did you mean `value`?"),
         ("grade: A", "graed: A", "mine.yaml:7:22: unknown key `graed` in node_types.fat.gpus; did you mean `grade`?"),
         ("source: guide", "source: guid", "mine.yaml:7:32: source `guid` is not among `sources`; did you mean `guide`?"),
         ("grade: C, source: friend", "grade: C, source: fiend", "mine.yaml:7:80: source `fiend` is not among `sources`"),
@@ -217,22 +180,14 @@ def test_text_stays_text(tmp_path: Path) -> None:
     ],
 )
 def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """What does not fit is refused as file:line:column, with the nearest known word: keys, values, grades and sources."""
     assert refused(tmp_path, old, new).startswith(complaint)
 
 
 def test_unknown_names() -> None:
-    """An unknown cluster or node type is refused with the nearest known one."""
     with pytest.raises(UsageError, match="no cluster `marconi` in clusters/; did you mean `marconi100`"):
         load_profile("marconi")
     with pytest.raises(UsageError, match="no node type `v10` in rcc; did you mean `v100`"):
         load_profile("rcc").node_type("v10")
-
-
-def test_profile_of_ones_own(tmp_path: Path) -> None:
-    """A name with a slash or ending in .yaml is a file."""
-    read(tmp_path, TEXT)
-    assert load_profile(f"{tmp_path}/mine.yaml").name == "mine"
 
 
 def test_aws_g5_network_bursts() -> None:

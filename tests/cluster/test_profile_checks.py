@@ -1,4 +1,4 @@
-"""What a profile says has to hold together, or is refused with its place and what is expected."""
+"""What is refused of a profile when it is read, with file and line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_checks import is_for_debugging
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.cluster.slurm_rules import Partition, Qos
 from hpcddp.core.errors import UsageError
@@ -52,79 +53,33 @@ def read(tmp_path: Path, text: str) -> ClusterProfile:
     return read_profile(file)
 
 
-def test_it_holds_together(tmp_path: Path) -> None:
-    """What the cases below change is taken as it stands."""
-    assert read(tmp_path, TEXT).name == "mine"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        (
-            "{node_types: [fat], def",
-            "{node_types: [fatt], def",
-            "20:12: no node type `fatt` in this profile; did you mean `fat`?",
-        ),
+        ("[fat], def", "[fatt], def", "20:12: no node type `fatt` in this profile; did you mean `fat`?"),
         ("qos: [prod]", "qos: [prodd]", "23:20: no job fits this rule: partition main takes QOS prodd; prod is expected there"),
         ("[thin], min", "[thin], default: true, min", "21:32: `main` is the default partition already; one is expected"),
-        (
-            "min_nodes: 4, max_nodes: 8",
-            "min_nodes: 9, max_nodes: 8",
-            "21:32: min_nodes is 9, above max_nodes: at most 8 is expected",
-        ),
+        ("4, max_nodes: 8", "9, max_nodes: 8", "21:32: min_nodes is 9, above max_nodes: at most 8 is expected"),
         ("  partition: main\n  partitions", "  partition: man\n  partitions", "18:3: no partition `man` in slurm.partitions"),
-        (
-            "    partition: main\n    links",
-            "    partition: mein\n    links",
-            "9:5: no partition `mein` in slurm.partitions; did you",
-        ),
-        (
-            "    partition: main\n    links",
-            "    partition: rest\n    links",
-            "9:5: partition rest has nodes of type thin; fat is exp",
-        ),
+        ("main\n    links", "mein\n    links", "9:5: no partition `mein` in slurm.partitions; did you"),
+        ("main\n    links", "rest\n    links", "9:5: partition rest has nodes of type thin; fat is exp"),
         ("partition: rest}", "partition: reste}", "24:36: no partition `reste` in slurm.partitions; did you mean `rest`?"),
         ("prod, partition: main", "prod, partition: rest", "23:37: no job fits this rule: partition rest has nodes of type thin"),
-        (
-            "    - {min_nodes: 4",
-            "    - {name: x, partition: main}\n    - {min_nodes: 4",
-            "24:17: no job fits this rule: partition main takes",
-        ),
-        (
-            "min_nodes: 4, max_nodes: 6",
-            "min_nodes: 7, max_nodes: 6",
-            "24:8: min_nodes is 7, above max_nodes: at most 6 is expected",
-        ),
+        ("- {min", "- {name: x, partition: main}\n    - {min", "24:17: no job fits this rule: partition main takes"),
+        ("4, max_nodes: 6", "7, max_nodes: 6", "24:8: min_nodes is 7, above max_nodes: at most 6 is expected"),
         ("min_nodes: 4, max_nodes: 6", "min_nodes: 9", "24:8: no job fits this rule: partition rest takes 8 nodes at most"),
         ("min_nodes: 4, max_nodes: 6", "max_nodes: 3", "24:8: no job fits this rule: partition rest takes 4 nodes at least"),
-        (
-            "node_types: [fat], max_nodes: 8}",
-            "node_types: [fit]}",
-            "23:37: no node type `fit` in this profile; did you mean `fat`?",
-        ),
-        (
-            "'.*@fat'",
-            "'*@fat'",
-            "15:20: '*@fat' is no regular expression: nothing to repeat at position 0; one of Python's is exp",
-        ),
+        ("[fat], max_nodes: 8}", "[fit]}", "23:37: no node type `fit` in this profile; did you mean `fat`?"),
+        ("'.*@fat'", "'*@fat'", "15:20: '*@fat' is no regular expression: nothing to repeat at position 0; one of Python's"),
         ("gpus: 2", "gpus: 1", "11:7: 2 GPUs named, and a node has 1"),
         ("[X, NV4, SYS]", "[X, NV4]", "12:9: 2 words in row GPU0 of 3: a square is expected, a word for each row"),
-        (
-            "[NV4, X, PIX]",
-            "[NVL, X, PIX]",
-            "13:9: `NVL` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is",
-        ),
+        ("[NV4, X, PIX]", "[NVL, X, PIX]", "13:9: `NVL` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE"),
         ("[SYS, PIX, X]", "[X, PIX, SYS]", "14:9: X is expected at word 3 of row mlx5_0, for itself, and nowhere else"),
         ("b, source: guide", "b, source: guild", "26:25: source `guild` is not among `sources`; did you mean `guide`?"),
-        (
-            "schema: 1",
-            "schema: 2\nqueues: {}",
-            "1:1: this profile is of schema 2, and this hpcddp reads 1: a newer hpcddp is needed",
-        ),
+        ("schema: 1", "schema: 2\nqueues: {}", "1:1: this profile is of schema 2, and this hpcddp reads 1: a newer"),
     ],
 )
 def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """Names that lead nowhere, rules that no job fits, and matrices that are none: file, line, column and what is expected."""
     assert TEXT.count(old) == 1
     with pytest.raises(UsageError) as caught:
         read(tmp_path, TEXT.replace(old, new))
@@ -137,7 +92,6 @@ def test_a_partition_may_take_qos_without_a_rule(tmp_path: Path) -> None:
 
 
 def test_no_rule_at_all(tmp_path: Path) -> None:
-    """A profile without rules could not start anything."""
     with pytest.raises(UsageError, match=r"mine.yaml:5:3: no rule, so that no job could be submitted: at least one is expected"):
         read(tmp_path, "schema: 1\nname: mine\ntitle: A cluster\nslurm:\n  qos: []\n")
 
@@ -159,12 +113,73 @@ def booleans(cls: Any) -> Iterator[tuple[type, str]]:
 
 @pytest.mark.parametrize(("cls", "key"), sorted(set(booleans(ClusterProfile)), key=str))
 def test_yes_or_no_may_be_null(cls: type, key: str) -> None:
-    """What nobody documents can be written as that, wherever a profile says yes or no."""
     assert getattr(decode(cls, {key: None}), key) is None
 
 
 def test_all_booleans_are_found() -> None:
-    """Those of the rules, of a rule of QOS and of a partition are among them."""
     found = {key for _, key in booleans(ClusterProfile)}
     assert {"exclusive_needs_all_gpus", "account_required", "always_exclusive", "automatic", "default"} <= found
     assert (decode(Qos, {"automatic": None}), decode(Partition, {"default": None}).default) == (Qos(), None)
+
+
+PROFILE = """\
+schema: 1
+name: mine
+title: Mine
+sources: {guide: the user guide}
+node_types: {fat: {gpus: 4}}
+default_node_type: fat
+"""
+
+
+def refused(folder: Path, text: str) -> str:
+    """The complaint, without the folder."""
+    file = folder / "mine.yaml"
+    file.write_text(PROFILE + text)
+    with pytest.raises(UsageError) as caught:
+        read_profile(file)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ('{name: "A B", value: x, source: guide}', "`A B` is no name of a variable"),
+        ("{name: A, source: guide}", "A needs a `value` or a `command`, and not both"),
+        ("{name: A, value: x, command: y, source: guide}", "A needs a `value` or a `command`, and not both"),
+        ("{name: NCCL_NET, value: x, source: guide}", "NCCL_NET needs a `when`: "),
+        ("{name: A, value: x, source: gide}", "source `gide` is not among `sources`; did you mean `guide`?"),
+        ("{name: A, value: x, source: guide, when: {node_type: [fet]}}", "no node type `fet`; did you mean `fat`?"),
+        ('{name: A, value: x, source: guide, when: {nccl: "2.x"}}', "`2.x` is no condition; `>1`, `<2.21`"),
+        ('{name: A, value: x, source: guide, when: {nodes: "=>2"}}', "`=>2` is no condition"),
+        ("{name: NCCL_DEBUG, value: INFO, source: guide, when: {nodes: '1'}}", "NCCL_DEBUG: NVIDIA files it under debugging"),
+        ("{name: NCCL_P2P_DISABLE, value: 1, source: guide, when: {nodes: '1'}}", "1 is a whole number; text is expected"),
+    ],
+)
+def test_a_rule_that_cannot_be(tmp_path: Path, rule: str, complaint: str) -> None:
+    said = refused(tmp_path, f"env_rules:\n  - {rule}\n")
+    assert said.startswith("mine.yaml:8:")
+    assert complaint in said
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["NCCL_ALGO", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL", "NCCL_DEBUG_SUBSYS", "NCCL_NVLS_ENABLE"], True),
+        (["NCCL_NET", "NCCL_CROSS_NIC", "NCCL_SOCKET_IFNAME", "NCCL_IB_GID_INDEX", "FI_CXI_RX_MATCH_MODE"], False),
+    ],
+)
+def test_what_nvidia_files_under_debugging(names: list[str], found: bool) -> None:
+    assert {is_for_debugging(name) for name in names} == {found}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "complaint"),
+    [
+        ("rendezvous: {master_suffix: i, master_address: numeric}\n", 7, "`i` goes behind a name, and master_address is numeric"),
+        ("backend: local\ncompute:\n  container: {image: x.sif, runtime: apptainer}\n", 9, "write the runtime's command into"),
+    ],
+)
+def test_environments_that_cannot_be(tmp_path: Path, text: str, line: int, complaint: str) -> None:
+    said = refused(tmp_path, text)
+    assert (said.startswith(f"mine.yaml:{line}:"), complaint in said) == (True, True), said

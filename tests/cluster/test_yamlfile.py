@@ -45,7 +45,6 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_yaml_1_2(tmp_path: Path) -> None:
-    """`1:30:00`, `no`, `on` and `012` are what they look like; `1e-4` is a number."""
     file = written(tmp_path, "time: 1:30:00\nanswer: no\nswitch: on\nzeros: 012\nrate: 1e-4\ntrue_: true\n")
     assert read_yaml(file) == {"time": "1:30:00", "answer": "no", "switch": "on", "zeros": 12, "rate": 0.0001, "true_": True}
 
@@ -63,7 +62,6 @@ def test_yaml_1_2(tmp_path: Path) -> None:
     ],
 )
 def test_not_valid(tmp_path: Path, text: str, line: int, says: str) -> None:
-    """A repeated key, a key that is no text, broken syntax, a tag that would run code and a second document are refused."""
     file = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         read_yaml(file)
@@ -73,7 +71,6 @@ def test_not_valid(tmp_path: Path, text: str, line: int, says: str) -> None:
 
 
 def test_not_readable(tmp_path: Path) -> None:
-    """A missing file, a folder, a file that is not UTF-8 and one with control characters are told as that."""
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"a: \xff\n")
     control = tmp_path / "control.yaml"
@@ -103,7 +100,6 @@ def test_not_readable(tmp_path: Path) -> None:
     ],
 )
 def test_complaint_names_its_place(tmp_path: Path, text: str, place: str, message: str) -> None:
-    """What does not fit is refused as file:line:column of its key, list entry or, where it is missing, of its parent."""
     file = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         decode_file(Document, read_yaml(file), file)
@@ -135,7 +131,6 @@ def bomb(levels: int, each: int) -> str:
     ],
 )
 def test_what_comes_to_too_much_is_refused_by_count(tmp_path: Path, text: str, line: int, says: str) -> None:
-    """Before a value is made of it, with the place where it becomes too much."""
     file = written(tmp_path, text)
     begun_s = time.process_time()
     with pytest.raises(UsageError, match=says) as caught:
@@ -146,7 +141,6 @@ def test_what_comes_to_too_much_is_refused_by_count(tmp_path: Path, text: str, l
 
 
 def test_a_bomb_takes_no_time_and_no_memory(tmp_path: Path) -> None:
-    """3 x 10^8 values in 400 bytes: milliseconds and less than a megabyte."""
     file = written(tmp_path, bomb(9, 9))
     with pytest.raises(UsageError):
         read_yaml(file)
@@ -160,6 +154,5 @@ def test_a_bomb_takes_no_time_and_no_memory(tmp_path: Path) -> None:
 
 
 def test_anchors_of_an_ordinary_file_are_filled_in(tmp_path: Path) -> None:
-    """2,000 points that share a layout."""
     file = written(tmp_path, "layout: &l {nodes: 1, gpus_per_node: 4}\npoints:\n" + "- *l\n" * 2000)
     assert read_yaml(file)["points"] == [{"nodes": 1, "gpus_per_node": 4}] * 2000

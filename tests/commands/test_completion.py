@@ -45,26 +45,20 @@ def offered(*words: str) -> tuple[list[str], bool]:
 
 @pytest.mark.usefixtures("run")
 def test_commands_and_their_values(tmp_path: Path) -> None:
-    """Commands in the order of the work, and what an option takes."""
     assert offered("pl") == (["plan"], False)
     assert offered("clusters", "sh") == (["show"], False)
     assert offered("schema", "") == (["profile", "sweep"], False)
     assert offered("plan", "") == ([], True)
+    assert offered("init", "") == ([sweep.name for sweep in shipped_sweeps()], False)
+    assert offered("init", "--cluster", "rcc", "") == ([], False)
 
 
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("clusters", "show"),
-        ("clusters", "check"),
-        ("render", "--cluster"),
-        ("submit", "x.yaml", "--cluster"),
-        ("init", "--cluster"),
-    ],
+    "line", ["clusters show", "clusters check", "render --cluster", "submit x.yaml --cluster", "init --cluster"]
 )
-def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Shipped ones and the user's own, by name; or a file."""
+def test_clusters(tmp_path: Path, line: str) -> None:
+    words = line.split()
     assert offered(*words, "") == (profile_names(), True)
     own = tmp_path / "config" / "hpcddp" / "clusters"
     own.mkdir(parents=True)
@@ -74,23 +68,11 @@ def test_clusters(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.usefixtures("run")
-def test_shipped_sweeps() -> None:
-    """`init` copies them; for a cluster it takes another word."""
-    assert offered("init", "") == ([sweep.name for sweep in shipped_sweeps()], False)
-    assert offered("init", "--cluster", "rcc", "") == ([], False)
-
-
-@pytest.mark.usefixtures("run")
 @pytest.mark.parametrize("points", [SWEEP, 'points: {in-node: {a: [1], where: "b: c"}, "two nodes": {a: [{b: 1}]}}\n'])
 def test_groups(tmp_path: Path, points: str) -> None:
-    """Of the sweep that was given before, wherever among the options."""
     (tmp_path / "mine.yaml").write_text(points)
-    for words in (
-        ("plan", "mine.yaml"),
-        ("submit", "--group", "in-node", "mine.yaml"),
-        ("render", "mine.yaml", "--cluster", "rcc"),
-    ):
-        assert offered(*words, "--group", "") == (["in-node", "two nodes"], False)
+    for words in ("plan mine.yaml", "submit --group in-node mine.yaml", "render mine.yaml --cluster rcc"):
+        assert offered(*words.split(), "--group", "") == (["in-node", "two nodes"], False)
     assert offered("plan", "mine.yaml", "--group", "tw") == (["two nodes"], False)
     assert offered("plan", "nosuch.yaml", "--group", "") == ([], False)
     assert offered("plan", "--group", "") == ([], False)
@@ -98,11 +80,9 @@ def test_groups(tmp_path: Path, points: str) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_node_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the cluster that was given before or that the environment names, and of the profile that it extends."""
     (tmp_path / "base.yaml").write_text(BASE)
-    (tmp_path / "mine.yaml").write_text(
-        "schema: 1\nname: mine\nextends: base.yaml\nnode_types:\n  new: {gpus: 1}\n  thin: null\n"
-    )
+    own = "schema: 1\nname: mine\nextends: base.yaml\nnode_types:\n  new: {gpus: 1}\n  thin: null\n"
+    (tmp_path / "mine.yaml").write_text(own)
     types = (["v100", "a40", "v100-sxm2", "l40s"], False)
     assert offered("render", "--cluster", "rcc", "--node-type", "") == types
     assert offered("render", "--cluster", "./mine.yaml", "--node-type", "") == (["fat", "new"], False)
@@ -138,12 +118,7 @@ def test_completing_imports_what_help_does(run: Run, tmp_path: Path, line: str) 
     (tmp_path / "mine.yaml").write_text(SWEEP)
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1), "_HPCDDP_COMPLETE": "bash_complete"}
     more = imported([], **words) - imported(["--help"])
-    assert more <= {
-        "click.shell_completion",
-        "hpcddp.cluster",
-        "hpcddp.cluster.paths",
-        "hpcddp.cluster.profile_names",
-    }
+    assert more <= {"click.shell_completion", "hpcddp.cluster", "hpcddp.cluster.profile_names"}
 
 
 PATIENCE_S = 20
@@ -158,7 +133,6 @@ SHELLS = {
 @pytest.mark.dear
 @pytest.mark.parametrize("shell", SHELLS)
 def test_in_the_shell_itself(run: Run, tmp_path: Path, shell: str) -> None:
-    """Tab, typed at a terminal, completes a command, a cluster and a group; what is run then is what it says."""
     command, load = SHELLS[shell]
     if shutil.which(command[0]) is None:
         cannot_run(f"no {shell}: apt-get install {shell}")

@@ -1,4 +1,4 @@
-"""`hpcddp data fetch`; and `hpcddp data ... --cluster`, a job that does what the command does here. Slurm is a stand-in."""
+"""`hpcddp data`, and the job that `submit` has prepare data."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.commands import data
+from hpcddp.core.data_job import DataJob, DataTask
 from hpcddp.core.official_files import CIFAR10, MNIST, OfficialFile, OfficialSet
 from hpcddp.core.point import Data
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
 from hpcddp.data import open_source
-from hpcddp.data.official import ARCHIVE, STEMS
-from hpcddp.data.writing import fetch
-from tests.backends.fake_slurm import Say, calls, stand_ins
-from tests.commands.conftest import Run
+from hpcddp.data.small_sets import ARCHIVE, STEMS
+from tests.backends.fake_slurm import NEWEST_NAME, Say, calls, stand_ins
+from tests.commands.conftest import Run, refused
 from tests.data.files import write_mnist
 from tests.file_server import file_answer, file_server
 
 
 def test_what_is_fetched_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four files from a server, checked, under the names that training reads; a second time nothing is asked for."""
     write_mnist(tmp_path / "served", packed=True)
     contents = {path.name: path.read_bytes() for path in (tmp_path / "served").iterdir()}
     files = tuple(OfficialFile(name, len(content), hashlib.md5(content).hexdigest()) for name, content in contents.items())
@@ -50,21 +52,7 @@ def test_what_stands_in_front_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert result.stderr.count("remove it") == 4
 
 
-def test_another_servers_files_are_not_taken_for_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it sends under their names."""
-    monkeypatch.setattr(fetch, "PAUSE_S", 0.0)
-    with file_server() as server:
-        server.answers["/train-images-idx3-ubyte.gz"] = [file_answer(b"<html>please accept our cookies</html>")]
-        result = CliRunner().invoke(
-            main, ["data", "fetch", "mnist", "--root", str(tmp_path / "root"), "--mirror", server.address]
-        )
-    assert result.exit_code == 1
-    assert "38 bytes came, the file has 9,912,422" in str(result.output)
-    assert not list((tmp_path / "root").glob("*ubyte*"))
-
-
 def test_names_are_those_that_are_read() -> None:
-    """Of CIFAR-10 the binary version's archive, of MNIST both splits' images and labels."""
     assert [file.name for file in CIFAR10.files] == [ARCHIVE]
     expected = {f"{stem}-{kind}-ubyte.gz" for stem in STEMS.values() for kind in ("images-idx3", "labels-idx1")}
     assert {file.name for file in MNIST.files} == expected
@@ -74,15 +62,14 @@ DIGITS = ("data", "prepare", "digits", "--root", "digits")
 BIGMNIST = ("data", "prepare", "bigmnist", "--root", "$SCRATCH/bigmnist", "--copies", "2")
 ON_RCC = ("--cluster", "rcc", "--set", "account=proj", "-y")
 
-NEWEST_NAME = """sed -n 's/.*--job-name=\\([^ ]*\\) .*/\\1/p' "$LOG" | tail -n 1"""
 NEWEST_FOLDER = """sed -n 's/.*--chdir=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
 
 
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """sbatch queues job 7; nothing else is known of."""
+    """sbatch counts jobs from 7; nothing else is known of."""
     say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 0")
-    say("sbatch", "echo 'Submitted batch job 7'")
+    say("sbatch", 'echo "Submitted batch job $((6 + $(grep -c "^sbatch --job" "$LOG")))"')
     return say
 
 
@@ -91,7 +78,6 @@ def _squeue(say: Say, state: str, reason: str = "None") -> None:
 
 
 def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
-    """The data are where the command line said from here; --wait ends with what was done, as `status` has it later."""
     done = run(*DIGITS, "--cluster", "local", "-y", "--wait")
     assert done.exit_code == 0, done.output
     assert "1,797 digits of scikit-learn's in" in " ".join(done.stdout.split())
@@ -107,16 +93,14 @@ def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --cluster, too, where single quotes kept them from the shell; a folder of the name `$SCRATCH` is nobody's wish."""
     monkeypatch.setenv("DISK", str(tmp_path / "disk"))
     done = run("data", "prepare", "digits", "--root", "${DISK}/digits")
     assert (done.exit_code, (tmp_path / "disk/digits/digits-train.bin").exists()) == (0, True), done.output
-    refused = run("data", "prepare", "digits", "--root", "$NO_SUCH_DISK/digits")
-    assert (refused.exit_code, "$NO_SUCH_DISK is not set; give the folder in full" in refused.stderr) == (2, True)
+    words = refused(run, "data", "prepare", "digits", "--root", "$NO_SUCH_DISK/digits")
+    assert "$NO_SUCH_DISK is not set; give the folder in full" in words
 
 
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
-    """One process with the cores of the node, in the profile's template with account and wall time; what it waits for."""
     say("squeue", "printf '4711\\037other\\037PENDING\\037None\\037\\037/x\\n'")
     done = run(*BIGMNIST, *ON_RCC, "--set", "slurm.walltime_min=90", "--after", "4711")
     assert done.exit_code == 0, done.output
@@ -126,15 +110,12 @@ def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) ->
     assert "--job-name=prepare-bigmnist " in call
     assert "--dependency=afterok:4711" in call
     script = (tmp_path / "jobs/data/.jobs/7/job.sbatch").read_text()
-    assert {"#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1", "#SBATCH --time=90", "#SBATCH --account=proj"} <= set(
-        script.splitlines()
-    )
+    for option in ("nodes=1", "ntasks-per-node=1", "time=90", "account=proj", "cpus-per-task=48"):
+        assert f"#SBATCH --{option}\n" in script
     assert script.splitlines()[1].endswith("on rcc: 1 node x 1 rank, prepare on bigmnist")
-    assert "#SBATCH --cpus-per-task=48" in script.splitlines()
 
 
 def test_nothing_twice(run: Run, say: Say, tmp_path: Path) -> None:
-    """While a job waits or runs for a task, the task gets no other; another task does, and so does one whose job has failed."""
     assert run(*BIGMNIST, *ON_RCC).exit_code == 0
     _squeue(say, "PENDING", "Priority")
     again = run(*BIGMNIST, *ON_RCC)
@@ -149,7 +130,6 @@ def test_nothing_twice(run: Run, say: Say, tmp_path: Path) -> None:
 
 
 def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
-    """By the folder of the jobs; one that is over is none to cancel."""
     assert run(*BIGMNIST, *ON_RCC).exit_code == 0
     _squeue(say, "RUNNING")
     cancelled = run("cancel", "jobs/data", "-y")
@@ -157,14 +137,6 @@ def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
     assert calls(tmp_path, "scancel") == ["scancel 7"]
     say("squeue", "exit 0")
     assert "nothing to cancel" in run("cancel", "jobs/data", "-y").stdout
-
-
-def test_a_dry_run_writes_nothing(run: Run, say: Say, tmp_path: Path) -> None:
-    """What Slurm would refuse is said."""
-    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
-    result = run(*BIGMNIST, *ON_RCC, "--dry-run")
-    assert (result.exit_code, "Slurm refuses" in result.stderr) == (0, True), result.output
-    assert not (tmp_path / "jobs").exists()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +151,107 @@ def test_a_dry_run_writes_nothing(run: Run, say: Say, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, say: Say, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    """With 2, before anything is written or sent."""
-    result = run(*BIGMNIST, *arguments)
-    assert (result.exit_code, words in result.stderr) == (2, True), result.output
+    assert words in refused(run, *BIGMNIST, *arguments)
     assert not (tmp_path / "jobs").exists()
+
+
+SWEEP = """
+schema: 1
+cluster: rcc
+account: proj
+device: cpu
+workload: {model: mnist-cnn, data: {name: bigmnist, copies: 2, root: ROOT}, loader_workers_per_rank: 0}
+points:
+  nodes: {layout.nodes: [1, 2]}
+repeat: 2
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """In a folder of its own, whose runs lie beside it."""
+    (tmp_path / "jobs").mkdir()
+    return tmp_path / "jobs" / "small.yaml"
+
+
+def _with_root(sweep: Path, root: str) -> Path:
+    sweep.write_text(SWEEP.replace("ROOT", root))
+    return sweep
+
+
+def test_what_is_seen_to_be_missing_is_refused(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    words = refused(run, "submit", _with_root(sweep, str(tmp_path / "data")), "-y")
+    assert words.count("no data `bigmnist` in") == 1
+    assert f"`hpcddp data prepare bigmnist --root {tmp_path}/data --copies 2`" in words
+    for root in (str(tmp_path / "elsewhere"), "$SLURM_ONLY/data"):
+        assert run("submit", _with_root(sweep, root), "-y").exit_code == 0
+    unread = ("--prepare", "--set", "measure.input=synthetic")
+    done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", *unread)
+    assert (done.exit_code, "prepare bigmnist" in done.stdout) == (0, False), done.output
+
+
+def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    say("squeue", "printf '5\\037other\\037RUNNING\\037None\\037\\037/x\\n'")
+    done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", "--prepare", "--after", "5")
+    assert done.exit_code == 0, done.output
+    prepare, *runs = [call for call in calls(tmp_path, "sbatch") if "--test-only" not in call]
+    assert ("--job-name=prepare-bigmnist" in prepare, "--dependency=afterok:5 " in prepare) == (True, True)
+    assert runs
+    assert all("--dependency=afterok:5:7 " in call for call in runs)
+    assert "preparation  1 job    7, when 5 ended well" in done.stdout
+    assert "first, prepare bigmnist in" in done.stdout
+
+
+def job_of(study: Study, root: str, job: str = "4", backend: str = "slurm") -> Path:
+    """The folder of a job that prepares bigMNIST there."""
+    task = DataTask(action="prepare", data="bigmnist", options={"root": root, "copies": 2}, folders=("root",))
+    record = DataJob(task=task, job=job, name="prepare-bigmnist", backend=backend, submitted_at="2026-01-01T00:00:00+00:00")
+    write_json(study.data_dir(job) / "job.json", encode(record))
+    return study.data_dir(job)
+
+
+ENDED_WELL = {"schema": 1, "ok": True, "text": "120 samples", "took_s": 1.0}
+
+
+@pytest.mark.parametrize("place", ["small", "data"])
+def test_a_job_that_prepares_already_is_waited_for(run: Run, say: Say, sweep: Path, tmp_path: Path, place: str) -> None:
+    job_of(Study(tmp_path / "jobs" / place), "$S/data")
+    say("squeue", "printf '4\\037prepare-bigmnist\\037RUNNING\\037None\\037\\037/x\\n'")
+    done = run("submit", _with_root(sweep, "$S/data"), "-y", "--prepare")
+    assert (done.exit_code, "preparation  job 4 does that already" in done.stdout) == (0, True), done.output
+    sent = [call for call in calls(tmp_path, "sbatch") if "--test-only" not in call]
+    assert sent
+    assert all("--dependency=afterok:4 " in call for call in sent)
+
+
+def test_what_a_job_has_made_is_not_made_again(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
+    write_json(job_of(Study(tmp_path / "jobs" / "small"), "$S/data") / "end.json", ENDED_WELL)
+    done = run("submit", _with_root(sweep, "$S/data"), "-y", "--prepare")
+    assert done.exit_code == 0, done.output
+    assert all("--dependency" not in call for call in calls(tmp_path, "sbatch"))
+
+
+def test_what_was_removed_here_is_made_again(run: Run, sweep: Path, tmp_path: Path) -> None:
+    """Where runs are of this machine, a folder that it does not see is gone, whatever a job has made there."""
+    folder = job_of(Study(tmp_path / "jobs" / "small"), f"{tmp_path}/data", "L0001", "local")
+    write_json(folder / "end.json", ENDED_WELL)
+    here = _with_root(sweep, f"{tmp_path}/data")
+    here.write_text(here.read_text().replace("cluster: rcc\naccount: proj", "cluster: local").replace("[1, 2]", "[1]"))
+    planned = run("submit", here, "--prepare", "--dry-run")
+    assert (planned.exit_code, f"first, prepare bigmnist in {tmp_path}/data" in planned.stdout) == (0, True), planned.output
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--smoke", "--smoke tests now what --prepare waits for: give one of them"),
+        ("--set=workload.data.copies=3", "data.copies is 3, but the bigMNIST in"),
+    ],
+)
+def test_what_cannot_be_prepared(run: Run, sweep: Path, tmp_path: Path, option: str, words: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "bigmnist.json").write_text('{"copies": 2, "variants": []}')
+    assert words in refused(run, "submit", _with_root(sweep, str(tmp_path / "data")), "-y", "--prepare", option)
+    assert not (tmp_path / "jobs" / "small").exists()

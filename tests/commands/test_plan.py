@@ -1,4 +1,4 @@
-"""`hpcddp plan`."""
+"""`hpcddp plan` and `hpcddp bench comm`."""
 
 from __future__ import annotations
 
@@ -6,37 +6,28 @@ import json
 import re
 from pathlib import Path
 
-from hpcddp.sweep.disk_usage import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
-from tests.commands.conftest import Run
+import pytest
 
-JOBS = Path(__file__).parent.parent.parent / "jobs"
+from hpcddp.sweep.disk_usage import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
+from tests.commands.conftest import JOBS, Run, refused
+
+SMALL = "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
 
 
 def test_points_and_totals(run: Run) -> None:
-    """Every point with its hours: 4 nodes x 20 min x 6 runs are 8 node hours; totals are the sums."""
-    plain = json.loads(run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes", "--format", "json").stdout)
-    assert [(p["nodes"], p["ranks"], p["global_batch"], p["node_hours"]) for p in plain["points"]] == [
-        (1, 4, 2048, 2.0),
-        (2, 8, 4096, 4.0),
-        (4, 16, 8192, 8.0),
-    ]
+    command = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
+    plain = json.loads(run(*command, "--format", "json").stdout)
+    found = [(p["nodes"], p["ranks"], p["global_batch"], p["node_hours"]) for p in plain["points"]]
+    assert found == [(1, 4, 2048, 2.0), (2, 8, 4096, 4.0), (4, 16, 8192, 8.0)]
     assert plain["totals"]["node_hours"] == 14.0
     assert plain["totals"]["files"] == sum(p["files"] for p in plain["points"])
-
-
-def test_table(run: Run) -> None:
-    """The table says what kind of scaling it is and what it comes to."""
-    text = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
+    text = run(*command).stdout
     assert text.startswith("rcc-bigmnist on rcc, weak scaling")
     assert "3 points, 18 runs, at most 14.0 node hours" in text
 
 
 def test_gpus_are_counted_beside_ranks(run: Run, tmp_path: Path) -> None:
-    """One process of DataParallel has all GPUs of a node; a run on processors has none."""
-    sweep = (
-        "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\nbaselines: false\n"
-    )
-    text = f"{sweep}points: {{g: {{layout.gpus_per_node: [2, 4]}}}}\n"
+    text = f"{SMALL}baselines: false\npoints: {{g: {{layout.gpus_per_node: [2, 4]}}}}\n"
     (tmp_path / "small.yaml").write_text(text)
     header, first, second = run("plan", "small.yaml", "--set", "workload.parallel=data_parallel").stdout.splitlines()[1:4]
     columns = slice(header.index("GPUs"), header.index("ranks") + len("ranks"))
@@ -47,25 +38,15 @@ def test_gpus_are_counted_beside_ranks(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
-    """Said beside what stays constant. Baselines that no group has are added and named, by submit too; `baselines: false` and
-    the collectives' benchmark leave them out.
-    """
     assert run("plan", JOBS / "rcc-bigmnist.yaml").stdout.splitlines()[0].endswith("relative to 1 GPU and 1 node")
-    sweep = "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
-    (tmp_path / "small.yaml").write_text(f"{sweep}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
+    (tmp_path / "small.yaml").write_text(f"{SMALL}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
     planned = run("plan", "small.yaml")
-    assert planned.stdout.startswith(
-        "small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative to 1 GPU and 1 node"
-    )
+    assert planned.stdout.startswith("small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative to 1 GPU")
     assert "! added to compare g with: n01-g1-b32-" in planned.stderr
     assert "; `baselines: false` leaves them out" in planned.stderr
     plain = json.loads(run("plan", "small.yaml", "--format", "json").stdout)
-    assert [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]] == [
-        (2, 4, False),
-        (4, 8, False),
-        (1, 1, True),
-        (1, 2, True),
-    ]
+    found = [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]]
+    assert found == [(2, 4, False), (4, 8, False), (1, 1, True), (1, 2, True)]
     assert "added to compare" in run("submit", "small.yaml", "--dry-run").stderr
     without = run("plan", "small.yaml", "--set", "baselines=false")
     assert ("relative to" in without.stdout, without.stderr) == (False, "")
@@ -73,7 +54,6 @@ def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) -> None:
-    """The sweep's own, or else the user's; GPU hours are those of all GPUs asked for: 14 node hours of 4 each."""
     command = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
     assert "at most 14.0 node hours, 56.0 GPU hours" in run(*command).stdout
     (tmp_path / "config" / "hpcddp").mkdir(parents=True)
@@ -84,20 +64,15 @@ def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) ->
     assert "budget" not in run(*command, "--set", "budget.node_hours=14").stderr
 
 
-def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
+def test_the_mistake_of_the_2020_study_is_seen(run: Run, tmp_path: Path) -> None:
     """2 physical cores per rank on a node that has 8 per GPU is remarked on; a retired cluster as well."""
     result = run("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.physical_cores_per_rank=2", "--group", "nodes")
     assert "layout.physical_cores_per_rank is 2" in result.stderr
     assert "8 physical cores per GPU" in result.stderr
     assert "marconi100 is retired" in result.stderr
-
-
-def test_an_axis_of_cores_is_one_remark(run: Run, tmp_path: Path) -> None:
-    """However many of its values leave cores unused."""
     text = (JOBS / "marconi100-resnet50.yaml").read_text()
-    (tmp_path / "cores.yaml").write_text(
-        re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
-    )
+    text = re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
+    (tmp_path / "cores.yaml").write_text(text)
     stderr = run("plan", "cores.yaml", "--group", "cores").stderr
     assert stderr.count("physical cores per GPU") == 1
     assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in stderr
@@ -110,16 +85,7 @@ def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
     assert "stand idle" not in run("plan", *arguments).stderr
 
 
-def test_node_types_are_told_apart(run: Run) -> None:
-    """Points that differ in their node type alone do not look alike; the column is there only where it says something."""
-    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
-    assert "node type" in header
-    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
-    assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
-
-
 def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
-    """Points that an axis of any key tells apart do not look alike, neither in plan's table nor in submit's."""
     sweep = "schema: 1\ncluster: local\ndevice: cpu\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
     axes = "{workload.optimizer.lr: [0.1, 0.2], workload.loader_workers_per_rank: [0, 1], workload.channels_last: [false, true]}"
     (tmp_path / "small.yaml").write_text(f"{sweep}points: {{g: {axes}}}\n")
@@ -127,10 +93,13 @@ def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
         header, *rows = (line.split() for line in run(*command, "small.yaml").stdout.splitlines() if line.startswith("  "))
         columns = [header.index(title) for title in ("lr", "workers", "channels_last")]
         assert len({tuple(row[at] for at in columns) for row in rows}) == len(rows) == 8
+    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
+    assert "node type" in header
+    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
+    assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
 
 
 def test_keys_of_one_last_word_have_a_column_each(run: Run, tmp_path: Path) -> None:
-    """An argument of a script may be called as a key of the sweep is."""
     (tmp_path / "train.py").touch()
     text = "schema: 1\ncluster: local\ndevice: cpu\nworkload: {script: train.py, args: {steps: 5}}\n"
     text += "points: {g: {layout.gpus_per_node: [1], workload.args.steps: [5, 6], measure.steps: [10, 20]}}\n"
@@ -141,9 +110,6 @@ def test_keys_of_one_last_word_have_a_column_each(run: Run, tmp_path: Path) -> N
 
 
 def test_ways_of_measuring(run: Run) -> None:
-    """--input and --comm give each point each of their values, and the columns that tell these apart; loading alone exchanges
-    nothing, so it is measured once. --profile-steps is for all.
-    """
     sweep, modes = JOBS / "rcc-bigmnist.yaml", ("--comm", "off", "--comm", "on", "--input", "full", "--input", "io")
     header, *rows = run("plan", sweep, "--group", "nodes", *modes).stdout.splitlines()[1:]
     assert header.split()[:4] == ["point", "input", "comm", "nodes"]
@@ -171,7 +137,6 @@ def test_what_measuring_costs_on_disk(run: Run) -> None:
 
 
 def test_data_without_a_folder_are_remarked_on(run: Run, tmp_path: Path) -> None:
-    """A sweep whose runs are sure to fail for want of data says so while it is planned; exit code 0."""
     result = run("plan", JOBS / "local-mnist.yaml")
     assert (result.exit_code, "data `bigmnist` has no folder" in result.stderr) == (0, True)
     place = ("--set", f"workload.data.root={tmp_path}")
@@ -181,14 +146,8 @@ def test_data_without_a_folder_are_remarked_on(run: Run, tmp_path: Path) -> None
 
 
 def test_refusals_are_listed(run: Run) -> None:
-    """What the cluster would refuse is refused here, exit code 2."""
-    result = run("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.nodes=17", "--group", "in-node")
-    assert result.exit_code == 2
-    assert "17 nodes asked for, at most 16" in result.stderr
-
-
-def test_nothing_left(run: Run) -> None:
-    """A condition that leaves no point is an error."""
+    arguments = ("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.nodes=17", "--group", "in-node")
+    assert "17 nodes asked for, at most 16" in refused(run, *arguments)
     assert run("plan", JOBS / "rcc-bigmnist.yaml", "--where", "layout.nodes == 99").exit_code == 2
 
 
@@ -207,12 +166,10 @@ slurm:
 
 
 def test_partition_and_qos(run: Run, tmp_path: Path) -> None:
-    """A line where all points have the same, columns where they differ, and both in JSON."""
     (tmp_path / "site.yaml").write_text(SITE)
-    (tmp_path / "s.yaml").write_text(
-        "schema: 1\ncluster: ./site.yaml\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
-        "baselines: false\nlayout: {gpus_per_node: 4}\npoints: {g: {layout.nodes: [2, 4]}, o: {layout.node_type: [v100]}}\n"
-    )
+    groups = "{g: {layout.nodes: [2, 4]}, o: {layout.node_type: [v100]}}"
+    sweep = f"{SMALL}baselines: false\nlayout: {{gpus_per_node: 4}}\npoints: {groups}\n"
+    (tmp_path / "s.yaml").write_text(sweep.replace("rcc", "./site.yaml"))
     assert "\nall points: partition main, QOS prod\n" in run("plan", "s.yaml", "--group", "g").stdout
     header, first, *_ = run("plan", "s.yaml").stdout.splitlines()[1:]
     assert "  partition  groups" in header
@@ -220,3 +177,51 @@ def test_partition_and_qos(run: Run, tmp_path: Path) -> None:
     points = json.loads(run("plan", "s.yaml", "--format", "json").stdout)["points"]
     assert [(p["partition"], p["qos"]) for p in points] == [("main", "prod"), ("main", "prod"), ("old", "prod")]
     assert "\nall points: QOS prod\n" in run("submit", "s.yaml", "--dry-run").stdout
+
+
+SWEEP = """
+schema: 1
+cluster: local
+workload: {model: mnist-cnn, data: {name: bigmnist}}
+points:
+  ranks: {layout.gpus_per_node: [1, 2, 4]}
+  batch: {layout.gpus_per_node: [2], workload.batch_per_gpu: [8, 16]}
+device: cpu
+repeat: 3
+slurm: {walltime_min: 60}
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SWEEP)
+    return file
+
+
+def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path) -> None:
+    result = run("bench", "comm", sweep, "--dry-run")
+    assert result.exit_code == 0
+    assert "2 runs to submit of 2 runs, under" in result.stdout
+    assert [line[:12].strip() for line in result.stdout.splitlines()[1:3]] == ["n01-g2-com", "n01-g4-com"]
+    assert result.stderr.splitlines() == ["! layouts of a single rank are left out: it talks to nobody"]
+    only = run("bench", "comm", sweep, "--group", "batch", "--dry-run").stdout
+    assert "1 run to submit of 1 run" in only
+    arguments = ("--group", "nodes", "--where", "layout.nodes == 2", "--set", "slurm.walltime_min=600", "--dry-run")
+    said = run("bench", "comm", JOBS / "rcc-bigmnist.yaml", *arguments).stdout
+    assert "1 run to submit of 1 run, at most 0.5 node hours" in said
+    said = run("bench", "comm", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--set", "account=a", "--dry-run").stdout
+    assert ("n02-g3-comm-" in said, f"under {tmp_path / 'bench-comm'}" in said) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--cluster", "local"], "a single rank talks to nobody: choose layouts of two ranks or more"),
+        (["small.yaml", "--nodes", "2"], "--nodes is for use without a sweep file"),
+        (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose among the points of a sweep file"),
+        (["--cluster", "rcc", "--nodes", "40"], "rcc has 6 nodes of type v100"),
+    ],
+)
+def test_mistakes(run: Run, sweep: Path, arguments: list[str], says: str) -> None:
+    assert says in refused(run, "bench", "comm", *arguments, "--dry-run")

@@ -1,4 +1,4 @@
-"""`hpcddp status`: what it prints, and how it watches."""
+"""`hpcddp status`, and where runs are looked for."""
 
 from __future__ import annotations
 
@@ -21,15 +21,9 @@ POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
-    found = FakeBackend({"7": JobState(phase="running")})
-    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: found)
-    return found
-
-
-@pytest.fixture
 def study(tmp_path: Path, backend: FakeBackend) -> Study:
     """One run, in job 7."""
+    backend.states["7"] = JobState(phase="running")
     study = Study(tmp_path / "s")
     write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": POINT.label}]})
     write_json(study.point_file(POINT.label), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
@@ -42,7 +36,6 @@ def finish(study: Study) -> None:
 
 
 def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: FakeBackend) -> None:
-    """Each run with its reason and next step; of each study the node hours."""
     backend.states["7"] = JobState(phase="failed", detail="out of memory (OUT_OF_MEMORY)", word="OUT_OF_MEMORY")
     result = run("status", study.folder, "--format", "json")
     (found,) = json.loads(result.stdout)["studies"]
@@ -54,7 +47,6 @@ def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: Fak
 
 
 def test_hours_of_nodes_and_gpus_are_on_the_last_line(run: Run, study: Study, backend: FakeBackend) -> None:
-    """At most to come: the job's two hours on one node of four GPUs."""
     log_event(study, POINT.label, job="7", gpus_per_node=4)
     backend.states["7"] = JobState(phase="queued", time_limit="2:00:00")
     last = run("status", study.folder).stdout.splitlines()[-1]
@@ -62,7 +54,6 @@ def test_hours_of_nodes_and_gpus_are_on_the_last_line(run: Run, study: Study, ba
 
 
 def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks again after each pause, and ends with what the last look came to."""
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -73,20 +64,46 @@ def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypat
     monkeypatch.setattr(time, "sleep", pause)
     result = run("status", study.folder, "--watch")
     assert (result.exit_code, pauses) == (0, [30, 30])
-    assert [line for line in result.stdout.splitlines() if line.startswith("1 run")] == [
-        *["1 run: 1 running"] * 2,
-        "1 run: 1 done",
-    ]
+    lines = [line for line in result.stdout.splitlines() if line.startswith("1 run")]
+    assert lines == ["1 run: 1 running", "1 run: 1 running", "1 run: 1 done"]
 
 
 def test_watch_ends_by_ctrl_c_as_status_would(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on: it is incomplete, and no error."""
     monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     result = run("status", study.folder, "--watch", "5")
     assert (result.exit_code, result.stderr) == (INCOMPLETE, "")
-
-
-def test_watch_is_polite_and_for_people(run: Run, study: Study) -> None:
-    """No more often than every 5 s, and not as JSON."""
     assert run("status", study.folder, "--watch", "1").exit_code == USAGE
     assert run("status", study.folder, "--watch", "--format", "json").exit_code == USAGE
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Its content is of no matter: its name says where its runs are."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("schema: 1\n")
+    return file
+
+
+def submitted(root: Path) -> Path:
+    """The folder of a study of one point of which nothing has run."""
+    study = Study(root / "mine")
+    write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": "n01"}]})
+    return study.folder
+
+
+@pytest.mark.parametrize("command", ["status", "clean"])
+def test_it_stands_for_the_folder_of_its_runs(run: Run, sweep: Path, command: str) -> None:
+    folder = submitted(sweep.parent)
+    assert run(command, sweep).stdout == run(command, folder).stdout
+
+
+def test_runs_elsewhere_are_found(run: Run, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = submitted(tmp_path / "scratch")
+    monkeypatch.setenv("HPCDDP_RUNS", str(tmp_path / "scratch"))
+    assert run("status", sweep).stdout == run("status", folder).stdout
+
+
+def test_of_a_sweep_that_was_not_submitted_the_missing_folder_is_named(run: Run, sweep: Path) -> None:
+    said = run("status", sweep)
+    assert said.exit_code == USAGE
+    assert f"{sweep.parent / 'mine'} is not there" in said.stderr

@@ -1,15 +1,16 @@
-"""`hpcddp submit -- COMMAND`: one job, with the script that `render` prints, and what is said of it. Slurm is a stand-in."""
+"""`hpcddp submit -- COMMAND` and a script's own samples, as a user runs them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from tests.backends.fake_slurm import Say, calls, stand_ins
-from tests.commands.conftest import Run
+from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
+from tests.commands.conftest import Run, refused
 
 LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
 COMMAND = ("--", "python", "train.py", "--lr", "0.1")
@@ -34,9 +35,7 @@ Submit = Callable[..., Result]
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """sbatch queues job 7; nothing else is known of."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scontrol"), "exit 0")
     say("sbatch", "echo 'Submitted batch job 7'")
     return say
@@ -48,7 +47,6 @@ def submit(run: Run, say: Say) -> Submit:
 
 
 def test_the_script_is_as_rendered(run: Run, submit: Submit, tmp_path: Path) -> None:
-    """Byte for byte; the id, the script, where the output goes and what follows it are said."""
     result = submit("-y")
     assert result.exit_code == 0, result.output
     (folder,) = (tmp_path / "jobs" / "commands").iterdir()
@@ -70,22 +68,7 @@ def test_each_submission_is_a_job(submit: Submit, tmp_path: Path) -> None:
     assert len({call.split()[1] for call in calls(tmp_path, "sbatch")}) == 2
 
 
-def test_a_lost_answer_is_looked_up(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """The job is found by its name and folder, and nothing is sent twice; where nobody answers, what to ask is said."""
-    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
-    result = submit("-y")
-    assert (result.exit_code, "submitted    1 job    8" in result.stdout) == (0, True), result.output
-    assert len(calls(tmp_path, "sbatch")) == 1
-    say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    result = submit("-y")
-    assert (result.exit_code, len(calls(tmp_path, "sbatch"))) == (1, 2), result.output
-    assert "`squeue --me --name=train." in result.stderr
-
-
 def test_a_refusal_has_its_next_step(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """Slurm's words, what of the request they are about, and what to do; 5, and no folder is left."""
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
     result = submit("-y")
     assert result.exit_code == 5, result.output
@@ -95,7 +78,6 @@ def test_a_refusal_has_its_next_step(submit: Submit, say: Say, tmp_path: Path) -
 
 
 def test_a_dry_run_writes_nothing(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """What Slurm would refuse is said, and no job is queued."""
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
     result = submit("--dry-run")
     assert (result.exit_code, "Slurm refuses" in result.stderr) == (0, True), result.output
@@ -104,11 +86,9 @@ def test_a_dry_run_writes_nothing(submit: Submit, say: Say, tmp_path: Path) -> N
 
 
 def test_it_is_asked_for_and_awaited(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """Without -y no job without an answer; with --wait the exit code says how the job ended."""
     assert (submit().exit_code, (tmp_path / "jobs").exists()) == (1, False)
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
     for state, code in (("COMPLETED", 0), ("FAILED", 1)):
-        say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+        say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({NEWEST_NAME})\"")
         assert submit("-y", "--wait").exit_code == code
 
 
@@ -118,16 +98,12 @@ def row(job: str, state: str, name: str = "prepare") -> str:
 
 
 def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> None:
-    """For those that wait or run; what has ended well needs no dependency. Slurm itself ends a job whose dependency fails, and
-    --wait says so.
-    """
     queue = "; ".join([row("11", "RUNNING"), row("12_0", "COMPLETED"), row("12_1", "PENDING")])
     say("squeue", queue)
     say("sacct", row("13", "COMPLETED"))
     dry = submit("--dry-run", "--after", "11:12", "--after", "13")
     assert (dry.exit_code, dry.stdout.endswith("\njobs would start when 11 and 12 ended well\n")) == (0, True), dry.output
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({names})"')
+    say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({NEWEST_NAME})"')
     done = submit("-y", "--wait", "--after", "11:12,13")
     assert done.exit_code == 1
     assert "submitted    1 job    7, when 11 and 12 ended well" in done.stdout
@@ -144,10 +120,7 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
         ((row("11_1", "COMPLETED"), row("11_0", "FAILED")), "--after 11: it did not end well: exit code 1"),
         (("exit 0", "exit 0"), "--after 11: Slurm knows no such job: `squeue --me`"),
         (("exit 0", row("11", "RUNNING")), "--after 11: Slurm knows no such job"),
-        (
-            (NO_SUCH_JOB, NO_ACCOUNTING),
-            "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: Slurm acc",
-        ),
+        ((NO_SUCH_JOB, NO_ACCOUNTING), "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: "),
         ((AWAY, "exit 0"), "--after 11: nobody says what became of it: squeue: Unable"),
     ],
 )
@@ -161,7 +134,6 @@ def test_what_will_never_end_well_is_not_awaited(submit: Submit, say: Say, answe
 
 
 def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--runs is the run root of the job, too, wherever it was relative to."""
     monkeypatch.setenv("HPCDDP_RUNS", "")
     say("sbatch", 'echo "$HPCDDP_RUNS" > runs; echo "Submitted batch job 7"')
     assert submit("-y", "--runs", "elsewhere").exit_code == 0
@@ -170,12 +142,10 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
 
 
 def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
-    """A venv's Python in place of `python`, and first on PATH."""
     (tmp_path / "site.yaml").write_text(SITE)
     layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
-    (line,) = [line for line in run("render", *layout, "--", "python", "train.py").stdout.splitlines() if "train.py" in line[3:]][
-        1:
-    ]
+    lines = run("render", *layout, "--", "python", "train.py").stdout.splitlines()
+    _, line = (line for line in lines if "train.py" in line[3:])
     assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
 
 
@@ -196,7 +166,78 @@ def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, say: Say, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    """With 2, before anything is written or sent."""
-    result = run(*arguments)
-    assert (result.exit_code, words in result.stderr) == (2, True), result.output
+    assert words in refused(run, *arguments)
     assert not (tmp_path / "jobs").exists()
+
+
+SWEEP = """\
+schema: 1
+cluster: {cluster}
+account: me
+workload: {{script: src/train.py, args: {{width: 8}}}}
+layout: {{gpus_per_node: 2, launcher: torchrun}}
+points: {{width: {{workload.args.width: [4, 8]}}}}
+baselines: false
+measure: {{warmup_steps: 4, steps: 30, telemetry_hz: 0}}
+device: cpu
+"""
+
+SCRIPT = """\
+import argparse
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.probe import measure
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int)
+width = parser.parse_args().width
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(width, width))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with measure(model, optimizer, samples_per_step=4) as steps:
+    for batch in steps([torch.randn(4, width)] * 99):
+        loss = steps.loss(model(batch).square().mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The script, below the folder of the sweeps."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(SCRIPT)
+    for cluster in ("local", "rcc"):
+        (tmp_path / f"{cluster}.yaml").write_text(SWEEP.format(cluster=cluster))
+    return tmp_path
+
+
+def test_before_it_runs(run: Run, written: Path) -> None:
+    plain = json.loads(run("plan", "rcc.yaml", "--format", "json").stdout)["points"]
+    assert [point["point"]["workload.args.width"] for point in plain] == [4, 8]
+    assert {(point["batch_per_gpu"], point["global_batch"]) for point in plain} == {(None, None)}
+    assert "n01-g2-script-" in run("submit", "rcc.yaml", "--dry-run").stdout
+    text = run("render", "rcc.yaml", "--where", "workload.args.width == 4").stdout
+    assert f'"file":"{written}/src/train.py","folder":"{written}"' in text
+    assert "torch.distributed.run" in text
+
+
+@pytest.mark.dear
+def test_from_submission_to_its_numbers(run: Run, written: Path) -> None:
+    done = run("submit", "local.yaml", "-y", "--wait", "--where", "workload.args.width == 4")
+    assert done.exit_code == 0, done.output
+    assert "1 run: 1 done" in run("status", "local").stdout
+    plain = json.loads(run("analyze", "local", "--format", "json").stdout)
+    (row,) = plain["studies"][0]["points"]
+    assert (row["ranks"], row["batch_per_gpu"], row["global_batch"]) == (2, 4, 8)
+    bundled = run("bundle", "local", "-o", "b.tar.gz")
+    assert bundled.exit_code == 0, bundled.output
+    same = run("compare", "local", "local")
+    assert "B trains 1.000 times as fast as A at 1 x 2" in same.stdout
+    launch = next(written.glob("local/*/r1/*/launch.json"))
+    assert len(json.loads(launch.read_text())["versions"]["train.py"]) == 12

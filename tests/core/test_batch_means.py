@@ -82,7 +82,6 @@ def share_held(case: str, steps: int, of: int) -> float:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_interval_holds_the_mean(case: str) -> None:
-    """In at least 93 % of 400 series, as often as it says it does; of means that all are 100 ms."""
     _, steps, least = CASES[case]
     assert share_held(case, steps, SERIES) >= least
 
@@ -98,7 +97,7 @@ def test_the_interval_holds_the_mean_of_more_series(case: str, steps: int) -> No
 
 
 def test_independent_steps_have_the_interval_of_a_mean() -> None:
-    """2000 of 5 % noise: 1.96 x 5 % / sqrt(2000), or up to a fifth more: of 20 batches Student's t, and chance correlations."""
+    """1.96 x 5 % / sqrt(2000), or up to a fifth more: of 20 batches Student's t, and chance correlations."""
     found = []
     for seed in range(100):
         series = autoregressive(0.0, random.Random(seed))
@@ -107,10 +106,7 @@ def test_independent_steps_have_the_interval_of_a_mean() -> None:
 
 
 def test_by_hand() -> None:
-    """40 steps in 20 batches of two, of means 9, 11, 11, 9, ...: ten neighbours differ, nine do not: r = -1/20 + 1/20 = 0.
-
-    The squares of what the means are off are 20, the error is sqrt(20 / 19 / 20), and Student's t with 19 degrees 2.0930.
-    """
+    """20 batches of two, means 9, 11, 11, 9, ...: r = -1/20 + 1/20, squares of what they are off 20, Student's t of 19."""
     found = mean_interval([time for mean in [9, 11, 11, 9] * 5 for time in (mean - 1, mean + 1)])
     assert found.mean == 10
     assert found.half_width == pytest.approx(2.0930 * math.sqrt(1 / 19), rel=1e-4)
@@ -118,19 +114,17 @@ def test_by_hand() -> None:
 
 
 def test_few_steps_have_no_interval() -> None:
-    """Nineteen; twenty have one, each step a batch."""
     assert mean_interval([1, 2, 3] * 6 + [2]) == MeanInterval(2.0, None, None)
     assert mean_interval([7]).half_percent is None
     assert mean_interval([1, 2, 3, 2] * 5).half_percent is not None
 
 
 def test_equal_steps_have_a_mean_without_doubt() -> None:
-    """No width, and each of them tells as much as any."""
     assert mean_interval([10] * 59) == MeanInterval(10.0, 0.0, 59.0)
 
 
 def test_a_drift_has_a_wide_interval() -> None:
-    """Steps that only get longer, by a tenth in all, do not scatter around a mean: no rule may end a run on +-2 % of it."""
+    """No rule may end a run on +-2 % of it."""
     drift = mean_interval([1000 + step / 10 for step in range(1000)])
     assert drift.half_percent is not None
     assert drift.half_percent > 4
@@ -138,7 +132,6 @@ def test_a_drift_has_a_wide_interval() -> None:
 
 
 def test_a_repeated_step_tells_nothing_new() -> None:
-    """1,000 independent steps tell as much each three times over as once."""
     once, thrice = [], []
     for seed in range(40):
         draw = random.Random(seed)
@@ -150,5 +143,4 @@ def test_a_repeated_step_tells_nothing_new() -> None:
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(4, 2.7764), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1e9, 1.95996)])
 def test_students_t(freedom: float, quantile: float) -> None:
-    """As printed in tables."""
     assert student_t(freedom) == pytest.approx(quantile, rel=5e-4)

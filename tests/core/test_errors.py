@@ -1,4 +1,4 @@
-"""Errors keep their text, whatever a class of them takes: in another process, and where somebody words them anew."""
+"""Errors keep their text, and name the file that does not fit on a disk."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import ast
 import importlib
 import inspect
 import pickle
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from hpcddp.backends.slurm_commands import UnansweredError
-from hpcddp.cli import EPILOG
+from hpcddp.cli import EPILOG, main
 from hpcddp.core import errors
 from hpcddp.core.errors import USAGE, HpcddpError
+from hpcddp.core.records import append_line, write_aside, write_file
 from hpcddp.core.schema import MissingKeyError, SchemaError
+from tests.small_disk import fill, small_disk
 
 PACKAGES = (Path(errors.__file__).parents[1], Path(errors.__file__).parents[2] / "analysis")
 
@@ -42,7 +47,6 @@ def classes() -> list[type[Exception]]:
 
 @pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
 def test_an_error_comes_back_from_another_process_as_it_is(kind: type[Exception]) -> None:
-    """As pools and submitit send it: of its class, with its text."""
     takes = [] if kind.__init__ is Exception.__init__ else list(inspect.signature(kind).parameters)
     error = kind(*(TAKEN[name] for name in takes)) if takes else kind("words")
     back = pickle.loads(pickle.dumps(error))
@@ -52,7 +56,6 @@ def test_an_error_comes_back_from_another_process_as_it_is(kind: type[Exception]
 
 
 def test_a_schema_error_from_inside_a_document_keeps_its_place() -> None:
-    """It is added after the error was made."""
     back = pickle.loads(pickle.dumps(MissingKeyError("name").inside("workload")))
     assert isinstance(back, SchemaError)
     assert (str(back), back.path) == ("workload: `name` is missing", ("workload",))
@@ -60,16 +63,59 @@ def test_a_schema_error_from_inside_a_document_keeps_its_place() -> None:
 
 @pytest.mark.parametrize("error", [MissingKeyError("name"), errors.FullError("sbatch: full"), HpcddpError("no")])
 def test_other_words_keep_the_exit_code(error: HpcddpError) -> None:
-    """Also of a class that takes no text."""
     new = error.reworded("other words")
     assert (str(new), new.exit_code) == ("other words", error.exit_code)
     assert MissingKeyError("name").reworded("x").exit_code == USAGE
 
 
 def test_no_answer_of_slurm_has_the_exit_code_that_help_and_docs_give_it() -> None:
-    """One sentence in both."""
     words = "Slurm refused or did not answer"
     docs = Path(errors.__file__).parents[2] / "docs" / "troubleshooting.md"
     assert f"5 {words}" in EPILOG
     assert f"| 5 | {words} |" in docs.read_text()
     assert UnansweredError("no").exit_code == errors.FullError("full").exit_code == 5
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "text": lambda file: write_file(file, "x" * 9000),
+    "new": lambda file: write_file(file, b"x" * 9000, "x"),
+    "aside": lambda file: write_aside(file, b"x" * 9000),
+    "line": lambda file: append_line(file, "x" * 9000),
+}
+
+
+@pytest.mark.parametrize("way", WRITERS)
+def test_the_file_that_could_not_be_written_is_named(tmp_path: Path, way: str) -> None:
+    with small_disk(tmp_path) as disk:
+        fill(disk)
+        file = disk / "job.sh"
+        with pytest.raises(OSError, match=f"No space left on device: '{re.escape(str(file))}'"):
+            WRITERS[way](file)
+
+
+def test_a_record_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Who has it open reads the old one; where the new one does not fit the old one stays, and nothing beside it."""
+    with small_disk(tmp_path) as disk:
+        file = disk / "end.json"
+        write_aside(file, b"old")
+        with file.open("rb") as reader:
+            write_aside(file, b"new")
+            assert (reader.read(), file.read_bytes()) == (b"old", b"new")
+        fill(disk)
+        before = sorted(disk.iterdir())
+        with pytest.raises(OSError, match="No space left"):
+            write_aside(file, b"x" * 9000)
+        assert (file.read_bytes(), sorted(disk.iterdir())) == (b"new", before)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["init", "rcc-bigmnist", "-o", "FILE"], ["render", "--cluster", "rcc", "--nodes", "1", "--set", "account=a", "-o", "FILE"]],
+)
+def test_commands_say_which_file(tmp_path: Path, command: list[str]) -> None:
+    with small_disk(tmp_path) as disk:
+        fill(disk)
+        file = disk / "new.yaml"
+        ended = CliRunner().invoke(main, [str(file) if word == "FILE" else word for word in command])
+        assert ended.exit_code == 1
+        assert f"{file}: No space left on device" in ended.stderr

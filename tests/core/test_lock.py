@@ -59,7 +59,6 @@ def end(holder: subprocess.Popen[str], with_signal: signal.Signals | None = None
 
 
 def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
-    """Who holds it is said; afterwards it can be had again, as often as one likes, and the folder does not grow."""
     lock = tmp_path / "lock"
     holder = hold(lock)
     with pytest.raises(HeldError, match=f"process {holder.pid} on {socket.gethostname()}"), exclusive_lock(lock):
@@ -73,7 +72,6 @@ def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killed_holder_holds_nothing(tmp_path: Path, how: signal.Signals) -> None:
-    """On its own machine a holder that was killed is noticed at once, also while nobody has asked about its end."""
     holder = hold(tmp_path)
     holder.send_signal(how)
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
@@ -83,7 +81,6 @@ def test_killed_holder_holds_nothing(tmp_path: Path, how: signal.Signals) -> Non
 
 
 def test_stopped_holder_still_holds(tmp_path: Path) -> None:
-    """Ctrl-Z gives nothing away on the same machine, however long ago: it may go on any time."""
     holder = hold(tmp_path)
     holder.send_signal(signal.SIGSTOP)
     try:
@@ -95,9 +92,7 @@ def test_stopped_holder_still_holds(tmp_path: Path) -> None:
 
 
 def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen from another machine: held while its file is fresh, whatever process has that number here; taken over when it is
-    old; the first one, should it wake up, sees that it has lost the lock, and does not free the other's.
-    """
+    """The first one, should it wake up, sees that it has lost the lock, and does not free the other's."""
     with exclusive_lock(tmp_path) as first:
         first.check()
         monkeypatch.setattr(socket, "gethostname", lambda: "login2")
@@ -114,7 +109,6 @@ def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypa
 
 
 def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the lock is held its file does not grow old, though two signs of life in a row may be late."""
     assert 3 * RENEW_EVERY_S <= STALE_S
     monkeypatch.setattr("hpcddp.core.lock.RENEW_EVERY_S", 0.01)
     with exclusive_lock(tmp_path) as held:
@@ -127,7 +121,6 @@ def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.dear
 def test_many_at_once(tmp_path: Path) -> None:
-    """Four processes that add to one number 20 times each, reading and writing it under the lock, lose no addition."""
     total = tmp_path / "total"
     total.write_text("0")
     command = [sys.executable, "-c", COUNT, str(tmp_path / "lock"), str(total)]
@@ -137,7 +130,6 @@ def test_many_at_once(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """Where the lock cannot be made, that is an OSError that says where; nothing is taken for held."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"), exclusive_lock(tmp_path / "file" / "lock"):
         pass

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict, point_to_dict
 from hpcddp.core.point_rules import check_point
-from hpcddp.sweep.expand import expand
-from hpcddp.sweep.file import read_sweep, set_dotted
+from hpcddp.sweep.file import set_dotted
 from tests.worker import given
-
-SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 ALL_REDUCE = {"workload.parallel": "all_reduce"}
@@ -49,10 +44,7 @@ def checked(changes: dict[str, Any]) -> None:
             {"workload.data.stage": "tmpdir", "workload.data.name": "mnist", "measure.input": "synthetic"},
             "stage is tmpdir, and measure.input synthetic reads no data",
         ),
-        (
-            {"workload.data.resident": True},
-            "resident is true, and synthetic-mnist is not held in memory: mnist, ",
-        ),
+        ({"workload.data.resident": True}, "resident is true, and synthetic-mnist is not held in memory: mnist, "),
         (
             {"workload.data.name": "mnist", "workload.data.resident": True, "workload.loader_workers_per_rank": 2},
             "no process loads them. Set loader_workers_per_rank to 0",
@@ -143,7 +135,6 @@ def checked(changes: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
-    """Each combination that cannot be is refused with the keys, their values and the next step."""
     with pytest.raises(UsageError, match=message) as refused:
         checked(changes)
     sentences = str(refused.value).splitlines()
@@ -171,20 +162,10 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
     ],
 )
 def test_what_can_be_passes(changes: dict[str, Any]) -> None:
-    """One rank with the hook, a reducer of one kind, and values that nothing reads are no reason to refuse."""
     checked(changes)
 
 
 def test_all_reasons_are_given() -> None:
-    """A point with several mistakes is told all of them."""
     with pytest.raises(UsageError) as refused:
         checked({"workload.copy_ahead": True, "measure.telemetry_hz": 50, "measure.seconds": 1})
     assert len(str(refused.value).splitlines()) == 3
-
-
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_shipped_sweeps_pass(file: Path) -> None:
-    """Every point of every sweep that comes with hpcddp can be."""
-    source = read_sweep(file)
-    for planned in expand(source, load_profile(str(source.sweep.cluster))):
-        check_point(planned.point)

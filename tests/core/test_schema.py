@@ -1,19 +1,32 @@
-"""Plain data to frozen records and back."""
+"""Plain data to frozen records and back, and records of this and other versions."""
 
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Point, Workload
-from hpcddp.core.schema import NonNegative, Positive, SchemaError, decode, did_you_mean, encode
+from hpcddp.core.attempt_records import TrainingEnd
+from hpcddp.core.launch_record import NodeRecord, NodeTypeFacts, ProfileFacts, TrainingLaunch
+from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Optimizer, Point, Workload
+from hpcddp.core.schema import (
+    AtLeast,
+    NonNegative,
+    Positive,
+    SchemaError,
+    added_later,
+    decode,
+    decode_record,
+    did_you_mean,
+    encode,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +60,7 @@ def complaint(**changed: object) -> SchemaError:
 names = st.text(max_size=8)
 numbers = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 datas = st.builds(
-    Data,
-    name=names,
-    root=st.none() | names,
-    copies=st.integers(1, 200),
-    variants=st.lists(st.sampled_from(VARIANTS)).map(tuple),
+    Data, name=names, root=st.none() | names, copies=st.integers(1, 200), variants=st.lists(st.sampled_from(VARIANTS)).map(tuple)
 )
 workloads = st.builds(
     Workload,
@@ -73,26 +82,22 @@ points = st.builds(
 @pytest.mark.dear
 @given(points, st.booleans())
 def test_round_trip(point: Point, keep_defaults: bool) -> None:
-    """decode reverses encode, with the defaults written out or left out, by way of JSON."""
     plain = json.loads(json.dumps(encode(point, keep_defaults=keep_defaults)))
     assert decode(Point, plain) == point
 
 
 def test_defaults_left_out() -> None:
-    """Without keep_defaults only what differs from the default is left, at every depth."""
     value = Outer(version=1, name="x", inner=Inner(rate=0.25), table={"a": 1.0})
     assert encode(value, keep_defaults=False) == {"version": 1, "name": "x", "inner": {"rate": 0.25}, "table": {"a": 1.0}}
 
 
 def test_unknown_key() -> None:
-    """An unknown key is refused with its place and the nearest known one."""
     error = complaint(inner={"rat": 1})
     assert error.path == ("inner", "rat")
     assert error.message == "unknown key `rat` in inner; did you mean `rate`?"
 
 
 def test_missing_key() -> None:
-    """A key without a default must be there."""
     with pytest.raises(SchemaError, match=r"^`name` is missing$"):
         decode(Outer, {"version": 1})
 
@@ -121,13 +126,12 @@ def test_missing_key() -> None:
     ],
 )
 def test_what_does_not_fit(changed: Mapping[str, object], path: tuple[object, ...], message: str) -> None:
-    """A wrong type, a number out of range or not finite is refused with its place; 1 is not true and 2.0 is not 2."""
+    """1 is not true and 2.0 is not 2."""
     error = complaint(**changed)
     assert (error.path, error.message) == (path, message)
 
 
 def test_what_fits() -> None:
-    """A whole number serves as a number, a list as a tuple, null where None is allowed; `Any` takes what it gets."""
     value = decode(Outer, {**GOOD, "inner": {"rate": 2, "words": ["a"]}, "limit": None, "anything": [1, {"a": None}]})
     assert value.inner == Inner(rate=2.0, words=("a",))
     assert isinstance(value.inner.rate, float)
@@ -136,7 +140,73 @@ def test_what_fits() -> None:
 
 
 def test_did_you_mean() -> None:
-    """The nearest known word; where none is near, all of them, sorted; nothing where nothing is known."""
     assert did_you_mean("juwells", ["rcc", "juwels"]) == "; did you mean `juwels`?"
     assert did_you_mean("zzz", ["rcc", "juwels"]) == "; known: juwels, rcc"
     assert did_you_mean("zzz", []) == ""
+
+
+BUNDLE = Path(__file__).parents[1] / "analysis" / "recorded" / "version-0.1.0.tar.gz"
+
+KINDS = {"launch.json": TrainingLaunch, "end.json": TrainingEnd, "vm.json": NodeRecord}
+
+ADDED = {"step_rows": 1, "gates": [], "freed_memory": None, "interval_of": None}
+"""What 0.1.0 did not write at first, with its default."""
+
+
+def without_added(plain: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """What an older version would have written."""
+    return {
+        key: without_added(value, old[key]) if isinstance(value, dict) else value
+        for key, value in plain.items()
+        if key in old or value != ADDED.get(key, "")
+    }
+
+
+def test_recorded_files_are_read_and_written_alike() -> None:
+    with tarfile.open(BUNDLE) as tar:
+        for member in tar:
+            kind = KINDS.get(Path(member.name).name)
+            if kind:
+                content = tar.extractfile(member)
+                assert content is not None
+                plain = json.load(content)
+                assert without_added(encode(decode_record(kind, plain)), plain) == plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    name: str
+    size: Annotated[int, AtLeast(1)] = 1
+    words: tuple[str, ...] = ()
+    table: dict[str, float] = field(default_factory=dict)
+    extra: int | None = added_later(None)
+
+
+def test_unknown_keys_are_passed_over_and_null_is_the_default() -> None:
+    assert decode_record(Sample, {"name": "x", "newer": [1], "size": None, "words": None}) == Sample(name="x")
+
+
+def test_what_was_added_later_is_written_where_it_is_known() -> None:
+    assert encode(Sample(name="x")) == {"name": "x", "size": 1, "words": [], "table": {}}
+    assert encode(Sample(name="x", extra=0))["extra"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"name": None}, "name: None is nothing; text is expected"),
+        ({"size": 2**63}, f"size: {2**63} does not fit into 64 bits"),
+        ({"words": ["a", 1]}, "words.1: 1 is a whole number; text is expected"),
+        ({"table": {"a": -(2**63)}}, f"table.a: {-(2**63)} does not fit into 64 bits"),
+    ],
+)
+def test_what_no_version_wrote_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        decode_record(Sample, {"name": "x", **changed})
+    assert str(caught.value) == message
+
+
+def test_an_unknown_node_type_has_no_facts() -> None:
+    facts = decode_record(ProfileFacts, {"node_types": {"fat": {"smt": 2}}, "default_node_type": "fat", "more": 1})
+    assert facts.node_type(None) == NodeTypeFacts(smt=2)
+    assert facts.node_type("thin") == NodeTypeFacts()

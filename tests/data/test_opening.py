@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from hpcddp.core.catalog import DATASETS
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Data
 from hpcddp.data import open_source
+from hpcddp.data.source import to_bytes
 from tests.data.files import SPLITS, write_mnist
 
 SYNTHETIC = [name for name in DATASETS if name.startswith("synthetic-")]
@@ -19,7 +21,6 @@ ON_DISK = [name for name in DATASETS if not name.startswith("synthetic-")]
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_synthetic_sets_have_the_real_ones_shape_and_length(name: str) -> None:
-    """As many samples and classes as the real set, needing no folder; a sample follows from its index."""
     facts = DATASETS[name]
     for split, samples in zip(SPLITS, (facts.train_samples, facts.eval_samples), strict=True):
         source, again = (open_source(Data(name=name), split, None) for _ in range(2))
@@ -34,7 +35,6 @@ def test_synthetic_sets_have_the_real_ones_shape_and_length(name: str) -> None:
 
 
 def test_equal_synthetic_images_have_equal_labels() -> None:
-    """The pool repeats; a model can learn it."""
     source = open_source(Data(name="synthetic-imagenet"), "train", None)
     images, labels = source.batch(torch.arange(400))
     same = [index for index in range(1, 400) if torch.equal(images[index], images[0])]
@@ -44,13 +44,11 @@ def test_equal_synthetic_images_have_equal_labels() -> None:
 
 @pytest.mark.parametrize("name", ON_DISK)
 def test_a_set_on_disk_needs_a_folder(name: str) -> None:
-    """The error says where to set it."""
     with pytest.raises(HpcddpError, match=f"data `{name}` needs a folder: set workload.data.root"):
         open_source(Data(name=name), "train", None)
 
 
 def test_variables_in_the_root_are_the_jobs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$NAME and ${NAME} are filled in where the data are read; one that is not set is named."""
     write_mnist(tmp_path / "digits")
     monkeypatch.setenv("HPCDDP_TEST_SCRATCH", str(tmp_path))
     monkeypatch.delenv("HPCDDP_TEST_UNSET", raising=False)
@@ -62,7 +60,6 @@ def test_variables_in_the_root_are_the_jobs_own(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_unknown_name_is_refused() -> None:
-    """With the nearest known one."""
     with pytest.raises(UsageError, match="no data set `synthetic-minst`; did you mean `synthetic-mnist`"):
         open_source(Data(name="synthetic-minst"), "train", None)
 
@@ -132,7 +129,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], D
 
 
 def test_a_factorys_set_is_read_in_batches(module: Callable[[str], Data]) -> None:
-    """Shape from sample 0, classes counted, pixels not normalised; each split has its own call, the root may be None."""
     source = open_source(module("made:squares"), "train", None)
     images, labels = source.batch(torch.tensor([5, 0]))
     assert (len(source), source.shape, source.classes, source.mean, source.std) == (6, (2, 3, 4), 2, (0.0, 0.0), (1.0, 1.0))
@@ -142,14 +138,12 @@ def test_a_factorys_set_is_read_in_batches(module: Callable[[str], Data]) -> Non
 
 
 def test_a_factorys_own_statements_are_used(module: Callable[[str], Data]) -> None:
-    """classes as a number, shape, mean and std; floating-point images stay what they are."""
     source = open_source(module("made:stated"), "train", None)
     assert (source.classes, source.shape, source.mean, source.std) == (5, (2, 3, 4), (0.1, 0.2), (0.3, 0.4))
     assert source.batch(torch.tensor([1]))[0].dtype == torch.float32
 
 
 def test_a_factory_gets_its_root_filled_in(module: Callable[[str], Data], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables are expanded for the user's own data, too."""
     monkeypatch.setenv("HPCDDP_TEST_FOLDER", "1234567")
     assert open_source(module("made:rooted"), "train", "/$HPCDDP_TEST_FOLDER").mean == (8, 0.0)
 
@@ -168,18 +162,22 @@ def test_a_factory_gets_its_root_filled_in(module: Callable[[str], Data], monkey
     ],
 )
 def test_what_is_no_data_set_is_said(module: Callable[[str], Data], name: str, sentence: str) -> None:
-    """Each error names the factory and what is wrong with it."""
     with pytest.raises(UsageError, match=sentence):
         open_source(module(name), "train", None)
 
 
 def test_a_missing_dependency_of_the_users_module_keeps_its_traceback(module: Callable[[str], Data]) -> None:
-    """The module is there: its own error says best what lacks."""
     with pytest.raises(ModuleNotFoundError, match="hpcddp_no_such_dependency"):
         open_source(module("needy:squares"), "train", None)
 
 
 def test_a_package_that_is_not_there_is_said() -> None:
-    """The first missing part is named."""
     with pytest.raises(HpcddpError, match="no module `hpcddp_absent_package` on the job's PYTHONPATH"):
         open_source(Data(name="hpcddp_absent_package.data:make"), "train", None)
+
+
+def test_elements_in_order_whatever_the_strides() -> None:
+    assert to_bytes(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).t()) == b"\x01\x03\x02\x04"
+    assert to_bytes(torch.nn.Parameter(torch.tensor([1.5, -2.0]))) == struct.pack("=2f", 1.5, -2.0)
+    assert to_bytes(torch.tensor(7)) == struct.pack("=q", 7)
+    assert to_bytes(torch.empty(0, 3)) == b""

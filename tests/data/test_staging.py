@@ -45,7 +45,6 @@ def test_every_known_set_can_be_copied() -> None:
     ],
 )
 def test_only_what_the_data_set_reads_is_copied(tmp_path: Path, name: str, read: list[str], beside: list[str]) -> None:
-    """A root may hold archives, other data sets, and what a killed preparation left."""
     write(tmp_path, *read, *beside)
     found = find_files(name, tmp_path)
     assert sorted(path for path, _ in found.files) == sorted(read)
@@ -77,7 +76,6 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_not_there_has_nothing(tmp_path: Path) -> None:
-    """Opening it says so, with what to do."""
     assert find_files("imagenet", tmp_path / "none").names == 0
 
 
@@ -107,7 +105,6 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_every_byte_is_copied(root: Path, tmp_path: Path) -> None:
-    """Files by their content, the rest by its kind; progress counts each byte once."""
     done: list[int] = []
     to, found = target(tmp_path), found_in(root)
     copied = copy_files(root, to, found, done.append)
@@ -122,7 +119,6 @@ def test_every_byte_is_copied(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["07.JPEG", "large.JPEG"])
 def test_a_disk_that_changes_a_byte_is_named(root: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One bit, in a small file or a large one, after all was written."""
     to = target(tmp_path)
     in_threads = staging._in_threads
 
@@ -139,7 +135,6 @@ def test_a_disk_that_changes_a_byte_is_named(root: Path, tmp_path: Path, name: s
 
 
 def test_a_source_that_changes_is_named(root: Path, tmp_path: Path) -> None:
-    """A preparation that is still going on."""
     found = found_in(root)
     with (root / "train/a/05.JPEG").open("ab") as file:
         file.write(b"more")
@@ -148,7 +143,6 @@ def test_a_source_that_changes_is_named(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_read_is_empty_and_counted(root: Path, tmp_path: Path) -> None:
-    """It counts as damaged where it lies, too; what is no picture ends the copying."""
     found = found_in(root)
     (root / "train/a/05.JPEG").unlink()
     to = target(tmp_path)

@@ -1,4 +1,4 @@
-"""What Slurm answers, answers half, denies or answers late: what is known is written, and the question that failed is named."""
+"""What is made of a Slurm that answers, or does not; and what `sbatch --test-only` takes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from hpcddp.cli import main
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
+from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
 from tests.backends.fake_slurm import Say, stand_ins
-from tests.detect.recorded_answers import DENIED, NODES, answers
+from tests.detect.given_live import DENIED, NODES, answers
 
 COMMANDS = ("scontrol", "sinfo", "sacctmgr", "sbatch")
 
@@ -38,7 +39,6 @@ def read(detected: Detected, folder: Path) -> Any:
 
 
 def test_what_is_answered_is_a_profile(say: Say, tmp_path: Path) -> None:
-    """Whose check then finds no difference."""
     profile = read(detect_cluster(None), tmp_path)
     assert list(profile.node_types) == ["a100", "cpu"]
     assert profile.default_node_type == "a100"
@@ -49,19 +49,8 @@ def test_what_is_answered_is_a_profile(say: Say, tmp_path: Path) -> None:
     assert [rule.name for rule in profile.slurm.qos] == [None, "long"]
     assert (profile.name, profile.slurm.max_array_size) == ("one", 1001)
     assert check_cluster(profile).of("differs") == []
-
-
-def test_a_drained_node_is_described_and_remarked(say: Say, tmp_path: Path) -> None:
-    """With its reason."""
-    found = detect_cluster(None)
-    assert any("1 drained: c1 (bad DIMM)" in text for text in found.remarks)
-    assert "1 drained: c1 (bad DIMM)" in read(found, tmp_path).facts["node_types.cpu.count"].note
-
-
-def test_sinfo_is_not_needed(say: Say, tmp_path: Path) -> None:
-    """Where it is denied (MareNostrum 5), scontrol says the same."""
-    assert not any("sinfo" in text for text in detect_cluster(None).remarks)
-    assert "sinfo" not in (tmp_path / "log").read_text()
+    assert "1 drained: c1 (bad DIMM)" in profile.facts["node_types.cpu.count"].note
+    assert "sinfo" not in (tmp_path / "log").read_text()  # it is denied on MareNostrum 5, and scontrol says the same
 
 
 HALF = """case "$*" in *nodes) printf 'NodeNam';; *) exit 1;; esac"""
@@ -90,7 +79,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fails_is_named(  # noqa: PLR0913, PLR0917 - two fixtures and a table of four columns
     say: Say, hurried: None, tmp_path: Path, command: str, script: str, named: tuple[str, ...], known: list[str]
 ) -> None:
-    """One command that is denied, answers half or does not answer: its questions alone are open."""
     say(command, script)
     start_s = time.monotonic()
     found = detect_cluster("mine")
@@ -105,7 +93,6 @@ def test_what_fails_is_named(  # noqa: PLR0913, PLR0917 - two fixtures and a tab
 
 
 def test_missing_commands(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without sacctmgr and sbatch the nodes are known all the same; without any command there is no answer."""
     for name in ("sacctmgr", "sbatch"):
         (tmp_path / "bin" / name).unlink()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
@@ -128,7 +115,6 @@ AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect
 
 @pytest.mark.parametrize("script", [AWAY, "exec sleep 60"])
 def test_without_its_controller_nothing_is_written(say: Say, hurried: None, tmp_path: Path, script: str) -> None:
-    """Whatever accounting answers: check and detect end with 5, and no file is there."""
     for command in ("scontrol", "sinfo", "sbatch"):
         say(command, script)
     file = tmp_path / "mine.yaml"
@@ -140,7 +126,6 @@ def test_without_its_controller_nothing_is_written(say: Say, hurried: None, tmp_
 
 @pytest.mark.parametrize("kind", ["(null)", "accounting_storage/none"])
 def test_without_accounting_nobody_is_asked_for_it(say: Say, tmp_path: Path, kind: str) -> None:
-    """No accounts, no QOS, and no word of what sacctmgr does not answer."""
     config = tmp_path / "answer-config"
     config.write_text(config.read_text().replace("accounting_storage/slurmdbd", kind))
     say("sacctmgr", "echo 'You are not running a supported accounting_storage plugin' >&2; exit 1")
@@ -162,7 +147,6 @@ SLICED = "NodeName=g{n} CoresPerSocket=8 CPUTot=16 Gres={gres} RealMemory=360000
     ],
 )
 def test_slices_are_never_the_default(say: Say, tmp_path: Path, gres: list[str], default: str | None, remark: str) -> None:
-    """Whole GPUs come first, then nodes without GPUs; what is sliced is said."""
     (tmp_path / "nodes").write_text("\n".join(SLICED.format(n=n, gres=text) for n, text in enumerate(gres)))
     show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in {"nodes": "nodes", "config": "answer-config"}.items())
     say("scontrol", f'case "$*" in {show} *) exit 1;; esac')
@@ -172,7 +156,6 @@ def test_slices_are_never_the_default(say: Say, tmp_path: Path, gres: list[str],
 
 
 def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
-    """22.05 has no other fields; a reason may look like one."""
     node = (
         "NodeName=g1 CoresPerSocket=24 CPUEfctv=48 CPUTot=48 AvailableFeatures=(null) Gres=gpu:v100:4 RealMemory=360000 Sockets=2"
         " State=IDLE+DRAIN ThreadsPerCore=1 Partitions=gpu Reason=Gres=gpu:9 broke [root@2026-11-23T14:59:28]"
@@ -191,7 +174,6 @@ def run(*arguments: object) -> Result:
 
 
 def test_commands(say: Say, tmp_path: Path) -> None:
-    """The profile goes to stdout or the file, remarks to stderr; exit codes 0, 4 and 5."""
     printed = run("clusters", "detect", "--name", "mine")
     assert printed.exit_code == 0
     assert printed.stdout.startswith("schema: 1\nname: mine\n")
@@ -201,6 +183,7 @@ def test_commands(say: Say, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == printed.stdout
     again = run("clusters", "detect", "-o", file)
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
+    assert run("clusters", "check", "local").exit_code == 2  # it has no Slurm
     assert run("clusters", "check", file).exit_code == 0
     file.write_text(printed.stdout.replace("{value: 510904,", "{value: 515000,"), encoding="utf-8")
     drift = run("clusters", "check", file)
@@ -216,7 +199,6 @@ def test_commands(say: Say, tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_settings_folder_has_its_own_name(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Profiles there are found by their file's name."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     folder = tmp_path / "hpcddp" / "clusters"
     folder.mkdir(parents=True)
@@ -224,13 +206,8 @@ def test_a_file_in_the_settings_folder_has_its_own_name(say: Say, tmp_path: Path
     assert run("clusters", "check", "site7").exit_code == 0
 
 
-def test_a_profile_without_slurm_has_nothing_to_compare(say: Say) -> None:
-    """A usage error, before Slurm is asked anything."""
-    assert run("clusters", "check", "local").exit_code == 2
-
-
 def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
-    """Their own part takes less than 2 s; tests/bench/detect.py has the time of the command."""
+    """Their own part takes less than 2 s; `python -m tests.bench.cli_latency` has the time of the command."""
     gpu, cpu = NODES.splitlines()
     many = [(gpu if i % 3 else cpu).replace("NodeName=", f"NodeName=n{i}-") for i in range(1000)]
     (tmp_path / "answer-nodes").write_text("\n".join(many), encoding="utf-8")
@@ -238,3 +215,63 @@ def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
     found = detect_cluster("mine")
     assert time.process_time() - start_s < 2
     assert [kind.count for kind in read(found, tmp_path).node_types.values()] == [666, 334]
+
+
+TRIAL = Trial(partition="gpu", constraint=None, gres_type="a100", gpus=4)
+NAMES = Names(accounts=("bio", "proj"), qos=(None, "dear", "usual"))
+
+
+@pytest.fixture
+def say_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """An sbatch that takes everything."""
+    return stand_ins(tmp_path, monkeypatch, ["sbatch"], "exit 0")
+
+
+def refusing(*refused: str) -> str:
+    """An sbatch that refuses what fits one of these patterns of the shell, with the words behind it."""
+    cases = "\n".join(f"{pattern}) echo '{words}' >&2; exit 1;;" for pattern, words in (text.split(": ") for text in refused))
+    return f'case "$* " in\n{cases}\n*) exit 0;; esac'
+
+
+def verdict(seconds: float = 20.0) -> TrialVerdict:
+    return try_requests(TRIAL, ("gres", "gpus-per-node", "none"), NAMES, time.monotonic() + seconds)
+
+
+@pytest.mark.parametrize(
+    ("script", "option"),
+    [
+        (refusing(), "free"),
+        (refusing("*--mem=*: not --mem here"), "forbidden"),
+        (refusing("*--mem=0M*: not all the memory"), "nonzero"),
+        (refusing("*--mem=1*: 1", "*--mem=0*: 0"), "forbidden"),
+        ('case "$*" in *--mem=1000M*) exit 0;; *) echo "--mem must be given" >&2; exit 1;; esac', "required"),
+    ],
+)
+def test_memory(say_sbatch: Say, script: str, option: str) -> None:
+    say_sbatch("sbatch", script)
+    assert (verdict().gpu_request, verdict().memory_option) == ("gres", option)
+
+
+def test_the_first_way_that_is_taken(say_sbatch: Say) -> None:
+    cases = "*--gres*) echo no GRES >&2; exit 1;; *--account=proj*) exit 0;; *) echo Invalid account >&2; exit 1;;"
+    say_sbatch("sbatch", f'case "$*" in {cases} esac')
+    found = verdict()
+    assert (found.gpu_request, found.accounts, found.account_required) == ("gpus-per-node", ("proj",), True)
+
+
+def test_a_qos_that_must_be_named(say_sbatch: Say) -> None:
+    say_sbatch("sbatch", 'case "$*" in *--qos=usual*) exit 0;; *) echo "Invalid qos specification" >&2; exit 1;; esac')
+    assert verdict().qos == "usual"
+    say_sbatch("sbatch", "echo 'Requested node configuration is not available' >&2; exit 1")
+    found = verdict()
+    assert (found.gpu_request, found.why) == (None, "Requested node configuration is not available")
+
+
+def test_no_answer_is_no_refusal(say_sbatch: Say) -> None:
+    """A controller that is silent has refused nothing, so that nothing is known."""
+    say_sbatch("sbatch", 'case "$*" in *--gres*) echo "Unable to contact slurm controller" >&2; exit 1;; *) exit 0;; esac')
+    assert verdict().gpu_request is None
+    say_sbatch("sbatch", "exec sleep 60")
+    start_s = time.monotonic()
+    assert "did not answer" in str(verdict(0.3).why)
+    assert time.monotonic() - start_s < 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import PAGES, ROOT
-from tests.docs.studies.figure import draw
+from tests.docs.studies.page import draw
 from tests.docs.studies.text import study_pages
 
 for name, page in PAGES.items():

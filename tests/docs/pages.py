@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.docs import profile_keys, sweep_reference
+from tests.docs.key_tables import clusters_page, sweep_page
 from tests.docs.studies.page import page as study_page
 from tests.docs.studies.text import study_pages
 
 ROOT = Path(__file__).parents[2]
 PAGES: Mapping[str, Callable[[], str]] = {
-    "clusters.md": profile_keys.page,
-    "sweep-reference.md": sweep_reference.page,
+    "clusters.md": clusters_page,
+    "sweep-reference.md": sweep_page,
     **{f"studies/{study}.md": partial(study_page, study) for study in study_pages()},
 }
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

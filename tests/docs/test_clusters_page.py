@@ -18,12 +18,12 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.detect.trial import TrialVerdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
-from tests.docs.profile_keys import FILE, keys
+from tests.docs.key_tables import CLUSTERS_FILE, profile_keys
 from tests.test_packaging import empty_wheel, offline
 
 __all__ = ["run"]  # a fixture
 
-PAGE = FILE.read_text(encoding="utf-8")
+PAGE = CLUSTERS_FILE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.MULTILINE)
 COMMANDS = [line.strip() for line in PAGE.split("\n") if line.startswith("    hpcddp ")]
 
@@ -57,14 +57,13 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _no_job(*_: Any, **__: Any) -> Any:
-    from hpcddp.core.survey_record import SurveyRecord
+    from hpcddp.core.job_records import SurveyRecord
 
     return SurveyRecord(job="7", date="2026-01-01", nodes=())
 
 
 @pytest.mark.dear
 def test_every_command_runs(reader: Path, run: Run) -> None:
-    """In the order of the page, each with what those before it wrote."""
     run("render", "--cluster", "rcc", "--set", "account=abc01", "-o", "job.sh")
     assert len(COMMANDS) > 10
     for command in COMMANDS:
@@ -77,7 +76,6 @@ def test_every_command_runs(reader: Path, run: Run) -> None:
 
 
 def test_shown_profiles_are_read(reader: Path) -> None:
-    """Those that the page shows in full."""
     names = [name for name in named_files() if "clusters/" in name or name.startswith("site")]
     assert len(names) >= 2
     for name in names:
@@ -86,7 +84,6 @@ def test_shown_profiles_are_read(reader: Path) -> None:
 
 @pytest.mark.dear
 def test_the_lines_that_make_an_environment(tmp_path: Path) -> None:
-    """Run as they stand, of packages in a folder in place of an index; the lock file then makes the same again."""
     (lines,) = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in BLOCKS if "python3 -m venv" in block)
     for name, version in (("torch", "2.9.1"), ("torchvision", "0.24.1")):
         empty_wheel(tmp_path, name, version, "py3-none-any")
@@ -100,7 +97,6 @@ def test_the_lines_that_make_an_environment(tmp_path: Path) -> None:
 
 
 def test_other_yaml_is_yaml() -> None:
-    """Fragments of profiles, each a document of its own or a line of a list of examples."""
     fragments = ["\n".join(line[4:] for line in block.split("\n")).strip() for block in BLOCKS if "hpcddp " not in block]
     for text in fragments:
         for part in text.split("\n") if text.startswith("compute: {") else [text]:
@@ -115,9 +111,8 @@ def section(path: str) -> str:
 
 
 def test_every_key_of_a_profile_is_there() -> None:
-    """In the table of its part; those of a fact too."""
     missing = []
-    for key in keys():
+    for key in profile_keys():
         path, _, name = key.rpartition(".")
         missing += [] if f"\n| `{name}` |" in section(path) else [key]
     assert missing == []

@@ -14,6 +14,9 @@ from hpcddp.analysis.report.api import analyze
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import single_study
 from hpcddp.probe.measurement import measure
+from tests.analysis.conftest import undrawn
+
+__all__ = ["scripts", "undrawn"]  # the second is a fixture
 
 PAGE = Path(__file__).parents[2] / "docs" / "probe.md"
 
@@ -43,7 +46,6 @@ def run(command: str, folder: Path) -> str:
 
 @pytest.mark.soak
 def test_the_script_and_its_commands(tmp_path: Path) -> None:
-    """One process, then two; both runs count, and analyze knows the efficiency."""
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "train.py").write_text(scripts()["# Measuring a training loop of your own"])
     commands = re.findall(r"^    ((?:python|torchrun|hpcddp) [^|\n]*)$", text, re.MULTILINE)
@@ -56,7 +58,6 @@ def test_the_script_and_its_commands(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("framework", ["Lightning", "transformers", "Accelerate"])
 def test_frameworks(tmp_path: Path, framework: str, undrawn: None) -> None:
-    """Their scripts, on two ranks by torchrun: every part of the step is known, and DDP's exchange; analyze reads it."""
     (tmp_path / "train.py").write_text(scripts()[framework])
     run("torchrun --nproc-per-node 2 train.py", tmp_path)
     (measured,) = load_study(single_study(tmp_path / "jobs")).runs
@@ -68,6 +69,5 @@ def test_frameworks(tmp_path: Path, framework: str, undrawn: None) -> None:
 
 
 def test_every_argument_is_explained() -> None:
-    """The table has each but the model and its optimizers."""
     named = re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8"))
     assert set(measure.__annotations__) - {"model", "optimizer", "return"} <= set(named)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.gpu.start import add_options, start
+from tests.gpu.device import add_options, start
 
 HERE = Path(__file__).parent
 

@@ -6,15 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.results import Figures, append_result
+from tests.gpu.device import Figures, append_result
+from tests.gpu.ranks import Attempt, done, gpu_point
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Figures:
-    """What the test measures."""
     found = Figures()
     request.node.stash[FIGURES] = found
     return found
+
+
+@pytest.fixture(scope="session")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Attempt:
+    """On every GPU, with copies ahead, the hook and a profile: several tests read what it has recorded."""
+    measure = {"comm": "on", "profile_steps": 2}
+    return done(tmp_path_factory.mktemp("run"), gpu_point(copy_ahead=True, loader_workers_per_rank=1, measure=measure))
 
 
 FIGURES = pytest.StashKey[Figures]()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.results import read_results
+from tests.gpu.device import read_results
 
 HERE = Path(__file__).parent
 
@@ -34,7 +34,6 @@ NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"
 
 
 def page(results: list[dict[str, Any]]) -> str:
-    """All of it, in Markdown."""
     return "\n".join([HEAD, "## Results\n", *(_machines(results) or [NEVER])])
 
 

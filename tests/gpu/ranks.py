@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hpcddp.core.jobspec import spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.core.records import buckets_file, error_file, gpus_file, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.training.trainer import Trainer
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.gpu.device import gpu_count, is_real, on_device
 from tests.worker import forked, given
 
@@ -30,8 +33,6 @@ Row = dict[str, int | None]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What ranks have recorded."""
-
     folder: Path
     outcomes: list[forked.Outcome]
 
@@ -108,8 +109,14 @@ def run_point(
 
 
 def values(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, timeout_s: float = TIMEOUT_S) -> list[Any]:
-    """What `function` returned in each rank."""
     return forked.values(folder, world, on_device, function, *arguments, timeout_s=timeout_s)
+
+
+def done(study: Path, point: Point, *, before: Callable[[], None] | None = None) -> Attempt:
+    """A run that `check_done` finds nothing in."""
+    attempt = run_point(study, point, before=before)
+    attempt.check_done()
+    return attempt
 
 
 def _run(job: str, spec: dict[str, Any], before: Callable[[], None] | None) -> Any:
@@ -117,24 +124,28 @@ def _run(job: str, spec: dict[str, Any], before: Callable[[], None] | None) -> A
     if before:
         before()
     planned = spec_from_dict(spec)
-    if planned.point.measure.telemetry_hz and not is_real():
-        _hold_step(gpus_file(planned.attempt_dir(job, 0), "node0"), READINGS * planned.point.layout.gpus_per_node)
+    if planned.point.measure.telemetry_hz and not is_real():  # the fifth step is timed, and a busy machine's reader comes last
+        file, rows = gpus_file(planned.attempt_dir(job, 0), "node0"), READINGS * planned.point.layout.gpus_per_node
+        before_step(5, lambda: _hold(file, rows))
     return run(spec)
 
 
-def _hold_step(file: Path, rows: int) -> None:
-    """The fifth step, which is timed, lasts until so many rows more are there: on a busy machine the reader comes last."""
-    real, steps_begun = Trainer.step, 0
+def before_step(number: int, act: Callable[[], None]) -> None:
+    """It is called in this rank, in front of the step of that number."""
+    real, begun = Trainer.step, itertools.count(1)
 
     def step(self: Trainer, *arguments: Any) -> Any:
-        nonlocal steps_begun
-        steps_begun += 1
-        if steps_begun == 5:
-            begin = _lines(file)
-            wait_for(lambda: _lines(file) >= begin + rows)
+        if next(begun) == number:
+            act()
         return real(self, *arguments)
 
     Trainer.step = step  # type: ignore[method-assign, assignment]
+
+
+def _hold(file: Path, rows: int) -> None:
+    """Until so many rows more are there."""
+    begin = _lines(file)
+    wait_for(lambda: _lines(file) >= begin + rows)
 
 
 def _lines(file: Path) -> int:
@@ -148,3 +159,9 @@ def _json(file: Path) -> dict[str, Any]:
 def _rows(file: Path) -> list[Row]:
     with file.open(encoding="utf-8", newline="") as lines:
         return [{name: int(value) if value else None for name, value in row.items()} for row in csv.DictReader(lines)]
+
+
+def same_bits_every_time() -> None:
+    """Called before CUDA begins: cuBLAS reads its workspace then (torch's notes on reproducibility)."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)

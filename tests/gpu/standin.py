@@ -48,8 +48,6 @@ AMD_SMI_FOLDER = Path(__file__).parent / "standin_amdsmi"
 
 
 class Event:
-    """As torch.cuda.Event."""
-
     def __init__(self, enable_timing: bool = False) -> None:
         self._timed = enable_timing
         self._at_ns: int | None = None
@@ -71,8 +69,6 @@ class Event:
 
 
 class Stream:
-    """As torch.cuda.Stream."""
-
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         self.device, self.priority = device, priority
 
@@ -226,8 +222,6 @@ def _loaders_and_profilers() -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Its gradient is the sum of all ranks' gradients."""
-
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
         return _SumOverRanks.backward(ctx, values)

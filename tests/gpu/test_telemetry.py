@@ -1,4 +1,4 @@
-"""What telemetry reads of a GPU, against nvidia-smi; and its energy counter against its power."""
+"""What telemetry reads of a GPU: against nvidia-smi, its energy against its power, its clocks as the gate has them, and AMD's."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 import pytest
+import torch
 
-from tests.gpu import ranks
-from tests.gpu.device import is_real
-from tests.gpu.marks import touches
-from tests.gpu.results import Figures
-from tests.gpu.standin import NVML_FOLDER
+from hpcddp.worker.gates import CLOCK_FALL, HARMFUL, THROTTLED_SHARE
+from hpcddp.worker.telemetry.reader_process import THROTTLE
+from tests.gpu import ranks, standin
+from tests.gpu.device import Figures, gpu_count, is_real, touches
 
 QUERY = ("--query-gpu=utilization.gpu,memory.used,power.draw", "--format=csv,noheader,nounits", "--id=0")
 
@@ -32,6 +33,10 @@ POWER_PERCENT = 10.0
 MEMORY_PERCENT = 2.0
 """Of the GPU's memory: newer nvidia-smi leave out what the driver keeps for itself."""
 
+GATE = "GPU clocks held"
+
+BITS = {word: bit for bit, word in THROTTLE.items()}
+
 
 class Reading(NamedTuple):
     unix_ns: int
@@ -40,61 +45,69 @@ class Reading(NamedTuple):
     power_w: float
 
 
-class Watch:
-    """nvidia-smi, read again and again in a thread until the block ends."""
+class Watched(NamedTuple):
+    """A run on one GPU, and what nvidia-smi said meanwhile: nothing where it is not installed."""
 
-    def __init__(self) -> None:
-        self.readings: list[Reading] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._read)
+    attempt: ranks.Attempt
+    readings: list[Reading]
 
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
+    def window_ns(self) -> tuple[int, int]:
+        first, *_, last = self.attempt.timed_steps(0)
+        return first["start_ns"] or 0, (last["start_ns"] or 0) + (last["total_ns"] or 0)
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def rows(self) -> list[ranks.Row]:
+        """Telemetry's readings within the timed steps."""
+        begin_ns, end_ns = self.window_ns()
+        return [row for row in self.attempt.readings() if begin_ns <= (row["unix_ns"] or 0) <= end_ns]
 
-    def _read(self) -> None:
-        path = os.environ["PATH"] if is_real() else str(NVML_FOLDER)
-        program = shutil.which("nvidia-smi", path=path) or "nvidia-smi"
-        while not self._over.wait(PAUSE_S):
+
+def run(study: Path, count: int | None, before: Callable[[], None] | None = None) -> ranks.Attempt:
+    measure = {"stop": "seconds", "seconds": float(ranks.steps(8, 1)), "telemetry_hz": 10.0}
+    return ranks.done(study, ranks.gpu_point(count, precision="bf16", measure=measure), before=before)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    if is_real():
+        pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
+    program = shutil.which("nvidia-smi", path=os.environ["PATH"] if is_real() else str(standin.NVML_FOLDER))
+    readings, over = list[Reading](), threading.Event()
+
+    def read() -> None:
+        while program and not over.wait(PAUSE_S):
             begin_ns = time.time_ns()
             done = subprocess.run([program, *QUERY], capture_output=True, text=True, check=True)
-            values = [float(value) for value in done.stdout.split(",")]
-            self.readings.append(Reading((begin_ns + time.time_ns()) // 2, *values))
+            readings.append(Reading((begin_ns + time.time_ns()) // 2, *map(float, done.stdout.split(","))))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        attempt = run(tmp_path_factory.mktemp("telemetry"), 1)
+    finally:
+        over.set()
+        reader.join()
+    return Watched(attempt, readings)
 
 
 @touches(
-    "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/reader.py",
-    "hpcddp/worker/telemetry/reader_process.py",
+    "worker/telemetry/gpu.py",
+    "worker/telemetry/reader.py",
+    "worker/telemetry/reader_process.py",
     stand_in="NVML and nvidia-smi are programs that agree with each other",
 )
-def test_readings_are_nvidia_smis(tmp_path: Path, figures: Figures) -> None:
-    """Utilisation, memory and power over the timed steps, and the energy that its counter gives."""
-    if is_real():
-        if not shutil.which("nvidia-smi"):
-            pytest.skip("needs nvidia-smi")
-        pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-    seconds = ranks.steps(8, 1)
-    measure = {"stop": "seconds", "seconds": float(seconds), "telemetry_hz": 10.0}
-    with Watch() as watch:
-        attempt = ranks.run_point(tmp_path, ranks.gpu_point(1, precision="bf16", measure=measure))
-    attempt.check_done()
-    steps = attempt.timed_steps(0)
-    begin_ns, end_ns = steps[0]["start_ns"] or 0, (steps[-1]["start_ns"] or 0) + (steps[-1]["total_ns"] or 0)
-    theirs = [reading for reading in watch.readings if begin_ns <= reading.unix_ns <= end_ns]
+def test_readings_are_nvidia_smis(watched: Watched, figures: Figures) -> None:
+    if is_real() and not shutil.which("nvidia-smi"):
+        pytest.skip("needs nvidia-smi")
+    begin_ns, end_ns = watched.window_ns()
+    theirs = [reading for reading in watched.readings if begin_ns <= reading.unix_ns <= end_ns]
     assert theirs, "nvidia-smi gave no reading within the timed steps"
-    (ours,) = attempt.end["telemetry"]["nodes"][0]["gpus"]
-    total_mib = attempt.node["gpus"][0]["memory_bytes"] / 2**20
+    (ours,) = watched.attempt.end["telemetry"]["nodes"][0]["gpus"]
     util, power_w = fmean(reading.util_percent for reading in theirs), fmean(reading.power_w for reading in theirs)
-    mem_mib = max(reading.mem_mib for reading in theirs)
     figures.add("util_off_points", ours["util_percent_mean"] - util, least=-POINTS, most=POINTS)
     figures.add("power_off_percent", 100 * (ours["power_w_mean"] / power_w - 1), least=-POWER_PERCENT, most=POWER_PERCENT)
-    off_mib = ours["mem_used_peak_bytes"] / 2**20 - mem_mib
-    figures.add("memory_off_percent", 100 * off_mib / total_mib, least=-MEMORY_PERCENT, most=MEMORY_PERCENT)
+    off_bytes = ours["mem_used_peak_bytes"] - max(reading.mem_mib for reading in theirs) * 2**20
+    off_percent = 100 * off_bytes / watched.attempt.node["gpus"][0]["memory_bytes"]
+    figures.add("memory_off_percent", off_percent, least=-MEMORY_PERCENT, most=MEMORY_PERCENT)
     energy_j = power_w * (end_ns - begin_ns) / 1e9
     figures.add("energy_off_percent", 100 * (ours["energy_j"] / energy_j - 1), least=-POWER_PERCENT, most=POWER_PERCENT)
     figures.add("util_percent", ours["util_percent_mean"])
@@ -102,32 +115,77 @@ def test_readings_are_nvidia_smis(tmp_path: Path, figures: Figures) -> None:
     assert ours["throttle"] is not None
 
 
-@touches(
-    "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/reader_process.py",
-    stand_in="the counter counts the power that is shown",
-)
-def test_the_energy_counter_is_the_integral_of_power(tmp_path: Path, figures: Figures) -> None:
+@touches("worker/telemetry/gpu.py", "worker/telemetry/reader_process.py", stand_in="the counter counts the power that is shown")
+def test_the_energy_counter_is_the_integral_of_power(watched: Watched, figures: Figures) -> None:
     """Between its first and last reading within the timed steps; a GPU without a counter has its energy from its power."""
-    if is_real():
-        pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-    measure = {"stop": "seconds", "seconds": float(ranks.steps(8, 1)), "telemetry_hz": 10.0}
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point(1, precision="bf16", measure=measure))
-    attempt.check_done()
-    (ours,) = attempt.end["telemetry"]["nodes"][0]["gpus"]
-    rows, steps = attempt.readings(), attempt.timed_steps(0)
-    rows = [row for row in rows if (steps[0]["start_ns"] or 0) <= (row["unix_ns"] or 0)]
+    (ours,), rows = watched.attempt.end["telemetry"]["nodes"][0]["gpus"], watched.rows()
     if rows[0]["energy_mj"] is None:
         assert ours["energy_from"] == "power"
         return
     assert ours["energy_from"] == "counter"
     counted_j = ((rows[-1]["energy_mj"] or 0) - (rows[0]["energy_mj"] or 0)) / 1e3
-    pairs = itertools.pairwise(rows)
-    drawn_j = sum(_joules(before, after) for before, after in pairs)
+    drawn_j = sum(_joules(before, after) for before, after in itertools.pairwise(rows))
     figures.add("counter_off_percent", 100 * (counted_j / drawn_j - 1), least=-POWER_PERCENT, most=POWER_PERCENT)
 
 
 def _joules(before: ranks.Row, after: ranks.Row) -> float:
-    """Under the line between two readings of power."""
     power_w = ((before["power_mw"] or 0) + (after["power_mw"] or 0)) / 2e3
     return power_w * ((after["unix_ns"] or 0) - (before["unix_ns"] or 0)) / 1e9
+
+
+@touches("worker/telemetry/gpu.py", "worker/telemetry/reader_process.py", stand_in="clocks and reasons are made up")
+def test_the_gate_says_what_the_readings_say(watched: Watched, figures: Figures) -> None:
+    """Passed unless a harmful reason, or a fall of the clock at the power cap, is in the readings of the timed steps."""
+    rows = watched.rows()
+    reasons, mhz = [row["throttle_reasons"] or 0 for row in rows], [row["sm_mhz"] or 0 for row in rows]
+    harmful, capped = (share(reasons, words) for words in (HARMFUL, ("sw_power_cap",)))
+    quarter = -(-len(mhz) // 4)
+    fell = 1 - median(mhz[-quarter:]) / median(mhz[:quarter])
+    each = max(share(reasons, (word,)) for word in HARMFUL)
+    passed = each <= THROTTLED_SHARE and not (capped > THROTTLED_SHARE and fell > CLOCK_FALL)
+    assert watched.attempt.gate(GATE)["passed"] == passed
+    figures.add("sm_mhz_median", median(mhz), least=1.0)
+    figures.add("sm_mhz_fell_percent", 100 * fell)
+    figures.add("harmful_percent", 100 * harmful)
+    figures.add("power_capped_percent", 100 * capped)
+
+
+def share(reasons: list[int], words: tuple[str, ...]) -> float:
+    return sum(any(reading & BITS[word] for word in words) for reading in reasons) / len(reasons)
+
+
+@pytest.mark.skipif(is_real(), reason="a test makes no GPU hot")
+def test_a_gpu_that_is_held_back_fails_the_gate(tmp_path: Path) -> None:
+    """By heat, hardware or power supply: the reason is named, and the run is over all the same."""
+    word = "hw_thermal_slowdown"
+    attempt = run(tmp_path, 1, lambda: os.environ.update(HPCDDP_TEST_THROTTLE=hex(BITS[word])))
+    gate = attempt.gate(GATE)
+    assert not gate["passed"]
+    assert f"{word} in 100% of the readings" in gate["evidence"]
+
+
+@touches(
+    "worker/telemetry/amd_gpu.py",
+    "worker/telemetry/reader.py",
+    "worker/launch_record.py",
+    "worker/gpus.py",
+    stand_in="torch says that it is built for ROCm, and AMD SMI is a program; no test has run on AMD's GPUs yet",
+)
+def test_a_run_on_amds_gpus(tmp_path: Path, figures: Figures) -> None:
+    """Versions of ROCm, RCCL and MIOpen, architectures, and readings of every GPU, whose counter counts the power shown."""
+    if is_real() and torch.version.hip is None:
+        pytest.skip("needs a GPU of AMD's")
+    attempt = run(tmp_path, None, None if is_real() else lambda: standin.install_rocm(gpu_count()))
+    versions = attempt.launch["versions"]
+    assert all(versions[name] for name in ("rocm", "rccl", "miopen"))
+    assert "cuda" not in versions
+    assert all(gpu["capability"].startswith("gfx") for gpu in attempt.node["gpus"])
+    assert attempt.node["telemetry"]["no_gpus"] is None
+    (found,) = attempt.end["telemetry"]["nodes"]
+    assert len(found["gpus"]) == len(attempt.node["telemetry"]["gpus"]) == gpu_count()
+    powered = [gpu for gpu in found["gpus"] if gpu["power_w_mean"]]  # of two dies of one module the second reads 0 W
+    assert powered
+    for gpu in powered:  # power is what is drawn now or a mean over some time, the counter counts all of it
+        off_percent = 100 * (gpu["energy_j"] / (gpu["power_w_mean"] * found["window_s"]) - 1)
+        figures.add(f"gpu_{gpu['gpu']}_energy_off_percent", off_percent, least=-POWER_PERCENT, most=POWER_PERCENT)
+    assert all(gpu["sm_mhz_median"] > 0 and gpu["temperature_c_peak"] > 0 for gpu in found["gpus"])

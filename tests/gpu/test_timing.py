@@ -20,8 +20,7 @@ from hpcddp.worker.timing.steptimer import StepTimer, loss_reader_for
 from hpcddp.worker.training.feeds import first_batch
 from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
-from tests.gpu.marks import touches
-from tests.gpu.results import Figures
+from tests.gpu.device import Figures, touches
 from tests.worker import given
 
 CLOSURE_PERCENT = 1.0
@@ -32,14 +31,10 @@ DRIFT_PPM = 500.0
 
 
 @touches(
-    "hpcddp/worker/timing/clock.py",
-    "hpcddp/worker/training/train.py",
-    stand_in="events are the host's clock, so that the closure is exact",
+    "worker/timing/clock.py", "worker/training/train.py", stand_in="events are the host's clock, so that the closure is exact"
 )
-def test_parts_fill_the_step(tmp_path: Path, figures: Figures) -> None:
-    """On every rank no part is negative, and what all parts leave of a step is below 1 % of it."""
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point())
-    attempt.check_done()
+def test_parts_fill_the_step(recorded_run: ranks.Attempt, figures: Figures) -> None:
+    attempt = recorded_run
     assert attempt.launch["clock"] == "compute stream events"
     left_percent = []
     for rank in range(len(attempt.outcomes)):
@@ -88,11 +83,11 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
 
 
 @touches(
-    "hpcddp/worker/timing/clock.py",
-    "hpcddp/worker/training/trainer.py",
-    "hpcddp/worker/timing/steptimer.py",
-    "hpcddp/worker/timing/steplog.py",
-    "hpcddp/worker/rendezvous.py",
+    "worker/timing/clock.py",
+    "worker/training/trainer.py",
+    "worker/timing/steptimer.py",
+    "worker/timing/steplog.py",
+    "worker/rendezvous.py",
     stand_in="events are the host's clock, which keeps pace with itself; nothing is there to be waited for",
 )
 def test_steps_add_up_to_the_wall_clock(tmp_path: Path, figures: Figures) -> None:
@@ -110,7 +105,7 @@ def test_steps_add_up_to_the_wall_clock(tmp_path: Path, figures: Figures) -> Non
         figures.add("clock_behind_ms", 1e3 * found["behind_s"], least=-1e3, most=1e3)
 
 
-@touches("hpcddp/worker/timing/clock.py", stand_in="events are the host's clock, so that there is no drift")
+@touches("worker/timing/clock.py", stand_in="events are the host's clock, so that there is no drift")
 def test_events_keep_pace_with_unix_time(tmp_path: Path, figures: Figures) -> None:
     """Between two anchors some seconds apart, events and Unix time differ by no more than crystals do."""
     drifts_ppm = ranks.values(tmp_path, 1, drift_ppm, ranks.steps(5, 1))

@@ -69,7 +69,6 @@ class Link:
         return forked.ranks(folder, 2, self._at_its_end, function, *arguments, **options)
 
     def values(self, folder: Path, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
-        """forked.values (and its options) with two ranks, one at each end."""
         return forked.values(folder, 2, self._at_its_end, function, *arguments, **options)
 
     def _at_its_end(self, function: Callable[..., Any], *arguments: Any) -> Any:

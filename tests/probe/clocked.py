@@ -29,8 +29,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from hpcddp.probe import measure
 from hpcddp.probe.lightning import ScalingCallback as ScalingOfLightning
 from hpcddp.probe.transformers import ScalingCallback as ScalingOfTransformers
-from tests.probe.loops import ddp, group
-from tests.probe.records import measured, only
+from tests.probe.loops import ddp, group, measured, only
 
 BATCH, LAST, BATCHES = 8, 3, 8
 """Samples of a batch and of an epoch's last one, and batches of an epoch, for each rank."""
@@ -46,8 +45,6 @@ FETCH_S, FORWARD_S, BETWEEN_S, EVALUATION_S = 0.01, 0.015, 0.02, 0.05
 
 @dataclass
 class Clock:
-    """Of a rank."""
-
     steps: int = 0
     samples: int = 0
     passed_s: float = 0.0
@@ -65,7 +62,6 @@ class Clock:
             self.passed_s += time.perf_counter() - self.since_s
 
     def step(self) -> None:
-        """One has ended."""
         self.stop()
         self.steps += 1
         self.go()
@@ -78,8 +74,6 @@ class Clock:
 
 
 class Samples(Dataset[Any]):
-    """Of all ranks."""
-
     def __init__(self, ranks: int) -> None:
         self._samples = ranks * ((BATCHES - 1) * BATCH + LAST)
 
@@ -251,7 +245,6 @@ WAYS: dict[str, Callable[[Path, int, bool, Clock], None]] = {
 
 
 def in_rank(folder: Path, ranks: int, evaluates: bool, way: str) -> None:
-    """Leaves what its clock showed."""
     rank, clock = os.environ["SUBMITIT_LOCAL_GLOBALID"], Clock()
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "NODE_RANK": "0"}
     with warnings.catch_warnings():

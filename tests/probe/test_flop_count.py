@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpcddp.probe.flop_count import step_flops
 from hpcddp.worker.training.sharding import _fully_shard
 from tests.probe import loops
-from tests.probe.loops import BATCH, Loop, group, loader, network
-from tests.probe.records import measured, only
+from tests.probe.loops import BATCH, Loop, group, loader, measured, network, only
 
 IN, HIDDEN, OUT = 12, 6, 2
 FORWARD = 2 * BATCH * (IN * HIDDEN + HIDDEN * OUT)
@@ -33,12 +32,10 @@ def mlp() -> nn.Sequential:
 
 
 def plain(model: nn.Module, batch: torch.Tensor) -> None:
-    """Forward and backward."""
     model(batch).sum().backward()
 
 
 def counted(model: nn.Module, step: Backward = plain, optimizer: Any = None, shape: tuple[int, ...] = (BATCH, IN)) -> int | None:
-    """Of a step that is watched, and one after it."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters())
     flops = step_flops(model, [optimizer])
     if flops is None:
@@ -55,12 +52,10 @@ def counted(model: nn.Module, step: Backward = plain, optimizer: Any = None, sha
 
 
 def test_forward_and_backward() -> None:
-    """Worked out by hand: two for a product and its sum."""
     assert counted(mlp()) == STEP
 
 
 def test_attention_and_convolutions() -> None:
-    """As torch's own counter has them."""
     from torch.utils.flop_counter import FlopCounterMode
 
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -73,8 +68,6 @@ def test_attention_and_convolutions() -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_what_is_computed_again_is_not_counted(reentrant: bool) -> None:
-    """Activations that were not retained: the model's operations are those of the same step with them."""
-
     def step(model: nn.Module, batch: torch.Tensor) -> None:
         checkpoint(model, batch.requires_grad_(), use_reentrant=reentrant).sum().backward()
 
@@ -97,7 +90,6 @@ class ProductsInStep(torch.optim.SGD):
 
 
 def test_the_optimizer_is_not_counted() -> None:
-    """Only its closure, in which frameworks run forward and backward."""
     model = mlp()
     assert counted(model, optimizer=ProductsInStep(model.parameters(), lr=0.1)) == STEP
     model = mlp()
@@ -136,7 +128,6 @@ def penalized(model: nn.Module, batch: torch.Tensor) -> None:
 
 
 def of_other_shapes() -> Backward:
-    """Batches that grow."""
     lengths = iter(range(1, 9))
     return lambda model, batch: plain(model, batch[: next(lengths)])
 
@@ -152,7 +143,6 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_rather_than_wrong(name: str) -> None:
-    """What computes is not all seen, or is not the same in every step."""
     model, step = UNKNOWN[name]
     assert counted(model, step) is None
 
@@ -170,7 +160,6 @@ def test_what_is_compiled_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_compiled_before_the_first_step_is_compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the loop was begun: by the first step, without breaks for what would watch it."""
     import torch._dynamo.eval_frame as dynamo
 
     monkeypatch.setattr(dynamo, "cached_backends", {})
@@ -191,7 +180,6 @@ def test_what_is_compiled_before_the_first_step_is_compiled_whole(monkeypatch: p
 
 
 def in_two_ways() -> dict[str, int | None]:
-    """In each of two ranks: parameters in shards, and products in shards."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     fully_shard, _ = _fully_shard()
@@ -233,7 +221,6 @@ def in_loop(flops_per_step: float | None) -> None:
 
 
 def with_ddp() -> None:
-    """Two ranks."""
     with group():
         Loop(loops.ddp(network())).run()
 
@@ -243,7 +230,6 @@ PER_SAMPLE = 2 * (2 * 16 * 32 + 3 * 32 * 4)
 
 @pytest.mark.dear
 def test_in_the_records(tmp_path: Path) -> None:
-    """Of a sample, with gradients of four batches added up; what the script says wins."""
     assert only(measured(tmp_path / "counted", 1, in_loop, None)).used.flops_per_sample == PER_SAMPLE
     assert only(measured(tmp_path / "said", 1, in_loop, 3e6 * 2 * BATCH)).used.flops_per_sample == 3_000_000
     assert only(measured(tmp_path / "ddp", 2, with_ddp)).used.flops_per_sample == PER_SAMPLE

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from hpcddp.probe.step_hooks import StepHooks
+from hpcddp.probe.step_hooks import BatchSize, StepHooks
 
 PLAIN = ["h2d_exposed", "forward", "backward", "optimizer"]
 
@@ -36,7 +37,6 @@ def batch() -> torch.Tensor:
 
 
 def update(optimizers: Optimizers, loss: torch.Tensor) -> None:
-    """Backward, and a step of each."""
     for each in optimizers:
         each.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -78,8 +78,6 @@ class Answer:
 
 
 class Forecaster(nn.Module):
-    """Answers with an object."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
@@ -97,8 +95,6 @@ def test_an_output_of_a_class_of_its_own() -> None:
 
 
 class Heads(nn.Module):
-    """One of two heads at a time."""
-
     def __init__(self) -> None:
         super().__init__()
         self.body, self.heads, self.calls = nn.Linear(4, 4), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]), 0
@@ -118,7 +114,6 @@ def test_a_parameter_that_is_not_in_every_step() -> None:
 
 
 def test_a_second_network_behind_the_first() -> None:
-    """What another network computes between two optimizers' steps is of neither."""
     generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
 
     def step(optimizers: Optimizers) -> None:
@@ -131,7 +126,6 @@ def test_a_second_network_behind_the_first() -> None:
 
 
 def test_a_closure_has_forward_and_backward() -> None:
-    """It runs inside of the optimizer's step."""
     model = nn.Linear(4, 4)
 
     def step(optimizers: Optimizers) -> None:
@@ -144,3 +138,30 @@ def test_a_closure_has_forward_and_backward() -> None:
         optimizers[0].step(closure)  # type: ignore[arg-type]
 
     assert marks(model, step) == [PLAIN] * 4
+
+
+def image(size: int = 5) -> torch.Tensor:
+    return torch.zeros(3, size, size)
+
+
+@pytest.mark.parametrize(
+    ("batches", "sizes"),
+    [
+        ([torch.zeros(4, 9), torch.zeros(2, 9)], [4, 2]),
+        ([(torch.zeros(4, 9), torch.zeros(4)), (torch.zeros(1, 9), torch.zeros(1))], [4, 1]),
+        ([{"ids": torch.zeros(4, 9), "n": torch.tensor(3)}, {"ids": torch.zeros(3, 2), "n": torch.tensor(3)}], [4, 3]),
+        ([([image(5), image(6), image(7), image(8)], ({}, {}, {}, {})), ([image()], ({},))], [4, 1]),  # pictures of any size
+        ([torch.zeros(35, 4), torch.zeros(20, 4)], [4, 4]),  # time before batch
+        ([(torch.zeros(35, 4), torch.zeros(140)), (torch.zeros(35, 2), torch.zeros(70))], [4, 2]),
+        ([7, 8], [None, None]),
+        ([{"text": "abc"}], [None]),
+    ],
+)
+def test_samples_of_a_batch(batches: list[Any], sizes: list[int | None]) -> None:
+    size = BatchSize(4)
+    assert [size.of(batch, None) for batch in batches] == sizes
+
+
+def test_the_loader_tells_the_place() -> None:
+    loads = DataLoader(TensorDataset(torch.zeros(8, 8)), batch_size=4)
+    assert [BatchSize(8).of(batch, loads) for batch in loads] == [4, 4]

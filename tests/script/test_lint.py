@@ -36,10 +36,7 @@ srun --kill-on-bad-exit=1 --output=/runs/%j_%t.out \\
 """
 """As hpcddp starts its ranks."""
 
-BROKEN_CONTRACT = {
-    "time-minutes": ("--time=30", "--time=00:30:00", 6),
-    "executor": ("EXECUTOR=slurm", "EXECUTOR=local", 14),
-}
+BROKEN_CONTRACT = {"time-minutes": ("--time=30", "--time=00:30:00", 6), "executor": ("EXECUTOR=slurm", "EXECUTOR=local", 14)}
 """Rule -> an edit of that script which breaks it, and the line that is named."""
 
 
@@ -65,32 +62,27 @@ def of(kind: str) -> list[Path]:
 @pytest.mark.usefixtures("_shellcheck")
 @pytest.mark.parametrize("file", of("right"), ids=lambda file: file.stem)
 def test_a_right_script_has_no_finding(file: Path) -> None:
-    """Public guides of launchers and sites."""
     assert lint_script(read(file)) == []
 
 
 @pytest.mark.usefixtures("_shellcheck")
 @pytest.mark.parametrize("file", of("wrong"), ids=lambda file: file.stem)
 def test_a_wrong_script_has_its_findings_only(file: Path) -> None:
-    """At their lines; what is expected stands in the script, `# finding: RULE LINE`."""
     text = read(file)
     assert found_in(text) == [(rule, int(line)) for rule, line in re.findall(r"^# finding: (\S+) (\d+)", text, re.MULTILINE)]
 
 
 def test_there_are_enough_scripts() -> None:
-    """Of each kind."""
     assert len(of("right")) >= 25 <= len(of("wrong"))
 
 
 @pytest.mark.parametrize("file", sorted((FOLDER / "scripts").rglob("*.sh")), ids=lambda file: file.stem)
 def test_golden_scripts_are_clean(file: Path) -> None:
-    """Every one of them."""
     assert lint_script(file.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("rule", BROKEN_CONTRACT)
 def test_what_the_worker_needs_is_asked_of_the_worker_only(rule: str) -> None:
-    """Comments, quotes in quotes and continued lines are read as the shell does."""
     old, new, line = BROKEN_CONTRACT[rule]
     assert lint_script(WORKER) == []
     broken = WORKER.replace(old, new)
@@ -120,7 +112,6 @@ def test_what_the_worker_needs_is_asked_of_the_worker_only(rule: str) -> None:
     ],
 )
 def test_other_faults_of_a_kind(rule: str, edits: dict[str, str]) -> None:
-    """One each in a script that is right but for it."""
     text = WORKER
     for old, new in edits.items():
         assert old in text
@@ -132,24 +123,20 @@ def test_other_faults_of_a_kind(rule: str, edits: dict[str, str]) -> None:
     "line", ["srun bash -c 'x \\'", "#SBATCH -=3 -", "A='", 'srun "$(a (b (c (d', "srun bash -c '#'", "$A \\"]
 )
 def test_what_is_no_shell_is_no_error(line: str) -> None:
-    """Of this program: shellcheck, and sbatch, say it."""
     assert isinstance(lint_script(f"#!/bin/bash\n{line}"), list)
 
 
 def test_a_quote_that_is_not_closed_holds_one_word() -> None:
-    """At its own line."""
     broken = WORKER.replace("\n#SBATCH --nodes", '\n#SBATCH --comment="a run\n#SBATCH --nodes')
     assert found_in(broken) == [("stray-word", 3)]
 
 
 @pytest.mark.parametrize("directive", ["--uenv=pytorch", "--exclus", "-Jmine", "--nodes 2 # two", "hetjob", "--mail-type=END"])
 def test_what_sbatch_reads_is_no_fault(directive: str) -> None:
-    """Plugins' options, abbreviations, values behind a space or a letter, comments."""
     assert found_in(WORKER.replace("\n\n", f"\n#SBATCH {directive}\n\n", 1)) == []
 
 
 def test_shellcheck_speaks_with_its_own_numbers() -> None:
-    """Of errors; its advice is not repeated."""
     assert found_in(WORKER.replace("# it's rank", "echo $(cat x)\n# it's rank")) == []
     found = found_in(WORKER.replace("# it's rank", "if [ -n x ]; then\n# it's rank"))
     assert found
@@ -157,7 +144,6 @@ def test_shellcheck_speaks_with_its_own_numbers() -> None:
 
 
 def test_steps_whose_options_are_known_later_are_left_to_the_script() -> None:
-    """And so is what only asks something."""
     added = (
         'GPUS=$(srun --ntasks=1 nvidia-smi -L)\nsrun --overlap sleep 1\nsrun hostname\nrun() { srun "${@:2}"; }\necho "$GPUS"\n'
     )
@@ -165,10 +151,9 @@ def test_steps_whose_options_are_known_later_are_left_to_the_script() -> None:
 
 
 def test_a_script_of_another_language_has_a_header_only() -> None:
-    """Its body is not read as a shell's."""
     assert found_in("#!/usr/bin/env python3\n#SBATCH --gpu-per-node=4\nprint('srun &')\n") == [("unknown-option", 2)]
 
 
 def test_options_have_one_kind_each() -> None:
-    """Those that both commands have take a value in both, or in none, except wait: a number of seconds to srun."""
+    """Those that both commands have, except wait: a number of seconds to srun."""
     assert [name for name in SBATCH if SRUN.get(name, SBATCH[name]) != SBATCH[name]] == ["wait"]

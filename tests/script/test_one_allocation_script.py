@@ -80,7 +80,6 @@ def ran(*tasks: int) -> list[tuple[Any, ...]]:
 
 
 def test_runs_one_after_the_other_on_the_first_nodes(job: Job) -> None:
-    """Each on so many as it needs; the job ends well and is not requeued."""
     assert job.start() == 0
     assert job.events() == ran(0, 1, 2)
     nodes = [next(word for word in line.split() if word.startswith("--nodelist=")) for line in job.said("srun")]
@@ -89,7 +88,6 @@ def test_runs_one_after_the_other_on_the_first_nodes(job: Job) -> None:
 
 
 def test_a_run_that_fails_stops_no_other(job: Job) -> None:
-    """Its exit code is recorded, its words are in its own folder, and the job ends with 1."""
     job.does("1", "echo no such data >&2; exit 7")
     assert job.start() == 1
     assert job.events() == [*ran(0), ("started", 1), ("ended", 1, 7), *ran(2)[1:]]
@@ -98,7 +96,6 @@ def test_a_run_that_fails_stops_no_other(job: Job) -> None:
 
 
 def test_what_ended_is_not_run_again(job: Job) -> None:
-    """After a requeue, whoever asked for it, and however a run ended."""
     job.does("1", "exit 7")
     job.start()
     assert job.start(restart=1) == 0
@@ -107,7 +104,6 @@ def test_what_ended_is_not_run_again(job: Job) -> None:
 
 
 def test_a_cancelled_run_is_passed_over(job: Job) -> None:
-    """And is no reason to requeue."""
     (job.folder / "1" / "cancelled").touch()
     assert job.start() == 0
     assert job.events() == ran(0, 2)
@@ -115,7 +111,6 @@ def test_a_cancelled_run_is_passed_over(job: Job) -> None:
 
 
 def test_at_the_warning_the_job_is_requeued_and_the_run_at_work_begins_anew(job: Job) -> None:
-    """Nothing more is begun; then it and the rest run, and what was done before does not."""
     job.does("1", f"{WARN}; sleep 1")
     assert job.start() == 0
     assert job.events() == [*ran(0), ("started", 1)]
@@ -138,7 +133,6 @@ def test_a_run_that_had_all_the_time_there_is_does_not_get_it_again(job: Job) ->
 
 
 def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
-    """Slurm ends its step then, as a job; the others go on."""
     script = job.folder / SCRIPT
     script.write_text(script.read_text().replace("run_step 1 30 ", "run_step 1 0 "))
     job.does("1", "exit 9")
@@ -152,7 +146,6 @@ def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
 
 
 def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> None:
-    """However long it had: the signal goes to the ranks, and when rank 0 has asked for it the job is requeued."""
     job = Job(tmp_path, "measure.resume=true")
     job.does("0", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done; touch "$HPCDDP_REQUEUE"')
     assert job.start() == 0
@@ -166,7 +159,6 @@ def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_done_before_it_hears_of_the_warning_is_done(tmp_path: Path) -> None:
-    """The rest is requeued all the same; where nothing is left, nothing is."""
     job = Job(tmp_path, "measure.resume=true")
     job.does("1", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done')
     assert job.start() == 0
@@ -177,7 +169,7 @@ def test_a_run_that_is_done_before_it_hears_of_the_warning_is_done(tmp_path: Pat
 
 
 def test_a_lost_node_fails_no_run(job: Job) -> None:
-    """Where a node starts no process any more, the job asks for others; a run that lost its nodes three times has failed."""
+    """A job whose node starts no process asks for others; a run that lost its nodes three times has failed."""
     job.does("1", "exit 1")
     job.does("probe", "exit 1")
     for restart in range(2):
@@ -194,7 +186,6 @@ def nodes_of(job: Job) -> list[str]:
 
 
 def test_every_node_is_measured_before_the_first_run(job: Job) -> None:
-    """All four, within a limit; a job that begins again measures the nodes that it has then, unless nothing is left."""
     job.does("1", f"{WARN}; sleep 1")
     job.start()
     (measured,) = job.said("measured")
@@ -207,7 +198,6 @@ def test_every_node_is_measured_before_the_first_run(job: Job) -> None:
 
 
 def test_preflight_that_fails_stops_no_run(tmp_path: Path) -> None:
-    """It is said, and the runs have the nodes that they would have had."""
     job = Job(tmp_path, "slurm.spare_nodes=0")
     job.does("preflight", "echo no torch >&2; exit 1")
     assert job.start() == 0
@@ -217,7 +207,6 @@ def test_preflight_that_fails_stops_no_run(tmp_path: Path) -> None:
 
 
 def test_runs_stay_off_a_slow_node_where_there_is_a_spare_one(tmp_path: Path) -> None:
-    """The first rank is on the first of those that are left, and what is left after a requeue is found anew."""
     job = Job(tmp_path, "slurm.spare_nodes=1", axes="{layout.nodes: [1, 2, 3]}")
     job.does("preflight", '[ "$HPCDDP_SPARE_NODES" = 1 ] && printf "host%s\\n" 2 3 4 > "$HPCDDP_HOSTS"')
     assert job.start() == 0
@@ -226,7 +215,6 @@ def test_runs_stay_off_a_slow_node_where_there_is_a_spare_one(tmp_path: Path) ->
 
 
 def test_without_a_word_of_preflight_a_spare_node_is_the_last(tmp_path: Path) -> None:
-    """Nor does a list count that an earlier start of the job left."""
     job = Job(tmp_path, "slurm.spare_nodes=1", axes="{layout.nodes: [1, 2, 3]}")
     (job.folder / "preflight" / "hosts").write_text("host9\n")
     job.does("preflight", "exit 1")

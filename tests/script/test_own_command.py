@@ -62,14 +62,12 @@ def work(tmp_path: Path) -> Path:
     ],
 )
 def test_a_command_runs_in_the_environment(work: Path, python: str, command: str, said: str) -> None:
-    """`python`, and what lies beside the profile's Python, are that one's, in a shell too."""
     text = in_environment(shlex.split(command), python)
     env = {"PATH": f"{work}/bin:{os.environ['PATH']}", "WORK": str(work)}
     assert subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=True).stdout == f"{said}\n"
 
 
 def test_a_container_has_its_own_path() -> None:
-    """PATH is set inside, where the container's own is."""
     text = in_environment(["accelerate", "env"], "apptainer exec --nv $IMAGE /opt/venv/bin/python3")
     assert text.startswith("apptainer exec --nv $IMAGE sh -c 'PATH=")
     assert text.endswith("' /opt/venv/bin/python3 accelerate env")
@@ -96,7 +94,6 @@ def test_a_container_has_its_own_path() -> None:
     ],
 )
 def test_a_launcher_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, launcher: str) -> None:
-    """However it is called: each rank would start it. The way is said, torchrun's own for what reads its variables."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").write_text("#!/bin/bash\nexport A=1  # one\nsrun \\\n  python train.py\n")
     said = refusal(command)
@@ -116,7 +113,6 @@ def test_a_launcher_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
-    """By layout.launcher; other launchers do not read its variables, and no torchrun may meet fewer nodes."""
     assert refusal(command, launcher="torchrun").startswith(words)
     assert bool(refusal(command, launcher="torchrun")) == bool(words)
 
@@ -134,11 +130,10 @@ def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
     ],
 )
 def test_a_word_is_no_launcher(command: str) -> None:
-    """An argument of a program is not started, and a script that cannot be read here starts nothing that is known."""
     assert refusal(command) == ""
 
 
 def test_one_process_may_launch() -> None:
-    """With one task in the job a launcher is started once; srun in a step would wait for the step's own nodes."""
+    """With one task in the job; srun in a step would wait for the step's own nodes."""
     assert refusal("accelerate launch train.py", nodes=1, launcher="torchrun") == ""
     assert refusal("srun train", nodes=1, launcher="torchrun").startswith("`srun` starts ranks")

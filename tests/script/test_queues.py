@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.profile_file import load_profile, read_profile
-from hpcddp.core.errors import UsageError
+from hpcddp.cluster.profile_file import read_profile
 from hpcddp.script.job_request import JobRequest
-from tests.script.test_resources import request_on
+from tests.script.test_resources import refusal, request_on
 
 HEAD = """\
 schema: 1
@@ -59,12 +59,6 @@ def queue(request: JobRequest) -> tuple[str | None, str | None]:
     return request.partition, request.qos
 
 
-def refusal(profile: ClusterProfile, **settings: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        request_on(profile, **settings)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -83,79 +77,56 @@ def refusal(profile: ClusterProfile, **settings: Any) -> str:
     ids=str,
 )
 def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected: tuple[str, str]) -> None:
-    """A job has the first automatic rule that it fits in nodes, time, node type and intent, in the rule's partition or the node
-    type's, or else in the first that it fits, the default one before the others. What the sweep names wins.
-    """
+    """The first automatic one, in its partition or the node type's, or else in the first that fits; what the sweep names wins."""
     assert queue(request_on(site(tmp_path, PARTITIONS, RULES), **settings)) == expected
 
 
 @pytest.mark.parametrize(
-    ("settings", "parts"),
+    ("settings", "message"),
     [
-        ({"layout__nodes": 33}, ["33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."]),
-        (
-            {"layout__nodes": 65, "slurm__walltime_min": 500},
-            ["65 nodes asked for, at most 32", "Use `--set slurm.qos=big`."],
-        ),
+        ({"layout__nodes": 33}, "33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."),
+        ({"layout__nodes": 65, "slurm__walltime_min": 500}, "65 nodes asked for, at most 32.*Use `--set slurm.qos=big`."),
         (
             {"slurm__qos": "week", "slurm__walltime_min": 60, "layout__nodes": 5},
-            [
-                "5 nodes asked for, at most 4 allowed on site QOS week in partition small",
-                "`--set slurm.qos=prod --set slurm.partition=main`",
-            ],
+            "5 nodes .* at most 4 allowed on site QOS week in partition small.*`--set slurm.qos=prod --set slurm.partition=main`",
         ),
         (
             {"layout__nodes": 33, "slurm__partition": "small"},
-            [
-                "33 nodes asked for, at most 4 allowed on site in partition small",
-                "`--set slurm.qos=big --set slurm.partition=main`",
-            ],
+            "33 nodes .* at most 4 allowed on site in partition small.*`--set slurm.qos=big --set slurm.partition=main`",
         ),
-        ({"slurm__walltime_min": 1201}, ["slurm.walltime_min is 1201, at most 1200 minutes", "--set slurm.qos=week"]),
+        ({"slurm__walltime_min": 1201}, "slurm.walltime_min is 1201, at most 1200 minutes.*--set slurm.qos=week"),
         (
             {"slurm__intent": "debug", "slurm__qos": "debug", "slurm__walltime_min": 121},
-            ["slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main"],
+            "slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main",
         ),
-        ({"slurm__qos": "spare"}, ["nodes of type a100 asked for, v100 needed on site QOS spare", "slurm.qos=prod"]),
-        ({"slurm__qos": "week", "slurm__partition": "main"}, ["partition main asked for, small needed on site QOS week"]),
+        ({"slurm__qos": "spare"}, "nodes of type a100 asked for, v100 needed on site QOS spare.*slurm.qos=prod"),
+        ({"slurm__qos": "week", "slurm__partition": "main"}, "partition main asked for, small needed on site QOS week"),
         (
             {"layout__node_type": "v100", "slurm__qos": "spare"},
-            ["QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`."],
+            "QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`.",
         ),
         (
             {"layout__node_type": "v100", "layout__nodes": 9},
-            [
-                "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show",
-                "site.yaml` lists the limits.",
-            ],
+            "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show.*site.yaml` lists the limits.",
         ),
-        ({"slurm__partition": "nope"}, ["slurm.partition is nope: the profile of site knows small, main, large, old"]),
-        ({"slurm__qos": "nope"}, ["slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"]),
+        ({"slurm__partition": "nope"}, "slurm.partition is nope: the profile of site knows small, main, large, old"),
+        ({"slurm__qos": "nope"}, "slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"),
         (
             {"slurm__partition": "small", "slurm__mem_mb": 160001},
-            [
-                "slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small",
-                "slurm.partition=main",
-            ],
+            "mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small.*slurm.partition=main",
         ),
         (
             {"slurm__partition": "small", "layout__nodes": 2, "slurm__mem_mb": 160001},
-            ["slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small"],
+            "slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small",
         ),
     ],
     ids=str,
 )
-def test_refused(tmp_path: Path, settings: dict[str, Any], parts: list[str]) -> None:
-    """One past a limit of the QOS or of the partition is refused with both numbers and with what would fit, also where that is
-    never given unasked.
-    """
-    found = refusal(site(tmp_path, PARTITIONS, RULES), **settings)
-    for part in parts:
-        assert part in found
+def test_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    assert re.search(message, refusal(site(tmp_path, PARTITIONS, RULES), **settings), re.DOTALL)
 
 
 def test_memory_share_stays_below_the_partitions_limit(tmp_path: Path) -> None:
-    """All of a node's memory is asked for only as far as the partition gives it to the cores."""
     profile = site(tmp_path, PARTITIONS, RULES)
     assert request_on(profile).mem_mb == 320_000
     assert request_on(profile, slurm__partition="small").mem_mb == 32 * 5000
@@ -173,7 +144,6 @@ def test_memory_share_stays_below_the_partitions_limit(tmp_path: Path) -> None:
     ],
 )
 def test_time_limit_depends_on_the_nodes(tmp_path: Path, nodes: int, walltime_min: int, complaint: str | None) -> None:
-    """Several rules of one name are ranges of nodes, each with a time limit of its own."""
     profile, settings = site(tmp_path, BINS), {"layout__nodes": nodes, "slurm__walltime_min": walltime_min}
     if complaint is None:
         assert queue(request_on(profile, **settings)) == (None, None)
@@ -182,7 +152,6 @@ def test_time_limit_depends_on_the_nodes(tmp_path: Path, nodes: int, walltime_mi
 
 
 def test_a_rules_partition_stands_above_the_clusters(tmp_path: Path) -> None:
-    """`slurm.partition` is for jobs whose rule names none; of what would fit, a partition for debugging is named last."""
     table = "  partition: main\n  partitions: {main: {}, dev: {}, large: {}, old: {}}\n"
     rules = "  qos: [{max_nodes: 4}, {partition: dev, intent: debug}, {name: big, automatic: false, partition: large}]\n"
     profile = site(tmp_path, table, rules)
@@ -191,7 +160,6 @@ def test_a_rules_partition_stands_above_the_clusters(tmp_path: Path) -> None:
 
 
 def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
-    """Where each QOS has to be asked for, or none is for what the jobs are for, nothing is guessed."""
     named = site(tmp_path, "  qos: [{name: a}, {name: b, automatic: false}]\n")
     assert refusal(named) == "site needs a QOS; slurm.qos is one of a, b."
     assert queue(request_on(named, slurm__qos="b")) == (None, "b")
@@ -201,7 +169,6 @@ def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
 
 
 def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
-    """A rule without a name that holds in a partition is asked for by the partition, whatever it is for."""
     rules = "  qos: [{partition: std}, {partition: dev, intent: debug}, {partition: paid, automatic: false}]\n"
     profile = site(tmp_path, "  partitions: {std: {}, dev: {max_nodes: 2}, paid: {}, old: {}}\n", rules)
     assert queue(request_on(profile)) == ("std", None)
@@ -210,23 +177,13 @@ def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
     assert "3 nodes asked for, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
 
 
-def test_marconi100_names_the_qos_and_gives_none_unasked() -> None:
-    """Its big and debug QOS are charged and ranked otherwise: they are named, not taken."""
-    profile = load_profile("marconi100")
-    assert "Use `--set slurm.qos=m100_qos_bprod`." in refusal(profile, layout__nodes=17)
-    assert queue(request_on(profile, slurm__intent="debug")) == ("m100_usr_prod", None)
-    assert queue(request_on(profile, layout__nodes=17, slurm__qos="m100_qos_bprod")) == ("m100_usr_prod", "m100_qos_bprod")
-
-
 def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> None:
-    """The profile of a site may write it at both."""
     both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
     said = refusal(site(tmp_path, both), layout__nodes=5)
     assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
 
 
 def test_gpus_of_all_nodes_count(tmp_path: Path) -> None:
-    """Eight on two nodes are within a limit of eight, twelve on three are not."""
     profile = site(tmp_path, "  qos: [{name: prod, automatic: true, max_gpus: 8}]\n")
     assert queue(request_on(profile, layout__nodes=2, layout__gpus_per_node=4)) == (None, "prod")
     said = refusal(profile, layout__nodes=3, layout__gpus_per_node=4)
@@ -234,7 +191,6 @@ def test_gpus_of_all_nodes_count(tmp_path: Path) -> None:
 
 
 def test_memory_that_no_partition_gives(tmp_path: Path) -> None:
-    """Another queue is no help, and the one that refuses is none either."""
     table = (
         "  partitions: {main: {default: true, max_mb_per_core: 5000}, more: {max_mb_per_core: 6000}, old: {node_types: [v100]}}\n"
     )
@@ -246,7 +202,6 @@ def test_memory_that_no_partition_gives(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_other_nodes_is_refused(tmp_path: Path) -> None:
-    """The profile says by its node types whose it is: a job in it would run on nodes that its point does not mean."""
     profile = site(tmp_path)
     said = refusal(profile, slurm__partition="old")
     assert "slurm.partition is old: its nodes are of type v100, and layout.node_type is a100." in said

@@ -1,45 +1,43 @@
-"""The job script: goldens, shellcheck, quoting, the launch rules."""
+"""The job script: goldens, shellcheck, quoting, the launch rules, copies of data on the nodes' own disks."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
 import re
 import shlex
 import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.point import Point
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script.job_request import JobRequest, User
-from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
+from hpcddp.script.lint import lint_script
+from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
 from hpcddp.script.resources import job_request
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests import golden
+from tests.given_one_allocation import batch_of, submission_plan
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
 JOBS = Path(__file__).parents[2] / "jobs"
+RCC = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
 AWKWARD = [
-    "two words",
-    "quote's",
-    'double"quote',
-    "$(touch /tmp/pwned)",
-    "`id`",
-    "back\\slash",
-    "semi;colon",
-    "*?[a]",
-    "ünïcode",
-    "-n",
+    *("two words", "quote's", 'double"quote', "$(touch /tmp/pwned)", "`id`"),
+    *("back\\slash", "semi;colon", "*?[a]", "ünïcode", "-n"),
 ]
 
 
@@ -59,33 +57,27 @@ SUBMITTED = ScriptLaunch(
 
 
 def shellcheck(text: str) -> str:
-    done = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False)
-    return done.stdout
+    return subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False).stdout
+
+
+def allocation_script(plan: SubmissionPlan, folder: Path) -> str:
+    """Of all the plan's runs in one job; neither lint nor shellcheck remarks on it."""
+    prepare(folder / "job", batch_of(plan, folder))
+    text = (folder / "job" / SCRIPT).read_text()
+    assert lint_script(text) == []
+    return text
 
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 @pytest.mark.parametrize("form", ["by-hand", "submitted"])
 def test_golden(cluster: str, form: str) -> None:
-    """Each template and profile gives the script that was reviewed, byte for byte."""
     profile, point, request = parts(cluster, 3)
     launch = by_hand(profile, point) if form == "by-hand" else SUBMITTED
     golden.check(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize("cluster", SWEEPS)
-def test_shellcheck_is_clean(cluster: str) -> None:
-    """No script of a shipped sweep has anything shellcheck remarks on."""
-    source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml"), load_profile(cluster)
-    for planned in expand(source, profile):
-        request = job_request(profile, planned.point, source.sweep.slurm, User(account="proj", mail="me@x.org", reservation="r"))
-        assert shellcheck(render(profile, planned.point, request, by_hand(profile, planned.point, "/my runs"))) == ""
-        assert shellcheck(render(profile, planned.point, request, SUBMITTED)) == ""
-
-
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
-    """Rendered and submitted script are the same outside the launch block."""
     profile, point, request = parts(cluster)
     texts = [render(profile, point, request, launch) for launch in (by_hand(profile, point), SUBMITTED)]
     outside = [re.sub(r"# --- launch ---.*# --- end of launch ---", "", text, flags=re.DOTALL) for text in texts]
@@ -94,31 +86,13 @@ def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", SWEEPS)
-def test_launch_rules(cluster: str) -> None:
-    """Nodes and tasks explicit, an integer for the CPUs, one GPU syntax, no task left behind, port below 32768."""
-    profile, point, request = parts(cluster)
-    text = render(profile, point, request, SUBMITTED)
-    (srun,) = re.findall(r"^srun .*?\nrc=\$\?$", text, flags=re.DOTALL | re.MULTILINE)
-    for option in (f"--nodes={request.nodes}", f"--ntasks-per-node={request.ranks_per_node}"):
-        assert option in srun
-        assert f"#SBATCH {option}\n" in text
-    assert f"--cpus-per-task={request.cpus_per_rank} " in srun
-    assert "--kill-on-bad-exit=1" in srun
-    assert len(re.findall(r"--gres|--gpus", text)) == 1
-    assert not re.search(r"--ntasks=|--gpus-per-task|set -e|set -u|29500", text)
-    assert re.search(r'MASTER_ADDR=\$\(scontrol show hostnames "\$SLURM_JOB_NODELIST"', text)
-    assert text.endswith('exit "$rc"\n')
-
-
-@pytest.mark.parametrize("cluster", SWEEPS)
 def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
-    """Slurm signals the ranks, not the batch script, in time; that requeues when rank 0 has asked. Others do neither."""
     profile, point, request = parts(cluster)
     assert not re.search("USR2|requeue|REQUEUE", render(profile, point, request, SUBMITTED))
-    point = dataclasses.replace(point, measure=dataclasses.replace(point.measure, resume=True))
+    point = replace(point, measure=replace(point.measure, resume=True))
     source = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml")
     for walltime_min, warning_s in ((60, 120), (4, 60)):
-        slurm = dataclasses.replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@90",))
+        slurm = replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@90",))
         text = render(profile, point, job_request(profile, point, slurm, User(account="proj")), SUBMITTED)
         header = [line for line in text.splitlines() if line.startswith("#SBATCH --signal")]
         assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@90"]  # sbatch takes the last: the user's
@@ -140,9 +114,6 @@ TORCHRUN = [
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 def test_torchrun(cluster: str) -> None:
-    """One task a node with all its CPUs, which starts the ranks; who it is and where all meet is known inside the step only.
-    All else is as ranks are launched directly.
-    """
     scripts = {}
     for launcher in ("direct", "torchrun"):
         source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml", [f"layout.launcher={launcher}"]), load_profile(cluster)
@@ -162,7 +133,6 @@ def test_torchrun(cluster: str) -> None:
 
 @pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])
 def test_port_of_every_job_and_step(step: int) -> None:
-    """The formula in the script stays within 10000..29999 and two steps of a job do not share a port."""
     profile, point, request = parts("rcc")
     (formula,) = re.findall(r"MASTER_PORT=\$\(\((.*?)\)\);", render(profile, point, request, SUBMITTED))
     ports = [
@@ -177,23 +147,23 @@ def test_port_of_every_job_and_step(step: int) -> None:
 def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
     """A folder of commands that record their arguments, first on PATH, for running a script without Slurm."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, body in {"scontrol": "echo host1", "srun": f'printf "%s\\n" "$@" > "$OUT"; exit {srun_exit}'}.items():
+    write_commands(folder, {"scontrol": "echo host1", "srun": f'printf "%s\\n" "$@" > "$OUT"; exit {srun_exit}'})
+    slurm = {"SLURM_JOB_NODELIST": "host1", "SLURM_SUBMIT_DIR": "/s"}
+    return {"PATH": f"{folder}:/usr/bin:/bin", "OUT": str(tmp_path / "srun"), **slurm}
+
+
+def write_commands(folder: Path, bodies: Mapping[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (folder / name).chmod(0o755)
-    return {
-        "PATH": f"{folder}:/usr/bin:/bin",
-        "OUT": str(tmp_path / "srun"),
-        "SLURM_JOB_NODELIST": "host1",
-        "SLURM_SUBMIT_DIR": "/s",
-    }
 
 
 def plain_profile(**compute: Any) -> tuple[ClusterProfile, Point, JobRequest]:
     """RCC without its modules, which this machine does not have."""
     profile, point, request = parts("rcc")
-    environment = dataclasses.replace(profile.compute, **{"modules": (), **compute})
-    return dataclasses.replace(profile, compute=environment), point, request
+    environment = replace(profile.compute, **{"modules": (), **compute})
+    return replace(profile, compute=environment), point, request
 
 
 def run(text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -201,14 +171,12 @@ def run(text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_exit_code_survives(tmp_path: Path) -> None:
-    """The job ends with srun's own exit code."""
     profile, point, request = plain_profile()
     assert run(render(profile, point, request, SUBMITTED), stand_ins(tmp_path, srun_exit=7)).returncode == 7
 
 
 @pytest.mark.parametrize("compute", [{"modules": ("nosuch/1.0",)}, {"activate": ("false",)}], ids=str)
 def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, object]) -> None:
-    """A module or an activation that fails ends the job with its text, before srun."""
     profile, point, request = plain_profile(**compute)
     env = stand_ins(tmp_path)
     env["MODULEPATH"] = str(tmp_path)
@@ -220,9 +188,8 @@ def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, o
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
-    """Paths with spaces, quotes or substitutions arrive as they are, and nothing in them is executed."""
     profile, point, request = plain_profile()
-    launch = dataclasses.replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
+    launch = replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
     env = stand_ins(tmp_path)
     text = render(profile, point, request, launch)
     assert run(text, env).returncode == 0
@@ -234,23 +201,17 @@ def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_values_of_a_profile_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
-    """A module's name and a variable's value."""
     profile, point, request = plain_profile(modules=(name,))
     env = stand_ins(tmp_path)
-    for command, body in {
-        "module": f'printf "%s" "$2" > {tmp_path}/loaded',
-        "srun": f'printf "%s" "$VALUE" > {tmp_path}/seen',
-    }.items():
-        (tmp_path / "bin" / command).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / "bin" / command).chmod(0o755)
-    text = render(dataclasses.replace(profile, env={"VALUE": name}), point, request, SUBMITTED)
+    bodies = {"module": f'printf "%s" "$2" > {tmp_path}/loaded', "srun": f'printf "%s" "$VALUE" > {tmp_path}/seen'}
+    write_commands(tmp_path / "bin", bodies)
+    text = render(replace(profile, env={"VALUE": name}), point, request, SUBMITTED)
     assert run(text, env).returncode == 0
     assert [(tmp_path / file).read_text() for file in ("loaded", "seen")] == [name, name]
 
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
-    """A script submitted by hand hands its run root and its point on unchanged, whatever is in them."""
     profile, point, request = plain_profile(python='printf "%s|%s" "$HPCDDP_RUNS" "$HPCDDP_SPEC" #')
     spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=name + "\n" + name)
     env = stand_ins(tmp_path)
@@ -262,16 +223,16 @@ def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
 
 
 def test_mail() -> None:
-    """An address gets mail at the end of a job, which needs a type beside it: Slurm's default is none."""
-    profile, point, request = parts("rcc", user=User(account="a", mail="me@x.org"))
+    """It needs a type beside it: Slurm's default is none."""
+    profile, point, request = parts("rcc", user=User(account="a", mail="me@x.org", reservation="r"))
     text = render(profile, point, request, SUBMITTED)
+    assert shellcheck(text) == ""
     assert "#SBATCH --mail-user=me@x.org\n#SBATCH --mail-type=END,FAIL\n" in text
     assert "mail" not in render(*parts("rcc"), SUBMITTED)
 
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "nul\0"])
 def test_line_breaks_are_refused(bad: str) -> None:
-    """A header line cannot hold a line break: refused, naming the value."""
     profile, point, request = parts("rcc", user=User(account=bad))
     with pytest.raises(UsageError, match="cannot be in a job script"):
         render(profile, point, request, SUBMITTED)
@@ -279,42 +240,45 @@ def test_line_breaks_are_refused(bad: str) -> None:
 
 @pytest.mark.parametrize("option", ["rm -rf /", "--qos x", "--", "-", "--x\ny"])
 def test_job_options_must_be_options(option: str) -> None:
-    """A raw job option that is no sbatch option is refused."""
     profile, point, request = parts("rcc")
     with pytest.raises(UsageError, match="job option"):
-        render(profile, point, dataclasses.replace(request, options=(option,)), SUBMITTED)
+        render(profile, point, replace(request, options=(option,)), SUBMITTED)
 
 
 def test_job_options_are_quoted() -> None:
-    """The value of a raw option is one word of the header line."""
     profile, point, request = parts("rcc")
-    text = render(profile, point, dataclasses.replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
+    text = render(profile, point, replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
     assert "#SBATCH --comment='it'\"'\"'s $(x)'\n#SBATCH --requeue\n" in text
 
 
-def test_ones_own_template(tmp_path: Path) -> None:
-    """A profile in a file may bring a template beside it that overrides one block; a value it does not have is an error."""
-    text = Path("clusters/rcc.yaml").read_text() if Path("clusters/rcc.yaml").is_file() else ""
-    text = text or (JOBS.parent / "clusters" / "rcc.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(text + "template: mine.sh.j2\n")
-    template = tmp_path / "mine.sh.j2"
-    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n')
+EXTENDED = '{% extends "base.sh.j2" %}\n{% block teardown %}\nLINE\n{% endblock %}\n'
+
+
+def rendered_with(folder: Path, text: str, template: str = "mine.sh.j2") -> str:
+    """A script by a profile beside its own template, which says `text`."""
+    (folder / template).parent.mkdir(exist_ok=True)
+    (folder / template).write_text(text)
     _, point, request = parts("rcc")
-    mine = load_profile(str(tmp_path / "mine.yaml"))
-    assert '\necho bye\nexit "$rc"\n' in render(mine, point, request, SUBMITTED)
-    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\n{{ cluster.nosuch }}\n{% endblock %}\n')
-    with pytest.raises(UsageError, match=rf"{template}:3: .* has no attribute 'nosuch'; what a template may use is in "):
-        render(mine, point, request, SUBMITTED)
+    return render(load_profile(str(profile_with(folder, template))), point, request, SUBMITTED)
 
 
-def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
-    """A profile that names `template`, which says `text`."""
+def profile_with(folder: Path, template: str) -> Path:
     file = folder / "mine.yaml"
-    file.write_text((JOBS.parent / "clusters" / "rcc.yaml").read_text() + f"template: {template}\n")
-    if text is not None:
-        (folder / template).parent.mkdir(exist_ok=True)
-        (folder / template).write_text(text)
+    file.write_text(f"{RCC}template: {template}\n")
     return file
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder beside a secret, with a link to it."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "link.j2").symlink_to(tmp_path / "secret.txt")
+    return tmp_path / "theirs"
+
+
+def test_ones_own_template(tmp_path: Path) -> None:
+    assert '\necho bye\nexit "$rc"\n' in rendered_with(tmp_path, EXTENDED.replace("LINE", "echo bye"))
 
 
 @pytest.mark.parametrize(
@@ -329,58 +293,40 @@ def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
     ],
 )
 def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """One that came with a profile reaches no Python: file and line are named, and nothing has happened."""
     monkeypatch.chdir(tmp_path)
-    _, point, request = parts("rcc")
-    mine = load_profile(str(profile_with(tmp_path, "mine.sh.j2", f"#!/bin/bash\n{text}\n")))
     with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*; what a template may use is in "):
-        render(mine, point, request, SUBMITTED)
+        rendered_with(tmp_path, f"#!/bin/bash\n{text}\n")
     assert not (tmp_path / "planted").exists()
 
 
 @pytest.mark.parametrize("template", ["/etc/passwd", "../secret.txt", "link.j2"])
-def test_a_template_lies_below_its_profile(tmp_path: Path, template: str) -> None:
-    """A profile reads no file of its own choice, through a link neither."""
-    (tmp_path / "secret.txt").write_text("secret")
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
-    file = profile_with(folder, template)
-    line = file.read_text().splitlines().index(f"template: {template}") + 1
+def test_a_template_lies_below_its_profile(theirs: Path, template: str) -> None:
+    file = profile_with(theirs, template)
+    line = len(file.read_text().splitlines())
     with pytest.raises(UsageError, match=rf"^{file}:{line}:1: `{template}` lies elsewhere: put the template beside the profile"):
         load_profile(str(file))
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.j2"])
-@pytest.mark.parametrize("tag", ["include", "extends", "import"])
-def test_a_template_includes_nothing_from_elsewhere(tmp_path: Path, name: str, tag: str) -> None:
-    """Nor does what it includes."""
-    (tmp_path / "secret.txt").write_text("secret")
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
-    _, point, request = parts("rcc")
-    rest = " as it" if tag == "import" else ""
-    mine = load_profile(str(profile_with(folder, "mine.sh.j2", f'#\n{{% {tag} "{name}"{rest} %}}\n')))
+@pytest.mark.parametrize("tag", ['include "NAME"', 'extends "NAME"', 'import "NAME" as it'])
+def test_a_template_includes_nothing_from_elsewhere(theirs: Path, name: str, tag: str) -> None:
     with pytest.raises(UsageError, match=r"mine\.sh\.j2:2: no template|link\.j2: a link to .*secret\.txt"):
-        render(mine, point, request, SUBMITTED)
+        rendered_with(theirs, f"#\n{{% {tag.replace('NAME', name)} %}}\n")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{% if %}", r"mine\.sh\.j2:2: Expected an expression"),
-        ("{{ 1 + 'a' }}", r"mine\.sh\.j2:2: unsupported operand"),
-        ("{{ 1 // 0 }}", r"mine\.sh\.j2:2: .*by zero"),
-        ('{% include "nosuch.j2" %}', r"mine\.sh\.j2:2: no template `nosuch\.j2` in "),
+        ("#\n{% if %}\n", "2: Expected an expression"),
+        ("#\n{{ 1 + 'a' }}\n", "2: unsupported operand"),
+        ("#\n{{ 1 // 0 }}\n", "2: .*by zero"),
+        ('#\n{% include "nosuch.j2" %}\n', r"2: no template `nosuch\.j2` in "),
+        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'; what a template may use is in "),
     ],
 )
 def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
-    """As a mistake of whoever wrote it, without a traceback."""
-    _, point, request = parts("rcc")
-    mine = load_profile(str(profile_with(tmp_path, "below/mine.sh.j2", f"#\n{text}\n")))
-    with pytest.raises(UsageError, match=says):
-        render(mine, point, request, SUBMITTED)
+    with pytest.raises(UsageError, match=rf"mine\.sh\.j2:{says}"):
+        rendered_with(tmp_path, text, "below/mine.sh.j2")
 
 
 def compute_environments() -> list[str]:
@@ -391,32 +337,17 @@ def compute_environments() -> list[str]:
 
 @pytest.mark.parametrize("shown", compute_environments())
 def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown: str) -> None:
-    """Each is a profile's key as it stands there, and its script starts the Python that it names, variables filled in."""
     compute = parse_yaml(shown, "clusters.md")
-    text = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
-    before, _, rest = text.partition("compute:\n")
+    before, _, rest = RCC.partition("compute:\n")
     (tmp_path / "mine.yaml").write_text(f"{before}compute: {shown}\n{rest[rest.index('env: {}') :]}")
     _, point, request = parts("rcc")
     mine = load_profile(str(tmp_path / "mine.yaml"))
-    script = render(mine, point, request, dataclasses.replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
-    stubs = {
-        "srun": 'echo "$@"',
-        "scontrol": "echo n1",
-        "module": 'echo "module $*"',
-        "conda": 'echo "echo conda $*"',
-        "apptainer": "",
-    }
-    for name, does in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    env = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "WORK": "/w",
-        "HOME": "/h",
-        "SLURM_JOB_NODELIST": "n1",
-        "SLURM_JOB_ID": "1",
-    }
-    done = subprocess.run(["bash"], input=script, env=env, check=True, capture_output=True, text=True)
+    script = render(mine, point, request, replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
+    env = {**stand_ins(tmp_path), "WORK": "/w", "HOME": "/h", "SLURM_JOB_ID": "1"}
+    commands = {"srun": 'echo "$@"', "module": 'echo "module $*"', "conda": 'echo "echo conda $*"', "apptainer": ""}
+    write_commands(tmp_path / "bin", commands)
+    done = run(script, env)
+    assert done.returncode == 0
     python = compute.get("python", "python3").replace("$WORK", "/w").replace("$HOME", "/h")
     image = compute.get("container", {}).get("image", "").replace("$WORK", "/w")
     assert done.stdout.endswith(f" {image if image and 'pyxis' not in shown else 'hpcddp'} {python} -u x.py\n")
@@ -425,10 +356,78 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
 
 
 def test_there_is_an_example_of_each_kind() -> None:
-    """A venv, conda, modules and a container."""
-    assert {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()} == {
-        "venv",
-        "conda",
-        "module",
-        "container",
-    }
+    kinds = {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()}
+    assert kinds == {"venv", "conda", "module", "container"}
+
+
+def staged_point() -> Point:
+    data = Data(name="bigmnist", root="/data", stage="tmpdir")
+    return Point(cluster="rcc", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type="v100"))
+
+
+def with_disk(path: str | None, per_job: bool | None = None) -> ClusterProfile:
+    profile = load_profile("rcc")
+    node = replace(profile.node_types["v100"], local_disk_path=path, local_disk_per_job=per_job)
+    return replace(profile, node_types={"v100": node})
+
+
+@pytest.mark.parametrize(
+    "disk_of",
+    [(None, {"SLURM_TMPDIR": "DISK"}), (None, {"TMPDIR": "DISK"}), ("$MY_DISK/a 'b", {"MY_DISK": "DISK"})],
+    ids=["slurm", "tmpdir", "profile"],
+)
+@pytest.mark.parametrize(
+    ("job", "own", "others"),
+    [
+        ({"SLURM_JOB_ID": "12"}, ["12-gn01", "12-gn01.lock", "12+3-gn01"], ["123-gn01", "1-gn01", "11_12-gn01"]),
+        (
+            {"SLURM_JOB_ID": "14", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "7"},
+            ["12_7-gn01", "12_7-gn01.lock"],
+            ["12_8-gn01", "12_71-gn01", "14-gn01", "12-gn01"],
+        ),
+    ],
+    ids=["job", "task"],
+)
+def test_copies_of_the_job_are_removed_and_no_others(
+    tmp_path: Path, disk_of: tuple[str | None, dict[str, str]], job: dict[str, str], own: list[str], others: list[str]
+) -> None:
+    """By its number: another job of the same user may have copies beside them."""
+    disk, (path, env) = tmp_path / "a 'b", disk_of
+    for name in [*own, *others]:
+        (disk / f"hpcddp-stage-{os.getuid()}-{name}" / "deeper").mkdir(parents=True)
+    given = {name: value.replace("DISK", str(tmp_path if path else disk)) for name, value in env.items()}
+    text = removal(with_disk(path), staged_point())
+    assert text is not None
+    subprocess.run(["bash", "-euc", text], env={"PATH": os.environ["PATH"], **given, **job}, check=True)
+    assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
+
+
+def test_where_copies_lie_and_which_go_with_the_job() -> None:
+    assert removal(with_disk("/disk", per_job=True), staged_point()) is None
+    assert removal(with_disk("/disk", per_job=False), staged_point()) == removal(with_disk("/disk"), staged_point())
+    assert disk_folders(with_disk("/disk"), staged_point()) == ("/disk",)
+    assert disk_folders(with_disk(None), staged_point()) == ("$SLURM_TMPDIR", "$TMPDIR")
+
+
+def test_the_script_is_a_good_one() -> None:
+    profile, plain, request = plain_profile()
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in profile.node_types.items()}
+    profile = replace(profile, node_types=nodes)
+    staged = replace(plain, workload=replace(plain.workload, data=replace(plain.workload.data, stage="tmpdir")))
+    text = render(profile, staged, request, SUBMITTED)
+    assert lint_script(text) == []
+    removed = [line for line in text.splitlines() if "hpcddp-stage" in line]
+    assert [line.startswith('[ "$rc" = 0 ] || srun --nodes=') for line in removed] == [True]
+    assert "hpcddp-stage" not in render(profile, plain, request, SUBMITTED)
+
+
+@pytest.mark.parametrize("stage", ["none", "tmpdir"])
+def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None:
+    """The script tells them to leave it, and removes it whatever became of them."""
+    plan = submission_plan(
+        tmp_path, "repeat=1", "workload.data.name=bigmnist", "workload.data.root=/x", f"workload.data.stage={stage}"
+    )
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in plan.profile.node_types.items()}
+    text = allocation_script(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
+    assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
+    assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")

@@ -1,8 +1,11 @@
-"""The scripts of the profiles that come with hpcddp: what their sites document, line by line, reviewed once."""
+"""The scripts of the profiles that come with hpcddp, reviewed once, and where their lines stand in the templates."""
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +16,14 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.script.job_request import JobRequest, User
-from hpcddp.script.render import ScriptLaunch, render
+from hpcddp.script.render import ScriptLaunch, render, render_marked
 from hpcddp.script.resources import job_request
+from hpcddp.script.templating import FOLDER
 from hpcddp.submit.choose import layout_sweep
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.sweep.expand import expand
 from tests import golden
+from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts
 
 SITES = [name for name in profile_names() if name != "local"]
 ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100", "deltaai": "abcd-dtai-gh"}
@@ -56,7 +61,6 @@ def _workload(profile: ClusterProfile) -> dict[str, object]:
 @pytest.mark.parametrize("name", SITES)
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_script_of_site(name: str, nodes: int) -> None:
-    """Each profile gives the script that was reviewed, on one node and on several, and shellcheck remarks on none."""
     _, text = script(name, nodes)
     golden.check(f"scripts/sites/{name}-{nodes}.sh", text)
     assert subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False).stdout == ""
@@ -64,7 +68,6 @@ def test_script_of_site(name: str, nodes: int) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_ranks_have_the_whole_node(name: str) -> None:
-    """Without a word on cores, the ranks of a whole node share all its cores, and no more than those."""
     profile, (request, _) = load_profile(name), script(name, 1)
     node = profile.node_type(None)
     assert node.physical_cores is not None
@@ -82,7 +85,6 @@ JEAN_ZAY = {
 
 @pytest.mark.parametrize(("node_type", "words"), JEAN_ZAY.items())
 def test_node_types_have_rules_of_their_own(node_type: str, words: tuple[str, ...]) -> None:
-    """Jean Zay's types differ in account, partition, constraint, cores a GPU, QOS and modules."""
     _, text = script("jean-zay", 2, node_type, (f"account=abc{words[3]}", "slurm.intent=debug"))
     assert all(word in text for word in words)
     assert [line.split()[-1] for line in text.splitlines() if line.startswith("checked module load")] == [
@@ -91,19 +93,72 @@ def test_node_types_have_rules_of_their_own(node_type: str, words: tuple[str, ..
     ]
 
 
-@pytest.mark.parametrize(("nodes", "most_min"), [(91, 120), (92, 360), (183, 360), (184, 720), (9472, 720)])
-def test_wall_time_that_depends_on_the_nodes(nodes: int, most_min: int) -> None:
-    """Frontier's bins: each size of job has its own limit, accepted at it and refused one minute past."""
-    script("frontier", nodes, settings=(f"slurm.walltime_min={most_min}",))
-    with pytest.raises(UsageError, match=f"at most {most_min} minutes"):
-        script("frontier", nodes, settings=(f"slurm.walltime_min={most_min + 1}",))
-
-
 def test_what_a_site_rejects_is_not_headers_for() -> None:
-    """Vista takes neither GPUs nor memory, MareNostrum no memory; JUPITER and Alps give whole nodes."""
     headers = {name: "\n".join(line for line in script(name, 2)[1].splitlines() if line.startswith("#SBATCH")) for name in SITES}
     assert not any(words in headers["vista"] for words in ("--gres", "--gpus", "--mem", "--nodelist"))
     assert "--mem" not in headers["marenostrum5-acc"]
     assert "--qos=acc_ehpc" in headers["marenostrum5-acc"]
     assert "--gpus" not in headers["alps"] + headers["jupiter"]
     assert "--mem=460800M" in headers["alps"]
+
+
+Parts = tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]
+
+
+def golden_parts() -> Iterator[Parts]:
+    """What the golden scripts are made of."""
+    for cluster in SWEEPS:
+        profile, point, request = parts(cluster, 3)
+        yield profile, point, request, by_hand(profile, point)
+        yield profile, point, request, SUBMITTED
+    yield from (script_parts(name, nodes) for name in SITES for nodes in (1, 4))
+
+
+@pytest.mark.parametrize("of_golden", [*golden_parts()])
+def test_marks_change_no_byte_and_every_line_has_a_place(of_golden: Parts) -> None:
+    lines = render_marked(*of_golden)
+    assert "".join(f"{line.text}\n" for line in lines) == render(*of_golden)
+    assert all(line.places for line in lines)
+
+
+def edited(template: str, at: int) -> str:
+    """A template with an `@` at the end of the literal text of its line `at`, from 1."""
+    lines = template.split("\n")
+    text, backslash = lines[at - 1].removesuffix("\\"), lines[at - 1].endswith("\\")
+    end = "{% endmacro %}"
+    lines[at - 1] = f"{text.removesuffix(end)}@{end * text.endswith(end)}{chr(92) * backslash}"
+    return "\n".join(lines)
+
+
+@pytest.mark.dear
+def test_a_line_of_a_template_that_is_named_changes_the_line(tmp_path: Path) -> None:
+    """Whatever line of a template is named first for a line of the script: an edit there changes this one."""
+    for file in FOLDER.glob("*.j2"):
+        (tmp_path / file.name).write_text(file.read_text())
+    profile, point, request = parts("rcc", 3)
+    mine = dataclasses.replace(profile, template=str(tmp_path / "base.sh.j2"))
+    launch = by_hand(mine, point)
+    named: dict[tuple[str, int], list[str]] = {}
+    for line in render_marked(mine, point, request, launch):
+        for place in line.places:
+            named.setdefault((place.file, place.line), []).append(line.text)
+    assert len(named) > 30
+    for (name, at), texts in named.items():
+        file, text = Path(name), Path(name).read_text()
+        file.write_text(edited(text, at))
+        try:
+            lines = render(mine, point, request, launch).split("\n")
+            assert not any(text and text in lines for text in texts), (name, at)
+        except UsageError:  # a tag, or a value's name, is what the `@` broke: it is this line that is used
+            pass
+        file.write_text(text)
+
+
+def test_the_block_of_ones_own_template(tmp_path: Path) -> None:
+    template = tmp_path / "mine.sh.j2"
+    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\n{{ super() }}echo bye\n{% endblock %}\n')
+    profile, point, request = parts("rcc")
+    lines = render_marked(dataclasses.replace(profile, template=str(template)), point, request, SUBMITTED)
+    (bye,) = (line for line in lines if line.text == "echo bye")
+    assert [(place.file, place.line, place.block) for place in bye.places] == [(str(template), 3, "teardown")]
+    assert lines[2].places[0].file == str(FOLDER / "base.sh.j2")

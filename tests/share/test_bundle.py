@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hpcddp.analysis import analyze
+from hpcddp.analysis.report.terminal import findings_plain
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict
-from hpcddp.core.preflight_judgement import slow_readings
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.share.bundle import write_bundle
-from hpcddp.share.unbundle import opened_study
+from hpcddp.share.bundle import STRANGE, PackedBundle, write_bundle
+from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
+from tests.analysis.study.test_accuracy import training, trainings
+from tests.analysis.study.test_trained import measured, script
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
 from tests.preflight_sets import clean, slowed
@@ -36,10 +41,34 @@ def members(bundle: Path) -> dict[str, bytes]:
         return {name.partition("/")[2]: source.read() for name, source in found.items() if source is not None}
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """By name, but for what analysis keeps for itself of what it has read, and where."""
-    found = (file for file in sorted(folder.rglob("*")) if file.is_file() and ".analysis" not in file.parts)
-    return {str(file.relative_to(folder)): file.read_bytes() for file in found}
+def numbers(study: Study) -> dict[str, Any]:
+    """What a report says, without its figures."""
+    plain: dict[str, Any] = findings_plain(find(load_study(study)), [])
+    return plain
+
+
+def hidden(study: Study, **options: Any) -> tuple[PackedBundle, dict[str, bytes]]:
+    """A bundle without names, and its members."""
+    file = study.folder.parent / "b.tar.gz"
+    return write_bundle(study, file, pseudonymise=True, **options), members(file)
+
+
+@contextlib.contextmanager
+def edited(file: Path) -> Iterator[Any]:
+    """The JSON in it, which is written back."""
+    plain = json.loads(file.read_text())
+    yield plain
+    write_json(file, plain)
+
+
+def of_first(study: Study, name: str) -> Path:
+    """A file of the first point's first run."""
+    return study.attempt_dir(LABEL, 1, "101", 0) / name
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return write_given(tmp_path / "scaling")
 
 
 def archive_of(file: Path, *entries: tarfile.TarInfo | str) -> Path:
@@ -58,25 +87,36 @@ def member(name: str, **changes: object) -> tarfile.TarInfo:
     return found
 
 
+def of_scripts(folder: Path) -> Study:
+    study = write_study(folder, [script(1), script(2)])
+    for gpus in (1, 2):
+        measured(study, script(gpus), 8)
+    return study
+
+
+def of_epochs(folder: Path) -> Study:
+    return trainings(folder, {training(1): [((50, 90), 10.0)] * 2, training(2): [((60, 91), 6.0)] * 2})
+
+
 @pytest.mark.dear
-def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
-    """Every file of the report, byte by byte."""
-    study = write_given(tmp_path / "scaling")
-    before = analyze(study.folder, tmp_path / "here")[0]
-    write_bundle(study, tmp_path / "b.tar.gz")
+@pytest.mark.parametrize("pseudonymise", [False, True])
+@pytest.mark.parametrize("given", [write_given, of_scripts, of_epochs])
+def test_a_bundle_analyzes_the_same(tmp_path: Path, given: Callable[[Path], Study], pseudonymise: bool) -> None:
+    """A script's points have no batch in their names; without its epochs.csv a training would be rejected."""
+    study = given(tmp_path / "scaling")
+    before = numbers(study)
+    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=pseudonymise)
     with opened_study(tmp_path / "b.tar.gz") as folder:
-        after = analyze(folder, tmp_path / "there")[0]
-    assert before.plain == after.plain
-    assert files(tmp_path / "here") == files(tmp_path / "there")
+        after = numbers(Study(folder))
+    same = ("points", "epochs", "to_accuracy") if pseudonymise else tuple(before)
+    assert {of: before[of] for of in same} == {of: after[of] for of in same}
+    assert packed.strange == (("notes.txt",) if given is write_given else ())
 
 
-@pytest.mark.dear
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    """Code, pickles, links, strange files; reports of their own making. What is in is records, scripts, logs."""
-    study = write_given(tmp_path / "scaling")
-    analyze(study.folder)
-    study.submit_lock.mkdir()
-    (study.submit_lock / "1").touch()
+def test_what_is_left_out_is_counted(study: Study, tmp_path: Path) -> None:
+    for name in ("report/index.html", ".analysis/x", ".jobs/lock/1"):
+        (study.folder / name).parent.mkdir(exist_ok=True)
+        (study.folder / name).touch()
     packed = write_bundle(study, tmp_path / "b.tar.gz")
     assert {reason.partition(":")[0] for reason in packed.left_out} == {
         "the snapshot of the code that ran",
@@ -86,23 +126,19 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         "links",
         "files that hpcddp did not write",
     }
-    assert not [path for path in packed.strange if path.startswith((".analysis", ".jobs/lock"))]
     assert packed.files == {"records": 18, "nodes": 12, "scripts": 2, "logs": 1}
     names = members(tmp_path / "b.tar.gz")
     assert not [name for name in names if name.endswith(".pkl") or name.startswith((".code", "report")) or "notes" in name]
     assert json.loads(names["bundle.json"])["left_out"] == packed.left_out
 
 
-def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
-    """The first three: someone may have meant one of them to go along."""
-    study = write_given(tmp_path / "scaling")
+def test_files_that_hpcddp_did_not_write_are_named(study: Study, tmp_path: Path) -> None:
     for name in ("zz", "plan.md", "b.ipynb", "a.ipynb"):
         (study.folder / name).touch()
     assert write_bundle(study, tmp_path / "b.tar.gz").strange == ("a.ipynb", "b.ipynb", "notes.txt")
 
 
 def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
-    """Wherever and whenever they are packed, by whomever; with pseudonyms, too."""
     for place in ("a", "b"):
         study = write_given(tmp_path / place / "scaling")
         (study.study_file).chmod(0o600 if place == "a" else 0o644)
@@ -121,24 +157,19 @@ def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
-        assert "attempt 7.0 has not ended" in analyze(folder, tmp_path / "out")[0].text
+        assert numbers(Study(folder))["missing"][0]["reason"] == "attempt 7.0 has not ended"
 
 
-def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
-    """Not in a file's name, not in its text: hosts, users, accounts, mail, addresses, home and scratch."""
-    packed = write_bundle(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+def test_nobody_is_named_in_a_pseudonymised_bundle(study: Study) -> None:
+    packed, found = hidden(study)
     everything = "\n".join([*found, *(data.decode() for data in found.values())])
     assert [secret for secret in SECRETS if secret in everything] == []
     assert (packed.remaining, "logs: they may name anybody" in packed.left_out) == ({}, True)
 
 
-def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
-    """In launch.json, end.json, the names of files, scripts; numbers, points and versions are as they were."""
-    study = write_given(tmp_path / "scaling")
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
+def test_the_same_name_is_the_same_word_everywhere(study: Study, tmp_path: Path) -> None:
     write_bundle(study, tmp_path / "plain.tar.gz")
-    found, before = members(tmp_path / "b.tar.gz"), members(tmp_path / "plain.tar.gz")
+    (_, found), before = hidden(study), members(tmp_path / "plain.tar.gz")
     attempt = f"{point(2, 1).label}/r2/102.0"
     launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
     assert launch["hosts"] == ["node01", "node02"]
@@ -158,53 +189,35 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     for name in (f"{attempt}/ranks/00000.steps.csv", f"{LABEL}/point.json"):
         assert found[name] == before[name]
     (script,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
-    assert "--account=account" in script
-    assert "--exclude=nodes" in script
-    assert "module load /path" in script
+    assert all(line in script for line in ("--account=account", "--exclude=nodes", "module load /path"))
 
 
-@pytest.mark.dear
-def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
-    """Rows, gates and states are untouched."""
-    study = write_given(tmp_path / "scaling")
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    before = analyze(study.folder, tmp_path / "here")[0].plain
-    with opened_study(tmp_path / "b.tar.gz") as folder:
-        assert analyze(folder, tmp_path / "there")[0].plain["points"] == before["points"]
-
-
-def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path: Path) -> None:
+def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(study: Study) -> None:
     """A user called as the cluster: another point it would be, so the name stays, and is told."""
-    study = write_given(tmp_path / "scaling")
-    plain = json.loads(study.point_file(LABEL).read_text())
-    plain["point"]["cluster"] = "alice"
-    plain["id"] = point_from_dict(plain["point"]).id
-    write_json(study.point_file(LABEL), plain)
+    with edited(study.point_file(LABEL)) as plain:
+        plain["point"]["cluster"] = "alice"
+        plain["id"] = point_from_dict(plain["point"]).id
     with pytest.raises(UsageError, match=rf"{LABEL}/point.json has alice\n.*no bundle was written: .* --yes"):
-        write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert list(tmp_path.iterdir()) == [tmp_path / "scaling"]
+        hidden(study)
+    assert list(study.folder.parent.iterdir()) == [study.folder]
 
 
-def test_names_that_stay_are_told(tmp_path: Path) -> None:
-    """What a sweep is called is no secret to hpcddp; it says so when it holds a name."""
-    study = write_given(tmp_path / "scaling")
-    recorded = json.loads(study.study_file.read_text())
-    write_json(study.study_file, {**recorded, "name": "alice-scaling"})
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
-    assert packed.remaining == {"study.json": ("alice",)}
+def test_names_that_cannot_be_replaced_are_told(study: Study) -> None:
+    with edited(study.study_file) as recorded:
+        recorded["name"] = "alice-scaling"
+    with edited(of_first(study, "end.json")) as end:
+        end["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
+    packed, _ = hidden(study, yes=True)
+    assert packed.remaining == {"study.json": ("alice",), f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
 
 
-def test_torn_records_stay_torn(tmp_path: Path) -> None:
-    """Half a launch.json is given away without its names, and is still half a launch.json."""
-    study = write_given(tmp_path / "scaling")
-    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
-    launch.write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert members(tmp_path / "b.tar.gz")[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
+def test_torn_records_stay_torn(study: Study) -> None:
+    of_first(study, "launch.json").write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
+    _, found = hidden(study)
+    assert found[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
 
 
 def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    """And what a packing that failed leaves is what was there before."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     (tmp_path / "b.tar.gz").write_text("mine")
     with pytest.raises(UsageError, match=r"already there.*--force"):
@@ -218,15 +231,8 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        "../evil",
-        "/etc/evil",
-        "s/../../evil",
-        "s/evil.pkl",
-        "s/.jobs/1/evil.pkl",
-        "s/.code/1/hpcddp/cli.py",
-        "s/.jobs/../job.sbatch",
-        "s/.jobs/./job.sbatch",
-        "s/.jobs/../../job.sbatch",
+        *("../evil", "/etc/evil", "s/../../evil", "s/evil.pkl", "s/.jobs/1/evil.pkl", "s/.code/1/hpcddp/cli.py"),
+        *("s/.jobs/../job.sbatch", "s/.jobs/./job.sbatch", "s/.jobs/../../job.sbatch"),
         member("s/study.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("s/study.json", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
         member(f"s/{LABEL}/r1/1.0/nodes/x.json", type=tarfile.FIFOTYPE),
@@ -238,7 +244,6 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     ids=lambda entry: entry if isinstance(entry, str) else f"{entry.name}-{entry.type!r}",
 )
 def test_what_no_bundle_holds_is_refused(tmp_path: Path, entry: tarfile.TarInfo | str, first: tuple[str, ...]) -> None:
-    """Paths that lead elsewhere, links, devices, pickles, code: named, and nothing is written anywhere."""
     (tmp_path / "in").mkdir()
     file = archive_of(tmp_path / "in" / "b.tar.gz", *first, entry)
     with pytest.raises(UsageError, match="not a bundle that `hpcddp bundle` wrote"), opened_study(file):
@@ -260,7 +265,6 @@ def test_a_bundle_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["text", "torn", "empty", "two studies", "twice"])
 def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
-    """A file of another kind, one cut off, one without a study: exit code 2 with its name."""
     file = tmp_path / "b.tar.gz"
     write_bundle(write_given(tmp_path / "scaling"), file)
     content = file.read_bytes()
@@ -273,7 +277,6 @@ def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
-    """A folder is used as it is."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_bundle(study, tmp_path / "b.tar.gz")
     with opened_study(tmp_path / "b.tar.gz") as folder:
@@ -283,22 +286,14 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
         assert folder == study.folder
 
 
-def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
-    """The login node's Python, temporary folders, lists of hosts, the site's domain, a comment: in JSON and scripts."""
-    study = write_given(tmp_path / "scaling")
-    recorded = json.loads(study.study_file.read_text())
-    recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
-    write_json(study.study_file, recorded)
-    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
-    plain = json.loads(end.read_text())
-    plain["gates"][0]["evidence"] = (
-        "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
-    )
-    write_json(end, plain)
-    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
-    known = json.loads(launch.read_text())
-    write_json(launch, {**known, "profile": {"login_hosts": ["login*.hades.ac.uk"], "note": "see docs.hades.ac.uk"}})
-    script = study.jobs / "n01-g1-b32.r1.ab12/job.sbatch"
+def test_what_a_site_is_known_by_is_replaced(study: Study) -> None:
+    with edited(study.study_file) as recorded:
+        recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
+    with edited(of_first(study, "end.json")) as end:
+        words = "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
+        end["gates"][0]["evidence"] = words
+    with edited(of_first(study, "launch.json")) as launch:
+        launch["profile"] = {"login_hosts": ["login*.hades.ac.uk"], "note": "see docs.hades.ac.uk"}
     lines = ["#SBATCH --comment=erin", '#SBATCH --comment="for frank otto"', "#SBATCH --mail-user=grace"]
     lines += [
         "/opt/zeus/py311/bin/python3.11 -c 1",
@@ -306,47 +301,31 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
         "/usr/bin/python3 -V",
         "module load /opt/x",
     ]
-    script.write_text(script.read_text() + "\n".join(lines) + "\n")
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+    with (study.jobs / "n01-g1-b32.r1.ab12/job.sbatch").open("a") as script:
+        script.write("\n".join(lines) + "\n")
+    packed, found = hidden(study)
     everything = "\n".join(data.decode() for data in found.values())
     people = ("bob", "miller", "carol", "dave", "erin", "frank", "otto", "grace")
     places = ("gpu-a", "example.edu", "/tmp/", "zeus", "hades")
     assert [secret for secret in (*people, *places) if secret in everything] == []
     assert packed.remaining == {}
-    (script_text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
-    assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /path", "--comment=comment"))
+    (text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
+    assert all(line in text for line in ("/usr/bin/python3 -V", "module load /path", "--comment=comment"))
 
 
-def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
-    """Hosts that no record knows, and a path in words that must stay as they are."""
-    study = write_given(tmp_path / "scaling")
-    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
-    plain = json.loads(end.read_text())
-    plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
-    write_json(end, plain)
-    packed = write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True, yes=True)
-    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
-
-
-def test_a_data_sets_folder_and_records_by_host_are_replaced(tmp_path: Path) -> None:
+def test_a_data_sets_folder_and_records_by_host_are_replaced(study: Study) -> None:
     """A point's `root` is no part of its id; transport.json has the hosts as keys."""
-    study = write_given(tmp_path / "scaling")
-    plain = json.loads(study.point_file(LABEL).read_text())
-    plain["point"]["workload"]["data"]["root"] = "/scratch/g/phys042/imagenet"
-    write_json(study.point_file(LABEL), plain)
-    (attempt,) = (study.folder / LABEL / "r1").glob("*.0")
-    write_json(attempt / "transport.json", {"schema": 1, "library": "NCCL", "nodes": {"gpu-a07.example.edu": {"used": ["ib0"]}}})
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    found = members(tmp_path / "b.tar.gz")
+    with edited(study.point_file(LABEL)) as plain:
+        plain["point"]["workload"]["data"]["root"] = "/scratch/g/phys042/imagenet"
+    nodes = {"gpu-a07.example.edu": {"used": ["ib0"]}}
+    write_json(of_first(study, "transport.json"), {"schema": 1, "library": "NCCL", "nodes": nodes})
+    _, found = hidden(study)
     point_file = json.loads(found[f"{LABEL}/point.json"])
     assert (point_file["point"]["workload"]["data"]["root"], point_file["id"]) == ("/path", plain["id"])
     assert list(json.loads(found[f"{LABEL}/r1/101.0/transport.json"])["nodes"]) == ["node01"]
 
 
-def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
-    """What hpcddp itself keeps beside records is known by its name: room for end.json, checkpoints, locks, local runs."""
-    study = write_given(tmp_path / "scaling")
+def test_a_normal_study_leaves_out_nothing_strange(study: Study, tmp_path: Path) -> None:
     (study.folder / "notes.txt").unlink()
     attempt = study.attempt_dir(LABEL, 1, "101", 0)
     own = [attempt / ".end.reserve", attempt / "checkpoints/00000120.ab.pt", study.jobs / "L0001/cancel", study.submit_lock / "1"]
@@ -362,9 +341,8 @@ def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
 def with_preflight(folder: Path) -> Study:
     study = write_study(folder / "s", [point(1, 1)])
     ranks = slowed(clean(1, nodes=4), "matrix_flops_per_s", 0.8, ["r002"])
-    record = PreflightRecord(
-        job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks), excluded=("r002",)
-    )
+    slow = slow_readings(ranks)
+    record = PreflightRecord(job="7", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow, excluded=("r002",))
     write_json(study.preflight_file("7", 0), encode(record))
     hosts = study.jobs / "7" / "preflight" / "hosts"
     hosts.parent.mkdir(parents=True)
@@ -372,34 +350,24 @@ def with_preflight(folder: Path) -> Study:
     return study
 
 
-def test_the_record_is_in_the_bundle(tmp_path: Path) -> None:
-    """And the list of hosts that a script read is not, which is said."""
-    study, archive = with_preflight(tmp_path), tmp_path / "s.tar.gz"
-    packed = write_bundle(study, archive)
-    assert packed.strange == ()
-    with opened_study(archive) as unpacked:
-        assert preflights_of(Study(unpacked)) == preflights_of(study)
-
-
-def test_its_hosts_have_other_names(tmp_path: Path) -> None:
-    """The same one wherever it stands."""
-    archive = tmp_path / "s.tar.gz"
-    write_bundle(with_preflight(tmp_path), archive, pseudonymise=True)
-    with opened_study(archive) as unpacked:
-        (record,) = preflights_of(Study(unpacked))
+def test_what_preflight_found_is_in_the_bundle_and_its_hosts_have_other_names(tmp_path: Path) -> None:
+    study = with_preflight(tmp_path)
+    for pseudonymise in (False, True):
+        assert write_bundle(study, tmp_path / "s.tar.gz", pseudonymise=pseudonymise, force=True).strange == ()
+        with opened_study(tmp_path / "s.tar.gz") as unpacked:
+            (record,) = preflights_of(Study(unpacked))
+        assert (record == preflights_of(study)[0]) is not pseudonymise
     assert not any(host.startswith("r0") for host in (*record.hosts, *record.excluded))
     assert record.excluded == (record.slow[0].host,)
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize("pseudonymise", [False, True])
-def test_a_bundle_has_every_epoch(tmp_path: Path, pseudonymise: bool) -> None:
-    """With or without names of hosts and people: without its epochs.csv the run would be rejected."""
-    study = trainings(tmp_path / "s", {sized(1): [((50, 90), 10.0)] * 2, sized(2): [((60, 91), 6.0)] * 2})
-    before = analyze(study.folder, tmp_path / "here")[0].plain
-    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=pseudonymise)
-    with opened_study(tmp_path / "b.tar.gz") as folder:
-        after = analyze(folder, tmp_path / "there")[0].plain
-    assert (len(before["epochs"]), before["runs"]["pass"]) == (8, 4)
-    for of in ("epochs", "to_accuracy", "sentences", "runs"):
-        assert before[of] == after[of]
+def test_what_earlier_versions_wrote_is_known() -> None:
+    assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
+    assert kind_of("bench-data/4711/bench-data.json") == "records"
+    assert kind_of("outcomes.jsonl") == "records"
+
+
+@pytest.mark.parametrize("file", ["4711/torchrun.gpu-a07.json", "4711/3/torchrun.gpu-a07.json"])
+def test_what_only_the_cluster_needs_is_left_out_by_name(file: str) -> None:
+    assert kind_of(f".jobs/{file}") is None
+    assert why_left_out(f".jobs/{file}") != STRANGE

@@ -1,5 +1,7 @@
 """What became of a run: from its records, its submissions and its backend's answer."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import shutil
@@ -34,12 +36,19 @@ LABEL = POINT.label
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def fresh(tmp_path: Path) -> Study:
     """One point, asked for twice."""
     study = Study(tmp_path / "s")
     write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": LABEL, "repeat": 2}]})
     write_json(study.point_file(LABEL), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
     return study
+
+
+@pytest.fixture
+def study(fresh: Study) -> Study:
+    """The first run was submitted as job 7."""
+    log_event(fresh, LABEL, job="7")
+    return fresh
 
 
 def logged(study: Study, event: Event = "submitted", **facts: Any) -> None:
@@ -67,19 +76,20 @@ def write_steps(study: Study, steps: int, step_ns: int = 2_000_000, name: str = 
     return file
 
 
+def write_end(study: Study, **facts: Any) -> None:
+    write_json(attempt(study) / "end.json", {"reason": None, "gates": [], **facts})
+
+
 def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
     record = {"rank": rank, "host": "gn02", "unix_ns": unix_ns, "type": "RuntimeError", "message": message}
     write_json(error_file(attempt(study), rank), record)
 
 
-def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None:
-    """Every repetition of study.json is a run; a point's own number of repetitions counts."""
-    assert run_states(study) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
+def test_what_was_asked_for_and_never_submitted_is_missing(fresh: Study) -> None:
+    assert run_states(fresh) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
 
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
-    """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
-    logged(study)
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
     assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
@@ -87,15 +97,11 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 
 def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
-    """Removing a point's folder takes it out of the study, whatever was submitted of it."""
-    logged(study)
     shutil.rmtree(study.point_file(LABEL).parent)
     assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:
-    """The backend's reason is shown, and it is asked by id and name."""
-    logged(study)
     backend = answer("queued", "the nodes it needs are busy (Resources)")
     state = first(study, backend)
     assert (state.phase, state.detail, state.job) == ("queued", "the nodes it needs are busy (Resources)", "7")
@@ -103,8 +109,8 @@ def test_queued_run_says_why(study: Study) -> None:
 
 
 def test_running_run_shows_steps_and_rate(study: Study) -> None:
-    """Steps of the newest attempt of the job, of warm-up plus timed ones; rate and time left by the last rows: a step in 2 ms."""
-    logged(study)
+    state = first(study, answer("running"))
+    assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
     write_steps(study, 90, name="7.0")
     write_steps(study, 60, name="7.1")
     state = first(study, answer("running"))
@@ -116,10 +122,7 @@ def running_in(minutes: int, limit: str = "00:20:00") -> FakeBackend:
 
 
 def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
-    """60 s a step: 60 steps left are an hour, the job has 12 of its 20 minutes; with a tenth more, 75 min (8 gone, 60 to go) are
-    enough. Nothing is said where it fits, before the pace is that of steps after the warm-up, or where no limit is known.
-    """
-    logged(study)
+    """60 steps of 60 s are left, and 12 of 20 minutes; 8 min gone and 60 to go are 75 with a tenth more."""
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert state.detail == "it will not finish: its time limit is in 12 min"
@@ -134,48 +137,36 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
 
 
 def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
-    """That is said, and nothing is to be done; so where it is a step of a job that is requeued for what is left."""
     resumes = dataclasses.replace(POINT, measure=dataclasses.replace(POINT.measure, resume=True))
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
-    logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
 
 
-def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
-    """Before the first rows there is no step and no rate, and no error."""
-    logged(study)
-    state = first(study, answer("running"))
-    assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
-
-
 @pytest.mark.parametrize("backend", ["slurm", "local"])
-def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
-    """On the machine one sits at, there is no other."""
-    log_event(study, LABEL, backend=backend, job="7")
+def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(fresh: Study, backend: str) -> None:
+    log_event(fresh, LABEL, backend=backend, job="7")
     fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
-    write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
-    step = first(study, answer("failed", "exit code 1")).next_step or ""
+    write_end(fresh, state="failed", reason=fault["sentence"], fault=fault)
+    step = first(fresh, answer("failed", "exit code 1")).next_step or ""
     assert ("--set slurm.exclude=gn01" in step) == (backend == "slurm")
     assert step.startswith("submit it again")
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    """Its job is over and nothing has requeued it: the sentence is the attempt's own, and it can be submitted again."""
-    logged(study)
     reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
-    write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
+    write_end(study, state="interrupted", reason=reason)
     for phase in ("done", "failed"):
         state = first(study, answer(phase, "its time limit was over (TIMEOUT)" if phase == "failed" else None))
         assert (state.phase, state.detail) == ("failed", reason)
 
 
 @pytest.mark.parametrize("columns", [STEP_COLUMNS_1, STEP_COLUMNS])
-def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
-    """A last line without its end is left out; a long file is read from its tail. A job may run an earlier version."""
+def test_torn_tail_is_not_a_row(fresh: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
+    """A long file is read from its tail. A job may run an earlier version."""
     monkeypatch.setattr("tests.study.test_status.STEP_COLUMNS", columns)
-    file = write_steps(study, 1000)
+    file = write_steps(fresh, 1000)
     with file.open("ab") as rows:
         rows.write(b"1000,0,17000000")
     rows_read = last_rows(file)
@@ -183,42 +174,30 @@ def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, c
     assert 10 < len(rows_read) < 100
 
 
-def test_length_of_an_epoch_of_ones_own_data_is_unknown() -> None:
-    """Only the files know how many samples a user's own data set has; a known one's epoch is divided by the global batch."""
+def test_length_of_epochs_is_unknown_of_ones_own_data_and_where_accuracy_ends_them() -> None:
     own, known = (Workload(model="mnist-cnn", data=Data(name=name), batch_per_gpu=32) for name in ("my.data:make", "mnist"))
     assert planned_steps(Point(cluster="c", workload=own, work="epoch")) is None
     assert planned_steps(Point(cluster="c", workload=known, work="epoch")) == 1875
-
-
-def test_a_training_is_as_long_as_its_epochs_unless_its_accuracy_ends_it() -> None:
-    """Then nobody knows before."""
-    point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), work="train")
-    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3))) == 3 * 1875
-    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3, target_accuracy=0.9))) is None
+    training = Point(cluster="c", workload=known, work="train", measure=Measure(epochs=3))
+    assert planned_steps(training) == 3 * 1875
+    measure = dataclasses.replace(training.measure, target_accuracy=0.9)
+    assert planned_steps(dataclasses.replace(training, measure=measure)) is None
 
 
 def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
-    """A run whose end.json says done is done; its job is not even asked about."""
-    logged(study)
-    write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
+    write_end(study, state="done")
     backend = answer("failed", "exit code 1 (FAILED)")
     assert first(study, backend) == RunState(label=LABEL, run=1, phase="done", job="7")
     assert backend.polled == []
 
 
-def test_done_with_a_failed_gate_says_so(study: Study) -> None:
-    """A run that will be rejected by analysis is done, with the gate's name."""
-    gates = [
-        {"name": "loss is finite", "passed": True, "evidence": ""},
-        {"name": "parameters agree", "passed": False, "evidence": ""},
-    ]
-    write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": gates})
-    assert first(study).detail == "gate failed: parameters agree; analyze says why"
+def test_done_with_a_failed_gate_says_so(fresh: Study) -> None:
+    gates = [{"name": name, "passed": name == "loss", "evidence": ""} for name in ("loss", "parameters agree")]
+    write_end(fresh, state="done", gates=gates)
+    assert first(fresh).detail == "gate failed: parameters agree; analyze says why"
 
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
-    """After a failure the newest submission counts, not the old attempt's records."""
-    logged(study)
     write_error(study, 0, 5, "old")
     logged(study, job="8")
     cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED", by="alice")
@@ -235,23 +214,16 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     ],
 )
 def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str) -> None:
-    """The rank that failed first is the cause; what the backend saw stands before it where it says more than an exit code."""
-    logged(study)
     write_error(study, 0, 9, "connection closed by peer")
     write_error(study, 3, 5, "no data")
     assert first(study, answer("failed", ended)).detail == detail
-
-
-def test_failure_that_rank_0_recorded(study: Study) -> None:
-    """The reason in end.json is the reason."""
-    logged(study)
-    write_json(attempt(study) / "end.json", {"state": "failed", "reason": "rank 0 on gn01: E: m"})
-    assert first(study, answer("failed", "exit code 1 (FAILED)")).detail == "rank 0 on gn01: E: m"
+    write_end(study, state="failed", reason="rank 0 on gn01: E: m")
+    assert "rank 0 on gn01: E: m" in str(first(study, answer("failed", ended)).detail)
 
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
-    """A job that died before any record: the last line a rank wrote to stderr, else the batch script's."""
-    logged(study)
+    completed = first(study, answer("done"))
+    assert (completed.phase, completed.detail) == ("failed", "it ended without leaving a whole end.json")
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
@@ -266,47 +238,33 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     assert first(study, ended).line == "7_1_log.err: ModuleNotFoundError: No module named 'torch'"
 
 
-def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:
-    """`hpcddp cancel` leaves a line: it says who, where neither Slurm nor a queue on this machine does."""
+def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(fresh: Study) -> None:
     forgotten = answer("failed", "Slurm does not know this job any more")
-    logged(study, "cancelled", job="7", reason=user_name())
-    assert first(study, forgotten).detail == "cancelled by you (CANCELLED)"
-    logged(study, "cancelled", job="7", reason="alice")
-    assert first(study, forgotten).detail == "cancelled by alice (CANCELLED)"
-
-
-def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
-    """COMPLETED is not enough: without end.json there are no figures."""
-    logged(study)
-    state = first(study, answer("done"))
-    assert (state.phase, state.detail) == ("failed", "it ended without leaving a whole end.json")
+    logged(fresh, "cancelled", job="7", reason=user_name())
+    assert first(fresh, forgotten).detail == "cancelled by you (CANCELLED)"
+    logged(fresh, "cancelled", job="7", reason="alice")
+    assert first(fresh, forgotten).detail == "cancelled by alice (CANCELLED)"
 
 
 def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
-    """end.json that appears after the records were read and before the backend says COMPLETED counts."""
-
     class EndsMeanwhile(FakeBackend):
         def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
-            write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
+            write_end(study, state="done")
             return super().poll(jobs)
 
-    logged(study)
     assert first(study, EndsMeanwhile({"7": JobState(phase="done")})).phase == "done"
 
 
-def test_refused_and_interrupted_submissions(study: Study) -> None:
-    """A refused run has failed with Slurm's words; one whose submission broke off is not known; a lost one is missing."""
-    logged(study, "refused", reason="Invalid account")
-    assert (first(study).phase, first(study).detail) == ("failed", "refused: Invalid account")
-    logged(study, "intent")
-    assert first(study).phase == "unknown"
-    logged(study, "lost")
-    assert first(study).phase == "missing"
+def test_refused_and_interrupted_submissions(fresh: Study) -> None:
+    logged(fresh, "refused", reason="Invalid account")
+    assert (first(fresh).phase, first(fresh).detail) == ("failed", "refused: Invalid account")
+    logged(fresh, "intent")
+    assert first(fresh).phase == "unknown"
+    logged(fresh, "lost")
+    assert first(fresh).phase == "missing"
 
 
 def test_records_alone_without_a_backend(study: Study) -> None:
-    """Where no backend answers, errors are failures, and anything else is not known, with how far it got."""
-    logged(study)
     write_steps(study, 5)
     state = first(study)
     assert (state.phase, state.steps_done, state.steps_total) == ("unknown", 5, 120)
@@ -316,7 +274,6 @@ def test_records_alone_without_a_backend(study: Study) -> None:
 
 
 def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
-    """Without study.json and submissions, folders of records are runs."""
     study = Study(tmp_path / "adhoc")
     write_json(study.attempt_dir(LABEL, 1, "55", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
     assert run_states(study) == [RunState(label=LABEL, run=1, phase="done", job="55")]
@@ -324,8 +281,6 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
-    """A line of submissions.jsonl that hpcddp did not write is named by file and number."""
-    logged(study)
     with study.submissions_file.open("ab") as lines:
         lines.write(broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
@@ -333,26 +288,23 @@ def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["{broken", "[]", '{"points": [{"repeat": 1}]}', '{"repeat": "2"}'])
-def test_damaged_study_file_is_named(study: Study, text: str) -> None:
-    """A study.json that hpcddp did not write is named: no JSON, or JSON of another shape."""
-    study.study_file.write_text(text)
+def test_damaged_study_file_is_named(fresh: Study, text: str) -> None:
+    fresh.study_file.write_text(text)
     with pytest.raises(HpcddpError, match=r"study\.json: not a file hpcddp wrote"):
-        run_states(study)
+        run_states(fresh)
 
 
-def test_damaged_end_fails_its_run_alone(study: Study) -> None:
-    """A truncated end.json does not hide the study's other runs: its run has failed, with the file named."""
-    damaged = study.attempt_dir(LABEL, 1, "55", 0) / "end.json"
+def test_damaged_end_fails_its_run_alone(fresh: Study) -> None:
+    damaged = fresh.attempt_dir(LABEL, 1, "55", 0) / "end.json"
     damaged.parent.mkdir(parents=True)
     damaged.touch()
-    write_json(study.attempt_dir(LABEL, 2, "56", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    first, second = run_states(study)[:2]
+    write_json(fresh.attempt_dir(LABEL, 2, "56", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
+    first, second = run_states(fresh)[:2]
     assert (first.phase, second.phase) == ("failed", "done")
     assert "end.json: not a file hpcddp wrote" in str(first.detail)
 
 
-def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
-    """Runs in the same state share a line; a long reason is wrapped below; the last line counts."""
+def test_table_fits_80_columns_and_loses_nothing() -> None:
     reason = "rank 0 on gn01: FileNotFoundError: no bigmnist in /scratch/g/group/bigmnist: `hpcddp data prepare bigmnist`"
     states = [
         *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 3)],
@@ -372,19 +324,14 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
 
 
-def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
-    """2,000 points that failed for one reason are as many lines as a few; what is its own stays so, in its place."""
+def test_a_reason_that_many_points_have_is_told_once() -> None:
     labels = [f"n01-g1-b{number}-0123456789ab" for number in range(2000)]
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
     states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
     other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
     lines = status_table([*states[:10], other, *states[11:]]).splitlines()
-    assert lines[:3] == [
-        f"{labels[0]}  r1-2   failed",
-        f"{labels[1]}  r1-2   failed",
-        "and 3,995 runs more, of 1,998 points:",
-    ]
+    assert lines[:3] == [f"{labels[0]}  r1-2   failed", f"{labels[1]}  r1-2   failed", "and 3,995 runs more, of 1,998 points:"]
     assert " ".join(line.strip() for line in lines[3:5]) == reason
     assert lines[5:] == [
         "    next: ask for more with slurm.mem_mb",
@@ -396,22 +343,16 @@ def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
     assert [line for line in of_three if "next: " in line] == ["    next: ask for more with slurm.mem_mb"] * 3
 
 
-def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -> None:
-    """Also where they are many points'."""
+def test_runs_that_wait_for_the_same_have_the_first_start_of_all() -> None:
     waits = [
         RunState(label=f"{LABEL}{n}", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
         for n in range(5)
     ]
     lines = status_table(waits).splitlines()
-    assert lines[2:] == [
-        "and 3 runs more, of 3 points:",
-        "    busy (Resources); Slurm expects 25 Nov 14:20",
-        "5 runs: 5 queued",
-    ]
+    assert lines[2:] == ["and 3 runs more, of 3 points:", "    busy (Resources); Slurm expects 25 Nov 14:20", "5 runs: 5 queued"]
 
 
-def test_table_says_how_long_it_will_take(study: Study) -> None:
-    """Time left of what runs; of runs that wait for the same, one line with the first start that Slurm expects."""
+def test_table_says_how_long_it_will_take() -> None:
     waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")
     later = dataclasses.replace(waits, run=2, start="2026-11-23T08:00:00")
     runs = RunState(label=LABEL, run=3, phase="running", job="9", steps_done=6, steps_total=12, left_s=7_300)
@@ -421,10 +362,22 @@ def test_table_says_how_long_it_will_take(study: Study) -> None:
 
 
 def test_status_loads_nothing_heavy() -> None:
-    """The login node's status needs neither torch nor pandas, matplotlib, submitit, Jinja or YAML."""
     text = (
         "import sys, hpcddp.study.status, hpcddp.study.status_text, hpcddp.backends.slurm, hpcddp.backends.local\n"
         "print(sorted({'torch', 'pandas', 'matplotlib', 'submitit', 'jinja2', 'ruamel', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"start_up_s": 40.0}, None),
+        ({"start_up_s": 180.0}, "3 min from srun to the first step"),
+        ({"staging_s": 250.0}, "step 60, data copied to its nodes in 4 min"),
+    ],
+)
+def test_what_took_long_before_the_steps_is_said_while_a_run_runs(facts: dict[str, float], said: str | None) -> None:
+    text = status_table([RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, **facts)])  # type: ignore[arg-type]
+    assert said in text if said else " min " not in text

@@ -1,4 +1,4 @@
-"""What a study has taken of its budget, and what of it is left."""
+"""What a study has taken of its budget, what of it is left, and how many runs a point gets with --until-ci."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from hpcddp.submit.budget import account, account_if_limited, budget_words, run_
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
+from hpcddp.submit.until_ci import how_well, open_points, rejected_words, repeats_until
 from tests import given_plan
 from tests.fake_backend import FakeBackend
 from tests.given_plan import slurm_profile, study_of
@@ -49,7 +50,6 @@ def ended(study: Study, run: SubmittedRun, hours: float | None, restart: int = 0
 
 
 def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
-    """Nodes x wall time; GPUs as Slurm is asked for them, else those of the layout, none on CPUs."""
     planned = submission_plan(tmp_path, "slurm.walltime_min=90")
     point = planned.points[1].point
     assert run_hours(planned, point) == Hours(node=1.5)
@@ -59,11 +59,8 @@ def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
     assert run_hours(all_gpus, on_gpus) == Hours(node=1.5, gpu=6.0)
 
 
-def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
-    """From the meeting of the ranks to the end, or to the last rows of an attempt that was lost; a job that waits or runs may yet
-    take all its time. An earlier attempt of a run that is submitted again counts too.
-    """
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60")
+def test_what_is_used_is_what_records_say(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60")
     first, killed, _, _ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
     ended(study, killed, None)
@@ -80,9 +77,9 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
-def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, hours: float) -> None:
+def test_requeued_jobs(tmp_path: Path, phase: Phase, hours: float, study: Study, backend: FakeBackend) -> None:
     """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, _ = submit_runs(study, planned, backend)
     for restart in (0, 1):
         ended(study, first, None, restart)
@@ -92,9 +89,8 @@ def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, h
 
 
 @pytest.mark.parametrize("left_s", [900.0, None])
-def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | None) -> None:
-    """What a running job has taken and what its own limit leaves, whatever limit the next runs get; nodes are those it has."""
-    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
+def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | None, study: Study, backend: FakeBackend) -> None:
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, second = submit_runs(study, planned, backend)
     attempt = study.attempt_dir(first.label, first.run, first.job, 0)
     started_ns = time.time_ns() - HOUR_NS // 4
@@ -111,15 +107,12 @@ def test_a_budget_and_status_have_one_account(tmp_path: Path, left_s: float | No
         assert found.waiting == shown.to_come == Hours(node=0.25)
 
 
-def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:
-    """Nothing of it is submitted; a part that fits is. What the study takes in all counts, not what one submission asks for."""
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     with pytest.raises(UsageError) as refused:
         submit_runs(study, planned, backend)
-    assert str(refused.value).startswith(
-        "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
-    )
+    words = "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
+    assert str(refused.value).startswith(words)
     assert not backend.queued
     part = dataclasses.replace(planned, options=SubmitOptions(max_jobs=2))
     assert len(submit_runs(study, part, backend)) == 2
@@ -130,9 +123,7 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> 
     assert len(submit_runs(study, submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
 
 
-def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
-    """The first runs of all points before the second ones; then none."""
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     cut = dataclasses.replace(planned, is_cut_at_budget=True)
     assert [run.run for run in submit_runs(study, cut, backend)] == [1, 1, 2]
@@ -140,8 +131,6 @@ def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
 
 
 def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None:
-    """A sweep's own comes before it."""
-
     def words(planned: SubmissionPlan) -> str | None:
         return budget_words(account_if_limited(study_of(tmp_path), planned, []), planned, [])
 
@@ -153,25 +142,17 @@ def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("budget", "holds"),
-    [
-        (Budget(), True),
-        (Budget(node_hours=2), True),
-        (Budget(node_hours=1.9), False),
-        (Budget(gpu_hours=7), False),
-        (Budget(node_hours=2, gpu_hours=7), False),
-        (Budget(node_hours=0), False),
-    ],
+    ("node_hours", "gpu_hours", "holds"),
+    [(None, None, True), (2, None, True), (1.9, None, False), (None, 7, False), (2, 7, False), (0, None, False)],
 )
-def test_every_limit_of_a_budget_must_hold(budget: Budget, holds: bool) -> None:
-    """Exactly as much is within it; 0 is a limit like any other."""
+def test_every_limit_of_a_budget_must_hold(node_hours: float | None, gpu_hours: float | None, holds: bool) -> None:
+    budget = Budget(node_hours=node_hours, gpu_hours=gpu_hours)
     assert budget.holds(Hours(node=2, gpu=8)) == holds
     assert bool(budget) == (budget != Budget())
 
 
-def test_runs_on_this_machine_take_nothing(tmp_path: Path) -> None:
-    """Neither before nor after, as `status` has it, whatever the budget."""
-    study, backend, planned = study_of(tmp_path), FakeBackend(), given_plan.submission_plan(tmp_path, "budget.node_hours=0")
+def test_runs_on_this_machine_take_nothing(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    planned = given_plan.submission_plan(tmp_path, "budget.node_hours=0")
     backend.name = "local"
     first, *_ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
@@ -179,3 +160,22 @@ def test_runs_on_this_machine_take_nothing(tmp_path: Path) -> None:
     found = account(study, planned, states)
     assert (found.used, found.waiting, study_hours(study, states).used) == (Hours(), Hours(), Hours())
     assert budget_words(found, planned, [(planned.points[0].point, 2)]) == "budget 0.0 node hours: 0.0 node hours used"
+
+
+@pytest.mark.parametrize(
+    ("had", "known", "wanted"),
+    [(0, None, 6), (3, (3, None), 6), (6, (6, 2.1), 7), (6, (6, 2.0), 6), (20, (20, 5.0), 20), (7, None, 7), (8, (2, None), 12)],
+)
+def test_runs_are_added_while_the_interval_is_too_wide(had: int, known: tuple[int, float | None] | None, wanted: int) -> None:
+    assert repeats_until(["p"], {"p": had}, {"p": known} if known else {}, 2.0, 20) == {"p": wanted}
+
+
+def test_how_well_a_point_is_known() -> None:
+    known, had = {"p": (7, 2.345), "q": (1, None)}, {"p": 7, "q": 1, "r": 3}
+    assert how_well("p", had, known, 2.0, 8) == "p: its median is known to 2.3 % from 7 runs"
+    assert how_well("p", had, known, 2.0, 7).endswith("2.3 % from 7 runs; no more are added: --max-repeat is 7")
+    assert how_well("p", had, known, 3.0, 7) == "p: its median is known to 2.3 % from 7 runs"
+    assert how_well("q", had, known, 2.0, 8) == "q: its median is not known from 1 run"
+    assert how_well("r", had, known, 2.0, 8) == "r: its median is not known: its runs are not all done"
+    assert rejected_words("r", [2, 3]).endswith("to have it again, remove r/r2 and r/r3, then submit again")
+    assert open_points("pqrs", {"p": (7, 2.0), "q": (7, 2.1), "r": (5, None)}, 2.0) == ["q", "r", "s"]

@@ -23,8 +23,8 @@ import hpcddp
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.submit.executor import ClusterExecutor, FunctionJob
-from hpcddp.submit.function_request import function_plan
-from tests.backends.fake_slurm import Say, calls, stand_ins
+from hpcddp.submit.function_request import function_plan, own_modules, search_path
+from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 from tests.intruder import NOBODY, need_root
 
 Make = Callable[..., ClusterExecutor]
@@ -33,9 +33,7 @@ Make = Callable[..., ClusterExecutor]
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """sbatch queues jobs 1, 2, ...; arrays have four tasks at most."""
-    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    at_once(monkeypatch)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("HPCDDP_RUNS", "HPCDDP_CLUSTER", "SBATCH_ACCOUNT", "SUBMITIT_EXECUTOR"):
         monkeypatch.delenv(name, raising=False)
@@ -63,7 +61,6 @@ def returned(job: Job[int], outcome: str, value: object, task: int = 0) -> None:
 
 
 def test_the_script_is_the_profiles(make: Make, tmp_path: Path) -> None:
-    """The template's, with hpcddp's request, logs by task, submitit's signal, and the snapshot's bootstrap as command."""
     job = make(nodes=2, gpus_per_node=4, walltime_min=30, name="mine, all mine").submit(double, 3)
     script = job.paths.submission_file.read_text()
     for line in ("--nodes=2", "--ntasks-per-node=4", "--gres=gpu:v100:4", "--time=30", "--account=proj", "--signal=USR2@120"):
@@ -82,7 +79,6 @@ def test_the_script_is_the_profiles(make: Make, tmp_path: Path) -> None:
 
 
 def test_arrays_are_cut_where_the_cluster_cuts_them(make: Make, tmp_path: Path) -> None:
-    """Nine functions are arrays of four, four and a job; each task has its own pickle."""
     jobs = make(array_parallelism=3).map_array(double, range(9))
     assert [job.job_id for job in jobs] == [*(f"1_{task}" for task in range(4)), *(f"2_{task}" for task in range(4)), "3"]
     assert [job.submission().args for job in jobs] == [(x,) for x in range(9)]
@@ -92,7 +88,6 @@ def test_arrays_are_cut_where_the_cluster_cuts_them(make: Make, tmp_path: Path) 
 
 
 def test_a_batch_is_an_array(make: Make) -> None:
-    """Nothing is submitted before its end, and what is not to be done in one says so."""
     executor = make()
     with executor.batch():
         jobs = [executor.submit(double, x) for x in range(2)]
@@ -105,7 +100,6 @@ def test_a_batch_is_an_array(make: Make) -> None:
 
 
 def test_what_comes_back(make: Make) -> None:
-    """The value; of an error its traceback; of several tasks the error of the one that has one, at once."""
     job = make().submit(double, 1)
     returned(job, "success", 2)
     assert (job.result(), job.exception(), job.done()) == (2, None, True)
@@ -123,10 +117,8 @@ def test_what_comes_back(make: Make) -> None:
 
 
 def test_a_lost_answer_is_looked_up(make: Make, say: Say, tmp_path: Path) -> None:
-    """One job, found by its name; where nobody answers its pickle stays, since the job may be queued and look for it."""
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
-    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
-    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({NEWEST_NAME})\"")
     assert make().submit(double, 1).job_id == "8"
     assert len(calls(tmp_path, "sbatch")) == 1
     say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
@@ -136,7 +128,6 @@ def test_a_lost_answer_is_looked_up(make: Make, say: Say, tmp_path: Path) -> Non
 
 
 def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> None:
-    """In the words of parameters; nothing is left of what was refused, and of a list what was submitted before is said."""
     say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
     with pytest.raises(RefusedError, match=r"Slurm refuses a job without a QOS .*, or use qos=NAME\."):
         make().submit(double, 1)
@@ -164,10 +155,7 @@ def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> No
         ({"options": ["--nodes=3"]}, "hpcddp sets --nodes itself"),
     ],
 )
-def test_what_the_cluster_would_not_give_is_refused_at_once(
-    make: Make, tmp_path: Path, parameters: dict[str, object], words: str
-) -> None:
-    """When it is said, not when it is submitted; what was said before stays."""
+def test_what_is_not_given_is_refused(make: Make, tmp_path: Path, parameters: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make(**parameters)
     executor = make(nodes=2)
@@ -176,20 +164,14 @@ def test_what_the_cluster_would_not_give_is_refused_at_once(
     assert (executor.parameters["nodes"], (tmp_path / "logs").exists()) == (2, False)
 
 
-def test_an_account_is_needed_where_the_profile_says_so(make: Make) -> None:
-    """At the submission, with the parameter to set."""
+def test_slurm_and_an_account_are_needed(make: Make) -> None:
     with pytest.raises(UsageError, match=r"rcc needs an account: account=NAME"):
         make(account=None).submit(double, 1)
-
-
-def test_a_cluster_without_slurm_has_none(make: Make) -> None:
-    """The sentence says how to start the function there."""
     with pytest.raises(UsageError, match="local has no Slurm"):
         hpcddp.executor("local", folder="logs")
 
 
 def test_large_pickles_are_refused(make: Make, tmp_path: Path) -> None:
-    """As in submitit; nothing is left of them."""
     executor = make(max_pickle_size_gb=0)
     with pytest.raises(RuntimeError, match="max_pickle_size_gb"):
         executor.submit(double, 1)
@@ -216,7 +198,6 @@ def test_a_folder_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> Non
 
 
 def test_a_folder_for_each_job(make: Make, tmp_path: Path) -> None:
-    """%j in the folder's name, as submitit has it: pickle, script and logs are the job's own, the code is shared."""
     job = make(folder="logs/%j").submit(double, 1)
     assert job.paths.folder == tmp_path / "logs" / "1"
     assert job.submission().args == (1,)
@@ -225,7 +206,6 @@ def test_a_folder_for_each_job(make: Make, tmp_path: Path) -> None:
 
 
 def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the user, or jobs/ here."""
     assert make(folder=None).folder == tmp_path / "jobs" / "functions"
     monkeypatch.setenv("HPCDDP_RUNS", "/scratch/me")
     assert make(folder=None).folder == Path("/scratch/me/functions")
@@ -233,7 +213,6 @@ def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path, monk
 
 @pytest.mark.dear
 def test_no_faster_than_the_cluster_allows(say: Say, tmp_path: Path) -> None:
-    """submissions_per_s of the profile holds for each call of sbatch."""
     (tmp_path / "slow.yaml").write_text("schema: 1\nname: slow\nextends: rcc\nslurm: {submissions_per_s: 4}\n")
     executor = hpcddp.executor("slow.yaml", gpus_per_node=1, account="proj", folder="logs")
     begun_s = time.monotonic()
@@ -243,7 +222,6 @@ def test_no_faster_than_the_cluster_allows(say: Say, tmp_path: Path) -> None:
 
 
 def test_through_auto_executor(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """submitit's own words for what all clusters have, hpcddp's with its prefix; it is never taken unless it is named."""
     found = {"slurm": SlurmExecutor, "hpcddp": ClusterExecutor}
     monkeypatch.setattr(plugins, "get_executors", lambda: found)
     executor = AutoExecutor("logs", cluster="hpcddp", hpcddp_cluster="rcc")
@@ -261,7 +239,6 @@ def test_through_auto_executor(make: Make, monkeypatch: pytest.MonkeyPatch) -> N
     [("rcc", 2, 4, (2, 4)), ("marconi100", 4, 30, (4, 8)), ("marconi100", 1, None, (1, 8)), ("juwels-booster", 4, 24, (4, 12))],
 )
 def test_cpus_of_a_task_are_those_that_slurm_counts(cluster: str, tasks: int, cpus: int | None, cores: tuple[int, int]) -> None:
-    """tasks_per_node alone is the number of GPUs; hardware threads of a core are rounded up to the core."""
     layout = {"tasks_per_node": tasks, "cpus_per_task": cpus, "exclusive": cluster != "rcc", "account": "proj"}
     (planned,) = function_plan(cluster, layout, Settings()).points
     assert (planned.point.layout.gpus_per_node, planned.point.layout.physical_cores_per_rank) == cores
@@ -269,9 +246,7 @@ def test_cpus_of_a_task_are_those_that_slurm_counts(cluster: str, tasks: int, cp
 
 def test_importing_hpcddp_imports_nothing_more() -> None:
     """Every command of the login side begins so; submitit and what else the executor needs come with the first call."""
-    script = (
-        "import hpcddp, sys; hpcddp.executor; print([name for name in sys.modules if name.startswith(('hpcddp.', 'submitit'))])"
-    )
+    script = "import hpcddp, sys; hpcddp.executor; print([m for m in sys.modules if m.startswith(('hpcddp.', 'submitit'))])"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -293,9 +268,6 @@ $PYTHON -u "$@" >>job.log 2>&1; echo "Submitted batch job $SLURM_JOB_ID"
 
 
 def test_a_job_without_its_number_finds_its_pickle(make: Make, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job starts before its submission has heard that it exists: it runs, by a Python that has no packages at all, and the
-    result is where it is looked for.
-    """
     say("sbatch", RUN_AT_ONCE)
     monkeypatch.setenv("PYTHON", f"{sys.executable} -S")
     job = make().submit(lambda x: 2 * x, 21)
@@ -317,7 +289,6 @@ print(executor.submit(script, 0.1, token="a", sizes=[1, 2], data=object()).resul
 
 
 def test_a_function_is_named_by_its_script_and_arguments(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the probe reads them: the script as it was submitted, the function, and arguments that are the same in every job."""
     say("sbatch", f"echo >> own_script.py; {RUN_AT_ONCE}")
     monkeypatch.setenv("PYTHON", sys.executable)
     (tmp_path / "own_script.py").write_text(SCRIPT)
@@ -329,3 +300,25 @@ def test_a_function_is_named_by_its_script_and_arguments(say: Say, tmp_path: Pat
     assert file == argv0
     assert Path(file).parts[-4:-2] + Path(file).parts[-1:] == ("logs", ".code", "own_script.py")
     assert Path(file).read_text() == SCRIPT
+
+
+@pytest.mark.dear
+def test_loaded_modules_of_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_net.py").write_text("")
+    (tmp_path / "another.py").write_text("")
+    (tmp_path / "some_nets" / "deep").mkdir(parents=True)
+    (tmp_path / "some_nets" / "__init__.py").write_text("")
+    (tmp_path / "some_nets" / "deep" / "res.py").write_text("")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "installed_net.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(own_modules())
+    for name in ("a_net", "some_nets.deep.res", "installed_net", "some_nets", "some_nets.deep"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        __import__(name)
+    assert set(own_modules()) - before == {"a_net", "some_nets"}
+    assert not {"json", "submitit", "pytest", "__main__"} & {*before}
+    assert search_path()[0] == tmp_path
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path)])
+    assert "a_net" not in own_modules()  # a job would not find it by that name

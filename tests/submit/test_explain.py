@@ -1,4 +1,4 @@
-"""Where each line of a script comes from: its line of a template, and the fields that this prints."""
+"""Of each line of a script the line of a template, and what it prints."""
 
 from __future__ import annotations
 
@@ -70,13 +70,11 @@ FIELDS = {
 
 @pytest.mark.parametrize("text", FIELDS)
 def test_what_a_line_prints_is_named(lines: list[ExplainedLine], text: str) -> None:
-    """Of a loop over several fields the one whose value the line has."""
     (line,) = (line for line in lines if line.text == text)
     assert list(line.fields) == FIELDS[text]
 
 
 def test_a_field_is_of_the_line_that_prints_it(tmp_path: Path) -> None:
-    """Conditions print nothing; loops, also of pairs, print what they are over, and so do names that are set."""
     template = tmp_path / "a.j2"
     template.write_text(
         "{% if a.is_on %}\n"
@@ -92,7 +90,6 @@ def test_a_field_is_of_the_line_that_prints_it(tmp_path: Path) -> None:
 
 
 def test_ones_own_template(lines: list[ExplainedLine]) -> None:
-    """A line of a block that a site overrides names the site's file."""
     (line,) = (line for line in lines if line.text == "echo done")
     (place,) = line.templates
     assert (Path(place.file).name, place.line, place.block) == ("mine.sh.j2", 3, "teardown")
@@ -100,19 +97,16 @@ def test_ones_own_template(lines: list[ExplainedLine]) -> None:
 
 
 def test_the_text_reads_within_its_width(lines: list[ExplainedLine]) -> None:
-    """Each line of the script is there, cut where it is too long."""
     text = explanation(lines, 80).split("\n")
     assert max(map(len, text)) == 80
-    assert [line[6:] for line in text[1:] if line[:4].strip().isdigit() and len(line) < 80] == [
-        line.text for line in lines if line.text.strip() and len(line.text) < 74
-    ]
+    shown = [line[6:] for line in text[1:] if line[:4].strip().isdigit() and len(line) < 80]
+    assert shown == [line.text for line in lines if line.text.strip() and len(line.text) < 74]
     assert text[text.index("   5  #SBATCH --nodes=2") + 1] == "      <- request.nodes"
 
 
 @pytest.mark.parametrize("cluster", SWEEPS)
 @pytest.mark.parametrize("form", ["by-hand", "submitted"])
 def test_every_line_of_every_golden_script(cluster: str, form: str) -> None:
-    """It is there, with its line of a template; where nothing is printed, nothing is named."""
     profile, point, request = parts(cluster, 3)
     lines = explain(profile, point, request, by_hand(profile, point) if form == "by-hand" else SUBMITTED)
     golden.check(f"scripts/{cluster}-{form}.sh", "".join(f"{line.text}\n" for line in lines))
@@ -123,7 +117,6 @@ def test_every_line_of_every_golden_script(cluster: str, form: str) -> None:
 
 
 def test_rules_of_a_site_with_masks_and_variables() -> None:
-    """Of LUMI-G on four nodes: variables with their source."""
     lines = explain(*script_parts("lumi-g", 4))
     golden.check("scripts/sites/lumi-g-4.sh", "".join(f"{line.text}\n" for line in lines))
     named = {line.text.split("=")[0]: line.fields for line in lines}
@@ -132,7 +125,6 @@ def test_rules_of_a_site_with_masks_and_variables() -> None:
 
 
 def test_every_line_of_the_golden_script_of_one_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has its place in one of three templates."""
     given: list[Any] = []
 
     def recorded(*parts: Any) -> str:
@@ -143,9 +135,8 @@ def test_every_line_of_the_golden_script_of_one_allocation(tmp_path: Path, monke
     planned = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
     prepare(tmp_path / "job", batch_of(planned, Path("/runs/s")))
     lines = render_marked(*given[-1])
-    golden.check(
-        "scripts/rcc-one-allocation.sh", "".join(f"{line.text}\n" for line in lines).replace(str(tmp_path), "/runs/s/.jobs")
-    )
+    text = "".join(f"{line.text}\n" for line in lines)
+    golden.check("scripts/rcc-one-allocation.sh", text.replace(str(tmp_path), "/runs/s/.jobs"))
     files = {Path(place.file).name for line in lines for place in line.places}
     assert files == {"base.sh.j2", "one_allocation.sh.j2", "in_step.j2"}
     assert all(line.places for line in lines)

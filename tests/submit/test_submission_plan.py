@@ -1,24 +1,32 @@
-"""What of a plan is refused, and what its jobs are given."""
+"""What is decided before anything is submitted, and what study.json says of it."""
 
+from __future__ import annotations
+
+import dataclasses
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Layout, Point, Workload, comm_point
+from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
+from hpcddp.submit.remarks import staging_remarks
 from hpcddp.submit.submission_plan import git_commit
 from hpcddp.submit.submit import submit_runs
+from hpcddp.sweep.expand import PlannedPoint
 from tests.fake_backend import FakeBackend
 from tests.given_plan import labels, study_of, submission_plan
 
 
-def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path) -> None:
-    """Specs carry point, run, absolute study, data root from the settings, profile without facts; one snapshot for all."""
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     user = Settings(data_roots={"synthetic-mnist": "$WORK/mnist"})
     submit_runs(study, submission_plan(tmp_path, user=user), backend)
     requests = list(backend.queued.values())
@@ -34,7 +42,6 @@ def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path) -> None
 
 
 def test_missing_account_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    """A cluster that charges needs an account, from the sweep or the user's settings."""
     study = study_of(tmp_path)
     with pytest.raises(UsageError, match="rcc needs an account"):
         submit_runs(study, submission_plan(tmp_path, cluster="rcc"), FakeBackend())
@@ -64,7 +71,6 @@ def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pyte
 
 
 def test_commit_is_that_of_the_sweeps_folder(tmp_path: Path) -> None:
-    """The commit, a plus with local changes, None outside a repository."""
     assert git_commit(tmp_path) is None
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@x"]
     (tmp_path / "file").write_text("1")
@@ -82,3 +88,62 @@ def test_runs_of_points_are_counted_once(tmp_path: Path) -> None:
     plan = submission_plan(tmp_path)
     assert plan.repeats is plan.repeats
     assert dict.fromkeys(labels(plan), 2) == plan.repeats
+
+
+def test_study_says_what_was_asked_for(tmp_path: Path) -> None:
+    study, small = study_of(tmp_path), submission_plan(tmp_path, "repeat=1", "measure.steps=2")
+    submit_runs(study, small, FakeBackend())
+    full = submission_plan(tmp_path)
+    submit_runs(study, full, FakeBackend())
+    recorded = json.loads(study.study_file.read_text())
+    assert (recorded["schema"], recorded["name"], recorded["repeat"]) == (1, "small", 2)
+    assert recorded["sweep"]["measure"] == {"warmup_steps": 1, "steps": 3}
+    repeats = [*((label, 1) for label in labels(small)), *((label, 2) for label in labels(full))]
+    assert [(entry["label"], entry["repeat"]) for entry in recorded["points"]] == repeats
+    assert recorded["points"][2]["groups"] == ["ranks", "alone"]
+    for planned in full.points:
+        described = json.loads(study.point_file(planned.point.label).read_text())
+        assert described["id"] == planned.point.id
+
+
+def test_what_does_not_apply_is_not_written(tmp_path: Path) -> None:
+    study, plan = study_of(tmp_path), submission_plan(tmp_path)
+    benchmark = PlannedPoint(comm_point(plan.points[1].point), ())
+    plan = dataclasses.replace(plan, points=[*plan.points, benchmark], more={benchmark.point.label: 3})
+    submit_runs(study, plan, FakeBackend())
+    trained, _, timed = json.loads(study.study_file.read_text())["points"]
+    assert sorted(trained) == ["groups", "id", "in_sweep", "label", "options", "repeat"]
+    assert trained["options"] == [{"also": {}, "cluster": None, "set": []}]
+    assert sorted(timed) == ["groups", "id", "label", "repeat", "until_ci"]
+    assert (timed["groups"], timed["repeat"], timed["until_ci"]) == ([], 3, 3)
+
+
+def test_points_that_an_older_hpcddp_recorded_stay(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    older = {"schema": 1, "repeat": 4, "points": [{"label": "old", "id": "0", "groups": ["g"], "added_in_2030": {}}], "newer": 1}
+    write_json(study.study_file, older)
+    submit_runs(study, submission_plan(tmp_path), FakeBackend())
+    recorded = json.loads(study.study_file.read_text())
+    assert (recorded["repeat"], recorded["points"][0]) == (2, {"label": "old", "id": "0", "groups": ["g"], "repeat": 4})
+
+
+def point(node_type: str | None = None, stage: Any = "tmpdir") -> Point:
+    data = Data(name="bigmnist", root="/data", stage=stage)
+    return Point(cluster="x", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type=node_type))
+
+
+@pytest.mark.parametrize("cluster", ["leonardo", "lumi-g", "alps"])
+def test_a_copy_in_memory_is_named(cluster: str) -> None:
+    (said,) = staging_remarks(load_profile(cluster), point())
+    assert "has no disk that is known (" in said
+    assert said.endswith("Set it to none, or keep it on purpose.")
+    assert list(staging_remarks(load_profile(cluster), point(stage="none"))) == []
+
+
+def test_copies_that_stay_are_named() -> None:
+    rcc = load_profile("rcc")
+    assert list(staging_remarks(rcc, point("a40"))) == []
+    assert list(staging_remarks(load_profile("jupiter"), point())) == []
+    staying = replace(rcc, node_types={"a40": replace(rcc.node_types["a40"], local_disk_per_job=False)})
+    (said,) = staging_remarks(staying, point("a40"))
+    assert "a node of type a40 keeps what a job leaves on its disk" in said

@@ -1,17 +1,20 @@
 """From points to jobs: everything missing, nothing twice, whatever breaks off in between."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.base import JobState, Submission, pause_s
 from hpcddp.backends.local import LocalBackend
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
@@ -19,8 +22,10 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.pending import pending_runs
+from hpcddp.submit.session import wait_until_over
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 from tests.given_plan import labels, study_of, submission_plan
 
 
@@ -38,9 +43,6 @@ def events(study: Study, token: str) -> list[str]:
 
 
 def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_path: Path) -> None:
-    """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
-    before any comes twice.
-    """
     one, two = labels(submission_plan(tmp_path))
     states = [
         RunState(label=one, run=1, phase="done"),
@@ -55,9 +57,8 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
     assert pending == [(two, 1), (one, 2), (two, 2), (two, 4)]
 
 
-def test_runs_are_submitted_once(tmp_path: Path) -> None:
-    """All runs get a job and the caller hears of each; asked again, only a run that has failed meanwhile is submitted."""
-    study, backend, heard = study_of(tmp_path), FakeBackend(), list[SubmittedRun]()
+def test_runs_are_submitted_once(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    heard = list[SubmittedRun]()
     runs = submit_runs(study, submission_plan(tmp_path), backend, heard.append)
     one, two = labels(submission_plan(tmp_path))
     assert [(run.label, run.run, run.job) for run in runs] == [(one, 1, "100"), (two, 1, "101"), (one, 2, "102"), (two, 2, "103")]
@@ -68,41 +69,34 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
 
 
-def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
-    """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
-    study, backend, noted = study_of(tmp_path), FakeBackend(), list[list[str]]()
+def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
+    noted = list[list[str]]()
     backend.on_submit = lambda request: noted.append(events(study, request.token))
     submit_runs(study, submission_plan(tmp_path), backend)
     assert noted == [["intent"]] * 4
     assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
 
 
-def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intents_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
-    monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
-    study, backend, intents = study_of(tmp_path), FakeBackend(), list[int]()
+    monkeypatch.setattr("hpcddp.study.submission_log.AHEAD", 3)
+    intents = list[int]()
     backend.on_submit = lambda request: intents.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, submission_plan(tmp_path), backend)
     assert intents == [3, 3, 3, 4]
 
 
-def test_nothing_is_sent_whose_intent_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line would know its job."""
-    study, backend = study_of(tmp_path), FakeBackend()
-
+def test_nothing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("hpcddp.study.write_ahead.append", full)
+    monkeypatch.setattr("hpcddp.study.submission_log.append", full)
     with pytest.raises(OSError, match="No space left"):
         submit_runs(study, submission_plan(tmp_path), backend)
     assert backend.queued == {}
 
 
-def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
-    """At the first refusal submission stops; what was submitted stays, what was refused has failed and is tried again."""
-    study, backend = study_of(tmp_path), FakeBackend()
-
+def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     def refuse(request: Submission) -> None:
         if len(backend.queued) == 2:
             backend.queued.popitem()
@@ -116,17 +110,12 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
     refused = next(state for state in run_states(study, backend) if (state.label, state.run) == (two, 1))
     assert refused.phase == "failed"
     backend.on_submit = lambda request: None
-    assert [(run.label, run.run) for run in submit_runs(study, submission_plan(tmp_path), backend)] == [
-        (two, 1),
-        (one, 2),
-        (two, 2),
-    ]
+    again = submit_runs(study, submission_plan(tmp_path), backend)
+    assert [(run.label, run.run) for run in again] == [(two, 1), (one, 2), (two, 2)]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
-    """Broken off between intent and answer: a job that was queued is taken up, one that was not is submitted again."""
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool, study: Study, backend: FakeBackend) -> None:
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, submission_plan(tmp_path), backend)
     heard = list[SubmittedRun]()
@@ -137,9 +126,8 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
     assert events(study, tokens(study)[0]) == ["intent", "submitted" if arrived else "lost"]
 
 
-def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one submission is at work another is refused with a sentence, and submits nothing; also where there is no flock."""
-    study, backend, refused = study_of(tmp_path), FakeBackend(), list[str]()
+def test_two_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study, backend: FakeBackend) -> None:
+    refused = list[str]()
 
     def no_flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -155,9 +143,8 @@ def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pyte
     assert len(lines(study)) == 8
 
 
-def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
+def test_submission_that_lost_its_lock_stops(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """A submitter that stood still until another machine took over submits nothing more when it goes on."""
-    study, backend = study_of(tmp_path), FakeBackend()
     backend.on_submit = lambda request: (study.submit_lock / "99").touch()
     with pytest.raises(HpcddpError, match="another has taken over"):
         submit_runs(study, submission_plan(tmp_path), backend)
@@ -166,15 +153,13 @@ def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """A run root that is no folder: the error says so, and what to do."""
     (tmp_path / "runs").touch()
     with pytest.raises(HpcddpError, match=r"runs cannot go there .* give another folder with --runs"):
         submit_runs(study_of(tmp_path), submission_plan(tmp_path), FakeBackend())
 
 
-def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
+def test_torn_last_line_does_not_count(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """A line that a full disk cut short was never acted upon: it is passed over, and the next one starts a line of its own."""
-    study, backend = study_of(tmp_path), FakeBackend()
     submit_runs(study, submission_plan(tmp_path, "repeat=1"), backend)
     with study.submissions_file.open("ab") as file:
         file.write(b'{"event":"intent","la')
@@ -183,9 +168,7 @@ def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
     assert [line["event"] for line in lines(study)] == ["intent", "intent", "submitted", "submitted"] * 2
 
 
-def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
-    """Jobs that their controller has lost have failed, and get new ones; nothing else does."""
-    study, backend = study_of(tmp_path), FakeBackend()
+def test_lost_jobs_are_submitted_again(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     submit_runs(study, submission_plan(tmp_path), backend)
     lost = JobState(phase="failed", detail="Slurm does not know this job any more")
     backend.states |= {"101": lost, "103": lost}
@@ -195,7 +178,6 @@ def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
 
 
 def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tmp_path: Path) -> None:
-    """SIGKILL between queueing and noting the id: submitting again finds the run, and the real worker brings it to its end."""
     study = study_of(tmp_path)
     text = (
         f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
@@ -217,20 +199,59 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     while any(state.phase in ("queued", "running") for state in run_states(study, backend)):
         assert time.monotonic() < deadline, run_states(study, backend)
         time.sleep(0.2)
-    assert [(state.phase, state.job, state.detail) for state in run_states(study, backend)] == [
-        ("done", "L0001", None),
-        ("done", "L0002", None),
-    ]
+    found = [(state.phase, state.job, state.detail) for state in run_states(study, backend)]
+    assert found == [("done", "L0001", None), ("done", "L0002", None)]
     assert submit_runs(study, planned, backend) == []
     assert {event.job for event in latest_events(study).values()} == {"L0001", "L0002"}
 
 
-def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
+def test_done_runs_stay_done_without_their_jobs(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """Records decide: with end.json in place nothing is submitted again, even if the queue has forgotten the job."""
-    study, backend = study_of(tmp_path), FakeBackend()
     planned = submission_plan(tmp_path, "repeat=1")
     for run in submit_runs(study, planned, backend):
         write_json(study.attempt_dir(run.label, 1, run.job, 0) / "end.json", {"state": "done", "reason": None, "gates": []})
         backend.states[run.job] = JobState(phase="failed", detail="Slurm does not know this job any more")
     assert submit_runs(study, planned, backend) == []
     assert os.listdir(study.code)
+
+
+ANSWERS = (
+    JobState(phase="queued", detail="just submitted"),
+    JobState(phase="unknown", detail="squeue: Socket timed out on send/recv operation"),
+    JobState(phase="running"),
+)
+
+
+class Successive(FakeBackend):
+    """Gives the ANSWERS one after another; then the job has ended."""
+
+    def __init__(self, study: Study, end: str) -> None:
+        super().__init__()
+        self._study, self._end = study, end
+
+    def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        self.polled.append(dict(jobs))
+        if len(self.polled) <= len(ANSWERS):
+            return dict.fromkeys(jobs, ANSWERS[len(self.polled) - 1])
+        write_json(self._study.attempt_dir("p", 1, "7", 0) / "end.json", {"state": self._end, "reason": "why", "gates": []})
+        return dict.fromkeys(jobs, JobState(phase="done" if self._end == "done" else "failed"))
+
+
+@pytest.mark.parametrize("end", ["done", "failed"])
+def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    study = Study(tmp_path)
+    for label in ("p", "q"):
+        study.point_file(label).parent.mkdir()
+    log_event(study, "p", job="7")
+    backend = Successive(study, end)
+    log_event(study, "q", "refused", token="u", reason="not asked about")
+    lines: list[str] = []
+    states = wait_until_over(study, backend, {"p"}, lines.append)
+    assert [(state.label, state.phase) for state in states] == [("p", end)]
+    assert [line.partition(": ")[2].partition(" ")[2][:7].rstrip(";") for line in lines] == ["queued", "unknown", "running", end]
+    assert len(backend.polled) == len(ANSWERS) + 1
+
+
+def test_pauses_grow() -> None:
+    assert [pause_s(waited_s) for waited_s in (0, 40, 100, 3600)] == [2.0, 2.0, 5.0, 30.0]

@@ -1,9 +1,10 @@
-"""The points of a sweep: what its groups' conditions leave."""
+"""The points of a sweep: what its groups' conditions leave, and what their runs leave on disk."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
-from hpcddp.core.point import comm_point
+from hpcddp.core.point import Data, Layout, Measure, Point, Workload, comm_point
+from hpcddp.sweep.disk_usage import EPOCH_ROW_BYTES, STEP_ROW_BYTES, run_bytes, run_files, run_steps
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import make_sweep, read_sweep
 
@@ -50,9 +52,7 @@ BESIDES = {"layout.nodes": 3}
 @settings(max_examples=20)
 @given(st.lists(conditions, min_size=1, max_size=3))
 def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
-    """One condition, as `where` and as `exclude`, parts the product in two, both in its order. `and` narrows both alike; a list
-    of `where` narrows, a list of `exclude` takes away more.
-    """
+    """A list of `where` narrows, a list of `exclude` takes away more."""
     besides = ids({"include": [BESIDES]})
 
     def left(**words: object) -> list[str]:
@@ -70,7 +70,6 @@ def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
 
 
 def test_ids_do_not_know_how_points_were_listed() -> None:
-    """An axis, lists that move together, an included point: the same values are the same point."""
     axis = ids({"layout.nodes": [1, 2]})
     assert ids({"zip": {"layout.nodes": [1, 2]}}) == axis
     assert ids({"include": [{"layout.nodes": 1}, {"layout.nodes": 2}, {"layout.nodes": 2}]}) == axis
@@ -84,7 +83,6 @@ def test_a_training_is_evaluated_in_any_case() -> None:
 
 
 def test_what_cannot_be_may_be_excluded() -> None:
-    """A batch that some GPUs cannot share, and values that cannot go together, are refused only where they are chosen."""
     held = {"hold": "global_batch", "workload": {**BASE["workload"], "global_batch": 16}}  # type: ignore[dict-item]
     axes = {"layout.gpus_per_node": [1, 2, 3, 4]}
     with pytest.raises(UsageError, match="16 cannot be shared equally by 3 GPUs"):
@@ -115,40 +113,34 @@ points:
         ("where: layout.nodes <= 2", "where: layout.node <= 2", "8:5: `layout.node <= 2`: no key `layout.node` in a point; did"),
         ("where: layout.nodes <= 2", "where: layout.nodes", "8:5: `layout.nodes`: write KEY OP VALUE, such as"),
         ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1; it cannot be compared by `<` with 'two'"),
-        ("where: layout.nodes <= 2", "where: layout.nodes > 9", None),
         ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below 1"),
         ("workload.seed: [1, 2]", "workload.seed: [1, no]", "7:44: 'no' is text; a whole number is expected"),
         ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values and"),
     ],
 )
-def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str | None) -> None:
-    """Of a condition, of a list that moves with others, of an included point."""
+def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(TEXT)
-    assert len(expand(read_sweep(file), RCC)) == 4
     file.write_text(TEXT.replace(old, new))
-    if message is None:  # the included point is left
-        assert len(expand(read_sweep(file), RCC)) == 1
-        return
     with pytest.raises(UsageError, match=f"study.yaml:{message}"):
         expand(read_sweep(file), RCC)
 
 
 def test_the_group_that_the_page_on_sweeps_shows() -> None:
-    """It is read as it stands there: of 3 x 2 points one is excluded and one, on 8 nodes, is included."""
     page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
     block = next(text for text in page.split("\n\n") if text.startswith("    points:\n      shrinking:"))
     points = parse_yaml(textwrap.dedent(block), "sweeps.md")["points"]
-    planned = expand(
-        make_sweep({**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}, (), Path("x")), M100
-    )
+    document = {**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}
+    planned = expand(make_sweep(document, (), Path("x")), M100)
     found = [(p.point.layout.nodes, p.point.workload.batch_per_gpu, p.point.workload.optimizer.lr) for p in planned]
     assert found == [(1, 64, 0.1), (1, 128, 0.2), (2, 64, 0.1), (2, 128, 0.2), (4, 64, 0.1), (8, 32, 0.01)]
 
 
 def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
-    """Conditions that leave nothing would leave the study unseen."""
     file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    assert len(expand(read_sweep(file), RCC)) == 4
+    file.write_text(TEXT.replace("<= 2", "> 9"))
+    assert len(expand(read_sweep(file), RCC)) == 1  # the included point is left
     file.write_text(TEXT.replace("<= 2", "> 9").partition("    include")[0])
     with pytest.raises(UsageError, match=r"study.yaml:5:3: `where` and `exclude` leave group `g` no point"):
         expand(read_sweep(file), RCC)
@@ -162,7 +154,6 @@ def sizes(points: Mapping[str, Mapping[str, object]], *groups: str, **changes: o
 
 
 def test_baselines_are_added_where_missing() -> None:
-    """One GPU and one full node, for points that scale and have none; of one size, or with their baselines there, none."""
     assert sizes({"g": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}) == (["2x4", "4x4"], ["1x1", "1x4"])
     assert sizes({"g": {"layout.nodes": [1, 4], "layout.gpus_per_node": [4]}}) == (["1x4", "4x4"], ["1x1"])
     assert sizes({"g": {"layout.nodes": [2, 4]}}) == (["2x1", "4x1"], ["1x1"])
@@ -172,7 +163,7 @@ def test_baselines_are_added_where_missing() -> None:
 
 
 def test_what_is_compared_has_baselines_of_its_own() -> None:
-    """Each batch has its own; runs with the communication hook are the breakdown of those without, and need none besides."""
+    """Runs with the communication hook are the breakdown of those without, and need none besides."""
     batches = {"layout.nodes": [2, 4], "workload.batch_per_gpu": [8, 16]}
     assert sizes({"g": batches})[1] == ["1x1", "1x1"]
     assert sizes({"g": {"layout.nodes": [2, 4], "measure.comm": ["off", "on"]}})[1] == ["1x1"]
@@ -182,7 +173,6 @@ def test_what_is_compared_has_baselines_of_its_own() -> None:
 
 
 def test_baselines_of_a_group_that_is_not_chosen_are_not_added() -> None:
-    """`--group` takes that group and what its own points lack in the whole file; what is added is in the groups that lack it."""
     points = {"in-node": {"layout.gpus_per_node": [1, 4]}, "nodes": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}
     assert sizes(points, "nodes") == (["2x4", "4x4"], [])
     points["in-node"] = {"layout.gpus_per_node": [2]}
@@ -194,7 +184,6 @@ def test_baselines_of_a_group_that_is_not_chosen_are_not_added() -> None:
 
 
 def test_what_cannot_be_in_a_group_that_is_not_chosen_does_not_matter() -> None:
-    """A group with a model that does not exist is refused when it is asked for, not when another is."""
     odd = {"layout.nodes": [1], "workload.model": ["mnist-cnn", "resnet500"]}
     points: dict[str, Mapping[str, object]] = {"nodes": {"layout.nodes": [2, 4]}, "odd": odd}
     assert sizes(points, "nodes") == (["2x1", "4x1"], [])
@@ -203,7 +192,7 @@ def test_what_cannot_be_in_a_group_that_is_not_chosen_does_not_matter() -> None:
 
 
 def test_a_baseline_that_cannot_be_is_left_out() -> None:
-    """A profile of rank 3 cannot be had of one GPU: the sweep is measured without that baseline, not refused."""
+    """A profile of rank 3 cannot be had of one GPU."""
     profiled = {"measure": {"profile_steps": 2, "profile_ranks": [0, 3]}}
     assert sizes({"g": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}, **profiled)[1] == ["1x4"]
 
@@ -216,7 +205,6 @@ def workers_of(profile: ClusterProfile, **changes: object) -> list[object]:
 
 
 def test_auto_workers_are_the_cores_of_a_rank_less_one() -> None:
-    """Those that the node has for it, or that the sweep asks for; one at least; none of data that lie on the device."""
     digits = {"model": "resnet18", "data": {"name": "digits", "resident": True}}
     assert workers_of(M100, layout={}) == [32 // 4 - 1]
     assert workers_of(M100, layout={"physical_cores_per_rank": 5}) == [4]
@@ -225,27 +213,21 @@ def test_auto_workers_are_the_cores_of_a_rank_less_one() -> None:
 
 
 def test_auto_workers_are_a_point_as_their_number_is() -> None:
-    """Its id holds the number: it is that of a sweep that says it, and one point where both are listed."""
     assert ids({"workload.loader_workers_per_rank": ["auto"]}) == ids({"workload.loader_workers_per_rank": [11]})
     assert len(ids({"workload.loader_workers_per_rank": ["auto", 11, 12]})) == 2
 
 
 def test_auto_workers_need_known_cores() -> None:
-    """On this machine nobody says how many cores a rank has, unless the sweep does; a rank that trains on them has one worker."""
     local = load_profile("local")
     with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*set layout\.physical_cores_per_rank"):
         workers_of(local, layout={}, device="cuda")
     assert workers_of(local, layout={"physical_cores_per_rank": 3}, device="cuda") == [2]
     assert workers_of(local, layout={}, device="cpu") == workers_of(M100, layout={}, device="cpu") == [1]
-
-
-def test_a_word_that_is_no_number_of_workers_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'many' is text; a whole number is expected"):
         make_sweep(BASE, ("workload.loader_workers_per_rank=many",), Path("many"))
 
 
 def test_variables_are_of_the_point() -> None:
-    """Each is an axis; null is none at all, and a number is its text. Without any the point is what it was before there were."""
     found = ids({"env.NCCL_ALGO": [None, "Ring", "Tree"]})
     assert (len(set(found)), found[:1]) == (3, ids({}))
     assert ids({}, env={"A": 1, "B": None}) == ids({"env.A": ["1"]}) == ids({"env": [{"A": "1"}]}) != ids({})
@@ -253,7 +235,27 @@ def test_variables_are_of_the_point() -> None:
 
 
 def test_variables_are_compared_with_their_own_baselines() -> None:
-    """What differs by a variable is another series; the benchmark of its collectives has the variable."""
     assert sizes({"g": {"env.NCCL_ALGO": ["Ring", "Tree"], "layout.nodes": [2, 4]}})[1] == ["1x1", "1x1"]
     source = make_sweep({**BASE, "env": {"NCCL_ALGO": "Tree"}}, (), Path("told"))
     assert [comm_point(planned.point).env for planned in expand(source, RCC)] == [{"NCCL_ALGO": "Tree"}]
+
+
+MNIST, FEW = Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), Measure(warmup_steps=10, telemetry_hz=0.0)
+EPOCH = Point(cluster="local", workload=MNIST, measure=FEW, work="epoch")
+
+
+def test_a_training_has_the_steps_of_its_epochs_and_a_file_of_them() -> None:
+    training = replace(EPOCH, work="train", measure=replace(EPOCH.measure, epochs=3))
+    assert (run_steps(EPOCH), run_steps(training)) == (1875, 5625)
+    assert run_files(training) == run_files(EPOCH) + 1
+    assert run_bytes(training, 30) - run_bytes(EPOCH, 30) == 2 * 1875 * STEP_ROW_BYTES + 3 * EPOCH_ROW_BYTES
+
+
+def test_a_checkpoint_of_shards_has_a_file_for_each_rank_of_a_copy() -> None:
+    """Beside that of what all ranks have; at most three checkpoints are there."""
+    layout = Layout(nodes=2, gpus_per_node=4)
+    workload = EPOCH.workload
+    for chosen, shards in ((workload, 0), (replace(workload, parallel="fsdp"), 8), (replace(workload, parallel="hsdp"), 4)):
+        without = replace(EPOCH, workload=chosen, layout=layout)
+        resumed = replace(without, measure=replace(without.measure, resume=True))
+        assert run_files(resumed) - run_files(without) == 3 * (1 + shards)

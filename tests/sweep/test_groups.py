@@ -1,4 +1,4 @@
-"""What a group of a sweep stands for: product, lists that move together, points added."""
+"""What a group of a sweep stands for, and conditions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.schema import SchemaError
-from hpcddp.sweep.groups import read_group
+from hpcddp.sweep.groups import matching, read_group
 
 KEYS = ("layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "workload.seed", "measure.steps")
 
@@ -34,13 +36,11 @@ def values(plain: Mapping[str, Any], **also: Any) -> list[dict[str, Any]]:
 
 @given(st.dictionaries(st.sampled_from(KEYS), lists))
 def test_axes_are_a_product(axes: dict[str, list[int]]) -> None:
-    """Every value of one axis with every value of the others, the last axis fastest; no axis is the sweep as it is."""
     assert values(axes) == [dict(zip(axes, each, strict=True)) for each in itertools.product(*axes.values())]
 
 
 @given(halves())
 def test_lists_that_move_together_are_one_axis(both: tuple[dict[str, list[int]], dict[str, list[int]]]) -> None:
-    """The n-th value of one comes with the n-th of the others and with every value of the axes."""
     axes, zipped = both
     rows = [dict(zip(zipped, each, strict=True)) for each in zip(*zipped.values(), strict=True)]
     assert values({**axes, "zip": zipped}) == [{**one, **row} for one in values(axes) for row in rows]
@@ -49,13 +49,11 @@ def test_lists_that_move_together_are_one_axis(both: tuple[dict[str, list[int]],
 
 @given(st.dictionaries(st.sampled_from(KEYS), lists), st.lists(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 9))))
 def test_included_points_come_after_the_product(axes: dict[str, list[int]], more: list[dict[str, int]]) -> None:
-    """As they are listed, on the sweep's own values and not the axes'; a group that only lists points has no others."""
     product = values(axes) if axes or not more else []
     assert values({**axes, "include": more}) == [*product, *more]
 
 
 def test_one_more_product_spares_what_a_group_says() -> None:
-    """`also` multiplies axes, lists that move together and included points, but for keys that these name themselves."""
     group = {"layout.nodes": [1, 2], "include": [{"layout.nodes": 4}, {"layout.nodes": 4, "measure.comm": "check"}]}
     found = values(group, **{"measure.comm": ["off", "on"]})
     comms = [(each["layout.nodes"], each["measure.comm"]) for each in found]
@@ -86,8 +84,44 @@ def test_one_more_product_spares_what_a_group_says() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_place(plain: dict[str, Any], place: tuple[Any, ...], message: str) -> None:
-    """The error says where, what, and what would do."""
     with pytest.raises(SchemaError) as refused:
         read_group("g", plain)
     assert refused.value.path == ("points", "g", *place)
     assert message in refused.value.message
+
+
+POINTS = [
+    Point(cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g))
+    for n, g in ((1, 1), (1, 4), (2, 4), (16, 4))
+]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], [0, 1, 2, 3]),
+        (["layout.nodes <= 2"], [0, 1, 2]),
+        (["layout.nodes<=2 and layout.gpus_per_node == 4"], [1, 2]),
+        (["layout.nodes >= 2", "layout.nodes < 16"], [2]),
+        (["layout.nodes in [1, 16]"], [0, 1, 3]),
+        (["workload.data.name == cifar10", "layout.nodes != 1"], [2, 3]),
+        (["layout.nodes > 16"], []),
+        (["ranks <= 8 and global_batch > 32"], [1, 2]),
+    ],
+)
+def test_conditions(conditions: list[str], expected: list[int]) -> None:
+    assert [at for at, holds in enumerate(matching(POINTS, conditions)) if holds] == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("layout.node == 1", "^--where 'layout.node == 1': no key `layout.node` in a point; did you mean `layout.nodes`"),
+        ("layout.nodes", "^--where 'layout.nodes': write KEY OP VALUE"),
+        ("layout.nodes < many", "^--where 'layout.nodes < many': layout.nodes is 1; it cannot be compared by `<` with 'many'"),
+        ("__import__('os')", "write KEY OP VALUE"),
+    ],
+)
+def test_wrong_conditions(condition: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        matching(POINTS, [condition])

@@ -13,7 +13,7 @@ from pathlib import Path
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.errors import UsageError
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.written_lists import expand_node_list
 
 DEFAULT_NODES = 17
 """Nodes of one type: enough to run 16-node jobs beside a node that stays free."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.node_list import expand_node_list
 from hpcddp.core.records import STEP_COLUMNS, RowWriter, steps_file, write_json
 from hpcddp.core.run_root import Study
+from hpcddp.core.written_lists import expand_node_list
 from hpcddp.worker.ranks import Rank
 from tests.analysis.synthetic import MS, Recorded, write_run
 

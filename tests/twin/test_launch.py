@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.cannot_run import cannot_run
 from tests.data.files import write_mnist
 from tests.fresh_install import CHECKOUT, copy_checkout

@@ -27,7 +27,7 @@ from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.backends.waiting import wait_for
+from tests.backends.fake_slurm import wait_for
 from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import (
@@ -165,13 +165,13 @@ def test_status_of_several_studies_asks_slurm_three_times_at_most(
     jobs = [submit_runs(study, held(tmp_path, slurm), SlurmBackend())[0].job for study in studies]
     slurm.run(["scancel", base_id(jobs[0])])
     commands = list[str]()
-    run = slurm_commands.run
+    run = slurm_commands.run_command
 
     def noted(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
         commands.append(command[0])
         return run(command, timeout_s)
 
-    monkeypatch.setattr(slurm_commands, "run", noted)
+    monkeypatch.setattr(slurm_commands, "run_command", noted)
     phases = {name: {(state.phase, state.detail) for state in states} for name, states in all_states(studies).items()}
     by = " by you" if ("failed", "cancelled by you (CANCELLED)") in phases["a"] else ""  # accounting says so, seconds later
     assert phases == {"a": {("failed", f"cancelled{by} (CANCELLED)")}, "b": {("queued", WAITS)}, "c": {("queued", WAITS)}}

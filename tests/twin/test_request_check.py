@@ -16,7 +16,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
-from hpcddp.submit.refused_requests import explain
+from hpcddp.submit.refused_requests import refusal_of
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.commands.conftest import Run, run
@@ -91,7 +91,7 @@ def sentence(controller: Controller, profile: ClusterProfile, folder: Path, *set
     launch = launch_by_hand(profile, JobSpec(point=planned.point, study="."), None)
     taken, words = controller.test_only(render(profile, planned.point, request, launch))
     assert not taken
-    return explain(profile, planned.point, request, refusal_words(words)).text
+    return refusal_of(profile, planned.point, request, refusal_words(words)).text
 
 
 @pytest.mark.parametrize(

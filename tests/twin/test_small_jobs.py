@@ -9,7 +9,7 @@ import pytest
 
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_status import preflights_of
 from tests.twin.twin import Twin

@@ -23,11 +23,11 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from hpcddp.core.array_tasks import TASKS
-from hpcddp.core.node_list import expand_node_list
+from hpcddp.core.launcher import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
-from tests.backends.waiting import wait_for
+from hpcddp.core.written_lists import expand_node_list
+from tests.backends.fake_slurm import wait_for
 from tests.twin.shape import Site
 from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import read_attempts
+from hpcddp.analysis.records.json_files import read_launch, read_training_end
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run

@@ -1,4 +1,4 @@
-"""Ranks as real processes, forked from this one so that torch is imported once.
+"""Ranks as real processes, forked from this one so that torch and the worker are imported once.
 
 Nothing here may run a backward pass or a parallel region in the parent: forked children could not start their own.
 """
@@ -6,7 +6,9 @@ Nothing here may run a backward pass or a parallel region in the parent: forked 
 from __future__ import annotations
 
 import contextlib
+import csv
 import ctypes
+import json
 import os
 import pickle
 import signal
@@ -21,7 +23,18 @@ from typing import Any
 
 import torch
 import torch._dynamo  # what counting a model's operations imports in rank 0, a second each time
+import torch.utils.flop_counter
 
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Point
+from hpcddp.core.records import steps_file
+from hpcddp.worker import attempt, script_run  # noqa: F401 - what each rank imports, a quarter of a second each time
+from hpcddp.worker.main import run
+from hpcddp.worker.ranks import this_rank as rank_of
+from hpcddp.worker.rendezvous import join
+from tests.worker import given
+
+JOB = "7"
 TIMEOUT_S = 120.0
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
@@ -62,6 +75,83 @@ def values(folder: Path, world: int, function: Callable[..., Any], *arguments: A
     return [outcome.value for outcome in outcomes]
 
 
+@dataclass(frozen=True)
+class Ran:
+    """An attempt that has ended."""
+
+    attempt: Path
+    outcomes: list[Outcome]
+
+    def read(self, name: str) -> Any:
+        """One of its records."""
+        return json.loads((self.attempt / name).read_text())
+
+    @property
+    def end(self) -> Any:
+        return self.read("end.json")
+
+    @property
+    def codes(self) -> list[int]:
+        return [outcome.code for outcome in self.outcomes]
+
+    @property
+    def gates(self) -> dict[str, Any]:
+        return {gate["name"]: gate for gate in self.end["gates"]}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Gates that did not pass, with their evidence."""
+        assert self.end["state"] == "done", self.end["reason"]
+        return {name: gate["evidence"] for name, gate in self.gates.items() if not gate["passed"]}
+
+    def rows(self, rank: int) -> list[dict[str, str]]:
+        """Of its steps."""
+        with steps_file(self.attempt, rank).open(newline="") as lines:
+            return list(csv.DictReader(lines))
+
+
+def ran(  # noqa: PLR0913 - what differs between runs of tests
+    study: Path,
+    what: Point,
+    plant: Callable[[int], object] | None = None,
+    *,
+    may_fail: bool = False,
+    job: str = JOB,
+    output: Path | None = None,
+    **spec: Any,
+) -> Ran:
+    """A run of the point by real ranks, in each of which `plant(rank)` was called first; all end well unless they may fail."""
+    chosen, folder = given.job(study, what, **spec), output or study / f"output{job}"
+    outcomes = ranks(folder, what.ranks, _run_with, job, plant, spec_to_dict(chosen), nodes=what.layout.nodes)
+    found = Ran(chosen.attempt_dir(job, 0), outcomes)
+    assert may_fail or not any(found.codes), "\n".join(outcome.output for outcome in outcomes)
+    return found
+
+
+def _run_with(job: str, plant: Callable[[int], object] | None, spec: dict[str, Any]) -> Any:
+    os.environ["HPCDDP_JOB"] = job
+    if plant:
+        plant(this_rank())
+    return run(spec)
+
+
+def this_rank() -> int:
+    """In a rank."""
+    return int(os.environ["SUBMITIT_LOCAL_GLOBALID"])
+
+
+def in_group(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
+    """The same of `function(group, *arguments)`, in ranks that have met and leave together."""
+    return values(folder, world, _joined, function, arguments, **options)
+
+
+def _joined(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    group = join(rank_of("local"), "cpu")
+    found = function(group, *arguments)
+    group.leave()
+    return found
+
+
 def _environment(rank: int, world: int, nodes: int, port: int) -> dict[str, str]:
     return {
         "SUBMITIT_LOCAL_GLOBALID": str(rank),
@@ -70,7 +160,7 @@ def _environment(rank: int, world: int, nodes: int, port: int) -> dict[str, str]
         "SUBMITIT_LOCAL_NTASKS": str(world),
         "SUBMITIT_LOCAL_JOB_NUM_NODES": str(nodes),
         "SLURMD_NODENAME": f"node{rank // (world // nodes)}",
-        "HPCDDP_JOB": "7",
+        "HPCDDP_JOB": JOB,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",

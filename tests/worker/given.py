@@ -10,8 +10,7 @@ import torch
 from hpcddp.core.catalog import CIFAR10, MNIST, DatasetFacts
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Layout, Measure, Point, Workload
+from hpcddp.core.point import Data, Layout, Measure, Optimizer, Point, Workload
 from hpcddp.data.source import TensorSource
 
 

@@ -39,7 +39,6 @@ def read(reader: AmdGpuReader) -> list[dict[str, Any]]:
 
 
 def test_a_gpu_is_a_row(smi: Any) -> None:
-    """Units are those of NVML's rows; the energy counter comes times its resolution."""
     (row,) = read(AmdGpuReader(smi, ADDRESSES[:1]))
     assert row.pop("unix_ns") / 1e9 == pytest.approx(row.pop("energy_mj") / 1e3 / smi.POWER_W, rel=1e-6)
     assert row == {
@@ -55,8 +54,6 @@ def test_a_gpu_is_a_row(smi: Any) -> None:
 
 
 def test_what_a_gpu_or_its_library_lacks_is_empty(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`N/A`, an error and a function that is not there yet; older names of fields serve where the new ones lack."""
-
     def refuse(gpu: str) -> dict[str, Any]:
         raise smi.AmdSmiException("AMDSMI_STATUS_NOT_SUPPORTED")
 
@@ -111,7 +108,6 @@ def throttle(rows: list[dict[str, Any]]) -> Any:
 
 
 def test_gpus_are_those_of_the_ranks(smi: Any) -> None:
-    """By their place on the bus, in torch's order, however AMD SMI counts."""
     reader = AmdGpuReader(smi, [ADDRESSES[3], ADDRESSES[0]])
     assert [gpu["uuid"][7] for gpu in reader.describe()] == ["3", "0"]
     del smi.amdsmi_get_gpu_device_uuid
@@ -138,7 +134,6 @@ def dual(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_is_not_there_or_in_parts_is_named(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reading is better than one of another GPU."""
     with pytest.raises(NoGpus, match=r"AMD SMI knows no GPU at 0000:99:00\.0 on the bus"):
         AmdGpuReader(smi, ["0000:99:00.0"])
     monkeypatch.setattr(smi, "GPUS", ["0000:05:00.0", "0000:05:00.1"])
@@ -149,7 +144,6 @@ def test_a_gpu_that_is_not_there_or_in_parts_is_named(smi: Any, monkeypatch: pyt
 
 
 def test_the_library_of_a_torch_for_rocm_is_amd_smi(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With addresses NVML is not asked; without AMD SMI, its driver or addresses the reason says what is missing."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert isinstance(open_gpus(4, ADDRESSES)[0], AmdGpuReader)
     assert open_gpus(2, ADDRESSES[:1]) == (None, "the node's first rank sees 1 of its 2 GPUs")
@@ -182,5 +176,4 @@ def test_a_library_of_another_version_is_a_reason(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_reason_without_a_bit_of_nvidias_has_a_name() -> None:
-    """Beyond the bits of nvml.h."""
     assert THROTTLED > 0x100

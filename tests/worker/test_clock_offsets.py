@@ -27,36 +27,29 @@ def test_an_exchange() -> None:
     assert estimate(100, 5110, 121).error_ns == 11
 
 
-def measured(ahead_ns: int) -> Any:
-    """Two estimates of this rank, whose clock is `ahead_ns` per rank ahead of the machine's."""
-    group, clock = join(this_rank("local"), "cpu"), HostClock()
-    ahead = group.rank.rank * ahead_ns
-    found = [offset_to_rank_0(group, lambda: clock.unix_now_ns() + ahead, when) for when in ("start", "end")]
-    group.leave()
-    return found
+def measured(group: ProcessGroup) -> Any:
+    """Two estimates of this rank, whose clock is AHEAD_NS per rank ahead of the machine's."""
+    clock, ahead = HostClock(), group.rank.rank * AHEAD_NS
+    return [offset_to_rank_0(group, lambda: clock.unix_now_ns() + ahead, when) for when in ("start", "end")]
 
 
 @pytest.mark.timed
 def test_a_planted_offset_is_recovered(tmp_path: Path) -> None:
     """A clock 5 ms ahead needs -5 ms, within the error claimed and 1 ms (clocks of one machine placed in Unix time apart)."""
-    for rank, found in enumerate(forked.values(tmp_path, 3, measured, AHEAD_NS)):
+    for rank, found in enumerate(forked.in_group(tmp_path, 3, measured)):
         for each in found:
             assert abs(each.offset_ns + rank * AHEAD_NS) <= each.error_ns + 1_000_000
     assert found[0].unix_ns < found[1].unix_ns
 
 
-def measured_exactly() -> Any:
+def measured_exactly(group: ProcessGroup) -> Any:
     """As `measured`, by one and the same clock of the machine on both sides: the planted offset is the only one."""
-    group = join(this_rank("local"), "cpu")
     ahead = group.rank.rank * AHEAD_NS
-    found = offset_to_rank_0(group, lambda: time.perf_counter_ns() + ahead, "start")
-    group.leave()
-    return found
+    return offset_to_rank_0(group, lambda: time.perf_counter_ns() + ahead, "start")
 
 
 def test_the_error_bounds_the_estimate(tmp_path: Path) -> None:
-    """Rank 0 has zeros; the others are wrong by half their shortest round trip at most."""
-    first, *others = forked.values(tmp_path, 3, measured_exactly)
+    first, *others = forked.in_group(tmp_path, 3, measured_exactly)
     assert (first.offset_ns, first.error_ns) == (0, 0)
     for rank, found in enumerate(others, start=1):
         assert abs(found.offset_ns + rank * AHEAD_NS) <= found.error_ns
@@ -73,30 +66,24 @@ def lonely() -> Any:
 
 
 def test_a_rank_that_does_not_ask_holds_up_nobody(tmp_path: Path) -> None:
-    """Rank 0 gives up after the time it was given; who asked has its estimate."""
     (zero, took_s), _, (other, _) = forked.values(tmp_path, 3, lonely)
     assert zero.offset_ns == 0
     assert took_s < 15
     assert other is not None
 
 
-def disturbed() -> Any:
+def disturbed(group: ProcessGroup) -> Any:
     """Rank 1 first sends a stranger: one that connects and says something else."""
-    group = join(this_rank("local"), "cpu")
-    if group.rank.rank:
-        port, _ = group.store.get("hpcddp/clock/start").decode().split()
-        with socket.create_connection(("127.0.0.1", int(port))) as stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            found = offset_to_rank_0(group, time.time_ns, "start")
-    else:
-        found = offset_to_rank_0(group, time.time_ns, "start")
-    group.leave()
-    return found
+    if group.rank.rank == 0:
+        return offset_to_rank_0(group, time.time_ns, "start")
+    port, _ = group.store.get("hpcddp/clock/start").decode().split()
+    with socket.create_connection(("127.0.0.1", int(port))) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return offset_to_rank_0(group, time.time_ns, "start")
 
 
 def test_a_stranger_is_sent_away(tmp_path: Path) -> None:
-    """Who does not know the word is no rank."""
-    assert all(forked.values(tmp_path, 2, disturbed))
+    assert all(forked.in_group(tmp_path, 2, disturbed))
 
 
 def deaf() -> Any:
@@ -115,7 +102,6 @@ def deaf() -> Any:
 
 
 def test_without_an_estimate_a_run_goes_on(tmp_path: Path) -> None:
-    """The others know at once that there is none: None and a warning."""
     outcomes = forked.ranks(tmp_path, 2, deaf)
     assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
     assert outcomes[1].value[0] is None

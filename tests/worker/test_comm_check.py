@@ -1,7 +1,4 @@
-"""`measure.comm: check`, by real ranks.
-
-The arithmetic of the cross-check, on steps whose times the test gives.
-"""
+"""The cross-check of communication: real ranks, then its arithmetic and its traces on times that the test gives."""
 
 from __future__ import annotations
 
@@ -19,17 +16,25 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.schema import encode
 from hpcddp.worker.comm.check import NEAR, SMALL, Pair, Profiled, Timed, blind, check_comm, compare_views, undisturbed, worst
 from hpcddp.worker.comm.hook import time_buckets
-from hpcddp.worker.comm.trace import ProfiledStep
+from hpcddp.worker.comm.trace import (
+    COLLECTIVE_KERNELS,
+    THREADS,
+    ProfiledStep,
+    has_kernels,
+    length_us,
+    mean_exchange,
+    profiled_exchange,
+    profiled_steps,
+    union,
+)
 from hpcddp.worker.main import run
-from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import join
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import ResidentFeed
 from hpcddp.worker.training.trainer import make_trainer
 from tests.net.link import PAYLOAD_SHARE, Link
 from tests.worker import forked, given
-from tests.worker.test_run import JOB, read, rows
 
 MBIT = 200
 GRADIENT_BYTES = 1_686_560
@@ -37,54 +42,47 @@ GRADIENT_BYTES = 1_686_560
 
 
 @pytest.fixture(scope="module")
-def checked(link: Link, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records of two ranks on a slow network, with the check."""
+def checked(link: Link, tmp_path_factory: pytest.TempPathFactory) -> forked.Ran:
+    """Two ranks on a slow network, with the check."""
     link.set_rate(MBIT)
     study = tmp_path_factory.mktemp("checked")
     spec = given.job(study, given.point(2, measure={"comm": "check"}))
     summaries = link.values(study / "output", run, spec_to_dict(spec))
     assert summaries[0]["gates_passed"] is True
-    return spec.attempt_dir(JOB, 0)
+    return forked.Ran(spec.attempt_dir(forked.JOB, 0), [])
 
 
-def test_the_record_says_whether_the_views_agree(checked: Path) -> None:
-    """`closes` and the sentence say the same; the tails are of the same steps, and agree on a busy machine too."""
-    found = read(checked / "end.json")["comm_check"]
-    assert found["profiler_exposed_s"] == pytest.approx(
-        found["profiled_hook_exposed_s"], rel=NEAR, abs=SMALL * found["sync_step_s"]
-    )
+def test_the_record_says_whether_the_views_agree(checked: forked.Ran) -> None:
+    found = checked.end["comm_check"]
+    near = pytest.approx(found["profiled_hook_exposed_s"], rel=NEAR, abs=SMALL * found["sync_step_s"])
+    assert found["profiler_exposed_s"] == near
     assert found["sentence"].startswith("the views agree" if found["closes"] else "the views of the exchange do not agree")
-    assert found["pairs"] == 20
+    assert (found["pairs"], found["rank"] in {0, 1}) == (20, True)
     assert 0 <= found["discarded"] < 20
     assert 0 < found["profiled_pairs"] <= 12
-    assert found["rank"] in {0, 1}
 
 
-def test_the_exchange_takes_what_the_network_needs(checked: Path) -> None:
-    """With exchange a step cannot be shorter than sending the gradients, 71 ms; without, nothing is sent."""
-    found = read(checked / "end.json")["comm_check"]
+def test_the_exchange_takes_what_the_network_needs(checked: forked.Ran) -> None:
+    found = checked.end["comm_check"]
     sending_s = GRADIENT_BYTES * 8 / (MBIT * 1e6 * PAYLOAD_SHARE)
     assert found["sync_step_s"] > 0.9 * sending_s
     assert found["difference_s"] > 0.3 * sending_s
 
 
-def test_steps_of_the_check_are_in_no_file(checked: Path) -> None:
-    """Rows are the two warm-up and four timed steps; bucket rows are theirs only."""
-    end = read(checked / "end.json")
-    assert end["steps"] == len(rows(checked, 0)) == 6
-    assert end["ranks"][0]["bucket_rows"] == len((checked / "ranks" / "00000.buckets.csv").read_text().splitlines()) - 1
-    assert (checked / "ranks" / "00000.buckets.csv").read_text().splitlines()[-1].startswith("5,")
+def test_steps_of_the_check_are_in_no_file(checked: forked.Ran) -> None:
+    assert checked.end["steps"] == len(checked.rows(0)) == 6
+    buckets = (checked.attempt / "ranks" / "00000.buckets.csv").read_text().splitlines()
+    assert checked.end["ranks"][0]["bucket_rows"] == len(buckets) - 1
+    assert buckets[-1].startswith("5,")
 
 
 @pytest.mark.dear
 def test_the_model_stays_as_training_left_it(tmp_path: Path) -> None:
-    """Parameters, BatchNorm's statistics and the optimizer are those from before, and no gradient stays."""
-    assert forked.values(tmp_path, 2, _state_before_and_after) == [True, True]
+    assert forked.in_group(tmp_path, 2, _state_before_and_after) == [True, True]
 
 
-def _state_before_and_after() -> bool:
-    rank = this_rank("local")
-    group = join(rank, "cpu")
+def _state_before_and_after(group: ProcessGroup) -> bool:
+    rank = group.rank
     source = given.mnist(8)
     workload = given.workload(model="tests.worker.test_comm_check:with_batchnorm")
     trainer = make_trainer(workload, source, group.device, rank.rank)
@@ -96,9 +94,7 @@ def _state_before_and_after() -> bool:
     before = copy.deepcopy([trainer.module.state_dict(), trainer.optimizer.state_dict()])
     check_comm(group, trainer, feed, timer, pairs=2)
     after = [trainer.module.state_dict(), trainer.optimizer.state_dict()]
-    same = _same(before, after) and all(parameter.grad is None for parameter in trainer.module.parameters())
-    group.leave()
-    return same
+    return _same(before, after) and all(parameter.grad is None for parameter in trainer.module.parameters())
 
 
 def with_batchnorm(classes: int) -> nn.Module:
@@ -151,54 +147,47 @@ def test_the_difference_is_contention_and_tail() -> None:
     )
 
 
-def test_what_is_left_over_is_said() -> None:
-    """10 ms of 60 that nobody accounts for, 6 % of the step, do not close, and the sentence names both sides."""
-    longer = pair(sync_computing_s=0.120)
-    found = compare_views([longer], [profiled(timed=longer)])
-    assert found.closes is False
-    assert found.residual_s == pytest.approx(0.010)
-    assert "the difference is 60 ms, contention and exposed tail 50 ms" in str(found.sentence)
-    assert "do not rely on" in str(found.sentence)
+LONGER, SLOWED, HELD_UP = (pair(sync_computing_s=seconds) for seconds in (0.120, 0.130, 0.140))
+HIDDEN = pair(tail_s=0.0, sync_computing_s=0.105)
+SLOW_STEPS = [profiled(backward_s=0.100, timed=SLOWED)] * 3
 
 
-def test_a_profiler_that_sees_another_tail_is_said() -> None:
-    """The sum may close while the two clocks disagree on the tail."""
-    found = compare_views([pair()], [profiled(tail_s=0.050)])
-    assert found.closes is False
-    assert found.residual_s == pytest.approx(0.0)
-    assert "the profiler's tail is 50 ms, the step clock's of the same steps 40 ms" in str(found.sentence)
+VIEWS: dict[str, tuple[list[Pair], list[Profiled], float, str]] = {
+    "6 % of the step that nobody accounts for": (
+        [LONGER],
+        [profiled(timed=LONGER)],
+        0.010,
+        "the difference is 60 ms, contention and exposed tail 50 ms",
+    ),
+    "another tail": (
+        [pair()],
+        [profiled(tail_s=0.050)],
+        0.0,
+        "the profiler's tail is 50 ms, the step clock's of the same steps 40 ms",
+    ),
+    "a profiler that changes the exchange": (
+        [pair()] * 20,
+        SLOW_STEPS,
+        0.0,
+        "without the profiler the difference is 50 ms at the nearest, with it 70 ms",
+    ),
+    "a busy machine's noise": ([pair(tail_s=tail_s) for tail_s in (0.02, 0.03, 0.04, 0.06, 0.08)], SLOW_STEPS, 0.0, ""),
+    "what holds a pair up lengthens its operators": (
+        [pair()] * 3,
+        [profiled(), profiled(backward_s=0.110, timed=HELD_UP), profiled()],
+        0.0,
+        "",
+    ),
+    "40 % of the exchange, under 2 % of the step": ([HIDDEN], [profiled(backward_s=0.073, tail_s=0.0, timed=HIDDEN)], 0.002, ""),
+}
 
 
-def test_what_holds_a_pair_up_lengthens_its_operators() -> None:
-    """The sum is formed within each pair: 30 ms more in one of them, seen by both clocks, leave nothing over."""
-    held_up = profiled(backward_s=0.110, timed=pair(sync_computing_s=0.140))
-    found = compare_views([pair()] * 3, [profiled(), held_up, profiled()])
-    assert found.closes is True
-    assert found.residual_s == pytest.approx(0.0)
-
-
-def test_a_profiler_that_changes_the_exchange_is_said() -> None:
-    """Profiled steps whose difference lies outside what plain steps show tell of other steps."""
-    slowed = profiled(backward_s=0.100, timed=pair(sync_computing_s=0.130))
-    found = compare_views([pair()] * 20, [slowed] * 3)
-    assert found.closes is False
-    assert found.residual_s == pytest.approx(0.0)
-    assert "without the profiler the difference is 50 ms at the nearest, with it 70 ms" in str(found.sentence)
-
-
-def test_an_uncertain_difference_contradicts_nothing() -> None:
-    """Plain steps that differ by 30 to 90 ms on a busy machine leave room for 70."""
-    slowed = profiled(backward_s=0.100, timed=pair(sync_computing_s=0.130))
-    found = compare_views([pair(tail_s=tail_s) for tail_s in (0.02, 0.03, 0.04, 0.06, 0.08)], [slowed] * 3)
-    assert found.closes is True
-
-
-def test_little_of_the_step_may_be_left_over() -> None:
-    """2 ms are 40 % of what an almost hidden exchange costs, but under 2 % of the step."""
-    hidden = pair(tail_s=0.0, sync_computing_s=0.105)
-    found = compare_views([hidden], [profiled(backward_s=0.073, tail_s=0.0, timed=hidden)])
-    assert found.closes is True
-    assert found.residual_s == pytest.approx(0.002)
+@pytest.mark.parametrize(("plain", "profiles", "residual_s", "difference"), VIEWS.values(), ids=VIEWS)
+def test_where_the_views_close(plain: list[Pair], profiles: list[Profiled], residual_s: float, difference: str) -> None:
+    found = compare_views(plain, profiles)
+    assert found.residual_s == pytest.approx(residual_s)
+    assert found.closes is not bool(difference)
+    assert found.closes or (difference in str(found.sentence) and "do not rely on" in str(found.sentence))
 
 
 def test_a_pair_that_others_held_up_is_discarded() -> None:
@@ -216,7 +205,6 @@ def test_without_processor_time_no_pair_is_discarded() -> None:
 
 
 def test_the_record_is_the_rank_that_closes_least() -> None:
-    """One rank that does not close is what the record tells, however large another's residual is."""
     records = [
         CommCheck(closes=True, residual_s=0.003),
         CommCheck(closes=False, residual_s=-0.002),
@@ -231,3 +219,129 @@ def test_a_blind_profiler_is_no_agreement() -> None:
     assert (found.rank, found.closes) == (2, False)
     assert "saw no kernel" in str(found.sentence)
     assert set(json.loads(json.dumps(encode(found), allow_nan=False))) == {"rank", "closes", "sentence", "residual_s"}
+
+
+NODE = "autograd::engine::evaluate_function: "
+
+
+def event(cat: str, name: str, start: float, end: float, correlation: int | None = None) -> dict[str, Any]:
+    args = {} if correlation is None else {"correlation": correlation}
+    return {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": end - start, "args": args}
+
+
+def launched(name: str, launch: float, start: float, end: float, number: int) -> list[dict[str, Any]]:
+    """A kernel and the call that launched it."""
+    return [
+        event("cuda_runtime", "cudaLaunchKernel", launch, launch + 1, number),
+        event("kernel", name, start, end, number),
+    ]
+
+
+def test_operators_on_a_processor() -> None:
+    events = [
+        event("user_annotation", "step", 1000, 2000),
+        event("cpu_op", "aten::conv2d", 1000, 1100),
+        event("cpu_op", NODE + "ConvolutionBackward0", 1100, 1300),
+        event("cpu_op", NODE + "AccumulateGrad", 1310, 1400),
+        event("user_annotation", "gloo:all_reduce", 1250, 1900),
+        event("cpu_op", "torch.distributed.ddp.reducer::copy_bucket_to_grad", 1901, 1950),
+        event("cpu_op", NODE + "Elsewhere", 2100, 2200),
+        {"ph": "i", "name": "no duration"},
+    ]
+    (step,) = profiled_steps(events, "step")
+    assert step.backward_s == pytest.approx(290e-6)
+    assert step.exposed_s == pytest.approx(550e-6)
+
+
+def test_steps_come_in_order_and_without_exchange_nothing_is_exposed() -> None:
+    events = [
+        event("user_annotation", "step", 2000, 3000),
+        event("user_annotation", "step", 0, 1000),
+        event("user_annotation", "other", 4000, 5000),
+        event("cpu_op", NODE + "A", 2100, 2400),
+        event("cpu_op", NODE + "A", 100, 300),
+        event("cpu_op", NODE + "A", 4100, 4900),
+    ]
+    assert [step.backward_s for step in profiled_steps(events, "step")] == pytest.approx([200e-6, 300e-6])
+    assert [step.exposed_s for step in profiled_steps(events, "step")] == [0.0, 0.0]
+
+
+def test_kernels_on_a_gpu() -> None:
+    """Kernels count by what launched them, not by when they ran; NCCL's and those after backward are the exchange."""
+    events = [
+        event("user_annotation", "step", 0, 1000),
+        event("cpu_op", NODE + "ConvolutionBackward0", 100, 200),
+        event("cpu_op", NODE + "AccumulateGrad", 210, 300),
+        *launched("forward", 50, 60, 400, 1),
+        *launched("convolution_backward", 150, 400, 700, 2),
+        *launched("multiply", 215, 700, 750, 3),
+        *launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 220, 700, 1200, 4),
+        *launched("copy_back", 400, 1200, 1230, 5),
+        *launched("next_step", 1100, 1300, 1400, 6),
+    ]
+    assert has_kernels(events)
+    assert not has_kernels([each for each in events if each["cat"] != "kernel"])
+    (step,) = profiled_steps(events, "step")
+    assert step.backward_s == pytest.approx(350e-6)
+    assert step.exposed_s == pytest.approx(480e-6)
+
+
+STEPS = [event("user_annotation", f"ProfilerStep#{number}", 1000 * number, 1000 * number + 1000) for number in (1, 2)]
+
+
+def on_gpu(step: int) -> list[dict[str, Any]]:
+    """Gathered for 200 us, of which 150 are beside a product; scattered for 100 beside nothing."""
+    at = 1000 * step
+    return [
+        event("kernel", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", at + 100, at + 300),
+        event("kernel", "sm90_gemm_bf16", at + 150, at + 600),
+        event("kernel", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", at + 700, at + 800),
+        event("cpu_op", "aten::mm", at, at + 1000),
+        event("gpu_memcpy", "Memcpy DtoD", at + 700, at + 800),
+    ]
+
+
+def on_cpu(step: int) -> list[dict[str, Any]]:
+    """The call waits 100 us, the thread goes on for 200 more, of which 50 are beside a product."""
+    at = 1000 * step
+    return [
+        event("cpu_op", "c10d::_allgather_base_", at, at + 100),
+        event("user_annotation", "gloo:all_gather", at + 50, at + 300),
+        event("cpu_op", "aten::mm", at + 250, at + 600),
+    ]
+
+
+def test_kernels_of_a_gpu() -> None:
+    """Exposed is what no other kernel hides; the host's operators hide nothing there."""
+    found = profiled_exchange([*STEPS, *on_gpu(1), *on_gpu(2)], 0.00015)
+    assert found is not None
+    assert (found.method, found.steps, found.step_clock_exposed_s) == (COLLECTIVE_KERNELS, 2, 0.00015)
+    assert [found.step_s, found.collectives_s, found.exposed_s] == pytest.approx([1e-3, 300e-6, 150e-6])
+    assert dict(found.by_operation_s) == pytest.approx({"all_gather": 200e-6, "reduce_scatter": 100e-6})
+
+
+def test_threads_of_gloo() -> None:
+    found = profiled_exchange([*STEPS, *on_cpu(1), *on_cpu(2)], None)
+    assert found is not None
+    assert found.method == THREADS
+    assert [found.by_operation_s["all_gather"], found.collectives_s, found.exposed_s] == pytest.approx([250e-6, 300e-6, 250e-6])
+
+
+@pytest.mark.parametrize("events", [[], STEPS, [*STEPS, event("cpu_op", "aten::mm", 1000, 1500)], on_cpu(1)])
+def test_unknown_where_no_collective_is_there(events: list[dict[str, Any]]) -> None:
+    """Another library's, or a driver that lets nobody profile: that is not an exchange of no time."""
+    assert profiled_exchange(events, None) is None
+
+
+def test_the_mean_over_ranks() -> None:
+    one, other = (profiled_exchange([*STEPS, *events(1), *events(2)], None) for events in (on_cpu, on_gpu))
+    assert one is not None
+    assert other is not None
+    assert mean_exchange([one, other]).exposed_s == pytest.approx(200e-6)  # type: ignore[union-attr]
+    assert mean_exchange([one, None]) is None
+    assert mean_exchange([]) is None
+
+
+def test_times_apart() -> None:
+    assert union([(5.0, 8.0), (0.0, 3.0), (2.0, 4.0)]) == [(0.0, 4.0), (5.0, 8.0)]
+    assert length_us([(5.0, 8.0), (0.0, 3.0), (2.0, 4.0)]) == 7.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.point import Data, Point, Workload
@@ -36,9 +36,8 @@ def _job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.dear
 def test_folders_are_filled_in_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the job's own variables; its records say how it ended, and job.json is there though nobody else wrote it."""
     monkeypatch.setenv("PLACE", str(tmp_path))
-    end = data_job.run(_spec(tmp_path, "$PLACE/digits"))
+    end = data_job.run_data_job(_spec(tmp_path, "$PLACE/digits"))
     folder = tmp_path / "study/.jobs/L0001.data"
     assert (tmp_path / "digits/digits-train.bin").is_file()
     assert json.loads((folder / "end.json").read_text()) == end
@@ -46,38 +45,33 @@ def test_folders_are_filled_in_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_attempt_that_fails_leaves_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job fails, so that what waits for it does not start; the next attempt begins without that end."""
     with pytest.raises(HpcddpError, match=r"\$PLACE is not set in the job"):
-        data_job.run(_spec(tmp_path, "$PLACE/digits"))
+        data_job.run_data_job(_spec(tmp_path, "$PLACE/digits"))
     end = json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())
     assert (end["ok"], "set it in the profile's environment" in end["text"]) == (False, True)
     monkeypatch.setenv("PLACE", str(tmp_path))
-    assert data_job.run(_spec(tmp_path, "$PLACE/digits"))["ok"] is True
+    assert data_job.run_data_job(_spec(tmp_path, "$PLACE/digits"))["ok"] is True
 
 
 def test_an_environment_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sentence, as for whatever else keeps the data from being made."""
     monkeypatch.setitem(sys.modules, "hpcddp.data.writing.prepare", None)
     with pytest.raises(HpcddpError, match="the job's Python has no module"):
-        data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
+        data_job.run_data_job(_spec(tmp_path, str(tmp_path / "digits")))
     assert json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())["ok"] is False
 
 
 def test_a_file_system_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sentence with the file, as on the command line, and an end that says so."""
-
     def stale(*_: object) -> str:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "/scratch/digits")
 
     monkeypatch.setattr(data_job, "run_task", stale)
     with pytest.raises(HpcddpError, match=r"^/scratch/digits: Stale file handle$"):
-        data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
+        data_job.run_data_job(_spec(tmp_path, str(tmp_path / "digits")))
     end = json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())
     assert (end["ok"], end["text"]) == (False, "/scratch/digits: Stale file handle")
 
 
 def test_progress_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not with each batch; the last count always, and the pace of the last writes."""
     now_s, folder = 100.0, tmp_path / "x"
     monkeypatch.setattr("hpcddp.worker.data_job.time.monotonic", lambda: now_s)
     progress = data_job.ProgressFile(folder)

@@ -20,8 +20,7 @@ from torch.utils.data import TensorDataset
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Point
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.core.records import PARTS
 from hpcddp.worker.main import run
 from hpcddp.worker.training import preemption
@@ -184,7 +183,6 @@ FOR_SOAK = ("one rank, a step an epoch", "two ranks, warm-up to an epoch's end",
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.soak if name in FOR_SOAK else []) for name in CASES])
 def test_rate_and_epoch_are_those_of_the_clock(tmp_path: Path, name: str) -> None:
-    """Within 1 %, with the wait for each epoch's first batch; node hours and the breakdown are of the same time."""
     point = training(tmp_path / "data", **CASES[name])
     found, clocks = trained(tmp_path / "study", point)
     row, epochs = found.shown.iloc[0], found.epochs
@@ -200,7 +198,6 @@ def test_rate_and_epoch_are_those_of_the_clock(tmp_path: Path, name: str) -> Non
 
 
 def test_a_restart_within_an_epoch(tmp_path: Path) -> None:
-    """The epoch that two attempts share counts in no rate: its first step and its last are not of one clock."""
     point = training(tmp_path / "data", 2, 8, workers=1, resume=True, checkpoint_every_min=0.0)
     found, clocks = trained(tmp_path / "study", point, 19)
     passed_s = epoch_s(clocks, found.epochs["step"].tolist(), point.measure.warmup_steps)

@@ -1,14 +1,9 @@
-"""Where batches come from.
-
-Batches copied ahead are the loader's, in its order. tests/gpu/test_copy_ahead.py has them arrive on a GPU.
-
-The memory that a rank's loader processes may fill.
-"""
+"""Where batches come from, and what a step trains on."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +14,7 @@ import torch
 
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import join
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import (
@@ -32,61 +26,52 @@ from hpcddp.worker.training.feeds import (
     make_feed,
     training_source,
 )
+from hpcddp.worker.training.inputs import Normalize, OrderWatch, endless
 from tests.worker import forked, given
 
 
-def with_input(point: Point, **changes: Any) -> Point:
-    return dataclasses.replace(point, measure=dataclasses.replace(point.measure, **changes))
-
-
-def two_batches(point: Point) -> tuple[list[list[int]], bool]:
+def two_batches(group: ProcessGroup, point: Point) -> tuple[list[list[int]], bool]:
     """The labels of a rank's first two batches, and whether the images were the same object."""
-    group = join(this_rank("local"), "cpu")
     feed = make_feed(point, given.mnist(64), group)
     timer = StepTimer(HostClock())
     first, second = feed.next(timer), feed.next(timer)
     feed.close()
-    group.leave()
     return [first[1].tolist(), second[1].tolist()], first[0] is second[0]
 
 
 def test_a_resident_batch_is_the_ranks_own(tmp_path: Path) -> None:
-    """Each rank has its share of the first samples, on the device, for all its steps."""
     labels = given.mnist(64).batch(torch.arange(8))[1].tolist()
-    for rank, (found, same) in enumerate(forked.values(tmp_path, 2, two_batches, with_input(given.point(2), input="synthetic"))):
+    point = given.point(2, measure={"input": "synthetic"})
+    for rank, (found, same) in enumerate(forked.in_group(tmp_path, 2, two_batches, point)):
         assert found == [labels[4 * rank : 4 * rank + 4]] * 2
         assert same
 
 
 def test_io_reads_what_training_reads(tmp_path: Path) -> None:
-    """The same batches in the same order as with `full`: the loader's limit of this very run."""
-    full, io = (forked.values(tmp_path / what, 2, two_batches, with_input(given.point(2), input=what)) for what in ("full", "io"))
+    points = {what: given.point(2, measure={"input": what}) for what in ("full", "io")}
+    full, io = (forked.in_group(tmp_path / what, 2, two_batches, point) for what, point in points.items())
     assert full == io
     assert not full[0][1]
 
 
 def test_synthetic_images_have_the_real_shape_and_type() -> None:
-    """Of a known data set, without its folder: MNIST's are 1 x 28 x 28 bytes."""
-    point = with_input(given.point(data=Data(name="bigmnist")), input="synthetic")
+    point = given.point(data=Data(name="bigmnist"), measure={"input": "synthetic"})
     source = training_source(given.job(Path("study"), point))
     images, labels = source.batch(torch.tensor([0, 1, 2]))
     assert (images.shape, images.dtype) == ((3, 1, 28, 28), torch.uint8)
     assert (labels.dtype, source.classes) == (torch.int64, 10)
 
 
-def own_batch(point: Point) -> tuple[str, int]:
-    group = join(this_rank("local"), "cpu")
+def own_batch(group: ProcessGroup, point: Point) -> tuple[str, int]:
     feed = make_feed(point, training_source(given.job(Path("study"), point)), group)
     samples = len(feed.next(StepTimer(HostClock()))[1])
-    group.leave()
     return type(feed).__name__, samples
 
 
 def test_a_users_own_data_give_the_batch(tmp_path: Path) -> None:
-    """Nobody else knows their shape; a batch larger than the data set's 64 samples takes some of them again."""
     own = Data(name="tests.worker.test_evaluate:tiny")
-    point = with_input(given.point(data=own, batch_per_gpu=100), input="synthetic")
-    assert forked.values(tmp_path, 1, own_batch, point) == [("ResidentFeed", 100)]
+    point = given.point(data=own, batch_per_gpu=100, measure={"input": "synthetic"})
+    assert forked.in_group(tmp_path, 1, own_batch, point) == [("ResidentFeed", 100)]
 
 
 STEPS_PER_EPOCH = 4
@@ -138,16 +123,12 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_next_batch_is_under_way_before_this_one_is_waited_for(order: list[str]) -> None:
-    """Two copies at the start, then one per step; both tensors of a batch are kept for the compute stream.
-
-    Copies are in a stream of higher priority: of the others NCCL and each callback of an all-reduce are given one in turn.
-    """
+    """Two copies at the start, then one per step; both tensors of a batch are kept for the compute stream."""
     take(CopyAheadFeed(loader(), torch.device("cpu")), StepTimer(HostClock()), 2)
     assert order == ["copy", "copy", "wait", "keep", "keep", "copy", "wait", "keep", "keep"]
 
 
 def test_batches_and_epochs_are_those_of_a_loader(order: list[str]) -> None:
-    """Over two epochs and a step; the next epoch does not begin before its first batch is asked for."""
     feed, plain = CopyAheadFeed(loader(), torch.device("cpu")), LoaderFeed(loader(), torch.device("cpu"))
     begun = []
     for steps in (STEPS_PER_EPOCH, STEPS_PER_EPOCH, 1):
@@ -157,7 +138,6 @@ def test_batches_and_epochs_are_those_of_a_loader(order: list[str]) -> None:
 
 
 def test_it_is_a_ranks_share_of_what_is_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here of what Slurm gave the job: 8 MiB a node, half of it, for four ranks."""
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "8")
     assert loader_room_bytes(4, str(tmp_path)) == ROOM_SHARE * 8 * 2**20 / 4
 
@@ -178,3 +158,79 @@ def test_shared_memory_without_a_limit_is_none(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "statvfs", lambda folder: empty)
     assert limited is not None
     assert (loader_room_bytes(1) or 0) > limited / 2
+
+
+class StuckLoader(TrainLoader):
+    """What forgetting set_epoch does: every epoch in the order of the first."""
+
+    def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
+        return super().epoch(0 * n, first_step)
+
+
+def watched(kind: type[TrainLoader], samples: int, batch_size: int, steps: int) -> OrderWatch:
+    watch = OrderWatch()
+    loader = kind(given.mnist(samples), batch_size=batch_size, rank=0, ranks=1, workers=0, seed=3, pin_memory=False)
+    for _ in itertools.islice(endless(loader, watch), steps):
+        pass
+    return watch
+
+
+@pytest.mark.parametrize("steps", [9, 12, 16, 17, 40])
+def test_an_order_used_twice_is_noticed(steps: int) -> None:
+    """From the first batches of the second epoch on (an epoch has 8 steps of 8 samples)."""
+    assert watched(TrainLoader, 64, 8, steps).repeated is None
+    assert watched(StuckLoader, 64, 8, steps).repeated == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("first_step", [0, 3, 8, 13])
+def test_batches_from_any_step_on(first_step: int, workers: int) -> None:
+    def labels(first: int) -> tuple[list[list[int]], OrderWatch]:
+        watch = OrderWatch()
+        loader = TrainLoader(given.mnist(64), batch_size=8, rank=0, ranks=1, workers=workers, seed=3, pin_memory=False)
+        return [batch[1].tolist() for batch in itertools.islice(endless(loader, watch, first), 20 - first)], watch
+
+    (full_epoch, _), (rest, watch) = labels(0), labels(first_step)
+    assert rest == full_epoch[first_step:]
+    assert (watch.epochs, watch.repeated) == (3, None)
+
+
+def test_one_epoch_proves_nothing() -> None:
+    """Nor do a few samples in common, which a small set may repeat by chance."""
+    assert watched(StuckLoader, 64, 8, 8).repeated is None
+    assert watched(StuckLoader, 64, 1, 64 + 7).repeated is None
+    assert watched(StuckLoader, 64, 1, 64 + 8).repeated == 1
+
+
+def test_data_that_are_all_alike_prove_nothing() -> None:
+    """A user's own made-up data are often zeros: no order can be told, and no run is rejected for it."""
+    watch = OrderWatch()
+    for _ in range(2):
+        watch.begin_epoch()
+        for _ in range(8):
+            watch.note((torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64)))
+    assert watch.repeated is None
+
+
+def normalize(dtype: torch.dtype, *, channels_last: bool = False) -> Normalize:
+    return Normalize((0.5, 0.5), (0.25, 0.5), dtype=dtype, device=torch.device("cpu"), channels_last=channels_last)
+
+
+def test_pixels_are_normalised_per_channel() -> None:
+    """(255 / 255 - 0.5) / 0.25 = 2 and (0 / 255 - 0.5) / 0.5 = -1."""
+    images = torch.stack((torch.full((3, 3), 255), torch.zeros(3, 3))).to(torch.uint8).unsqueeze(0)
+    pixels = normalize(torch.float64)(images)
+    assert pixels.dtype == torch.float64
+    assert set(pixels[0, 0].flatten().tolist()) == {2.0}
+    assert set(pixels[0, 1].flatten().tolist()) == {-1.0}
+    assert images.max() == 255  # the batch itself is left as it was
+
+
+def test_floating_point_images_are_used_as_they_are() -> None:
+    images = torch.rand(2, 2, 3, 3)
+    assert torch.equal(normalize(torch.float64)(images), images.double())
+
+
+def test_the_memory_layout_is_the_models() -> None:
+    pixels = normalize(torch.float32, channels_last=True)(torch.zeros(2, 2, 3, 3, dtype=torch.uint8))
+    assert pixels.is_contiguous(memory_format=torch.channels_last)

@@ -14,12 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.analysis.records.attempt_files import read_training_end
-from hpcddp.analysis.records.buckets import read_buckets
-from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.analysis.records.exchange_windows import ExchangeWindows
+from hpcddp.analysis.records.buckets import ExchangeWindows, read_buckets
+from hpcddp.analysis.records.json_files import read_training_end
 from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
-from hpcddp.analysis.runs.communication import Exchange, exchange
+from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.runs.communication import Exchange, exchange_times
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.worker.main import run
@@ -59,7 +58,7 @@ def measure(folder: Path, what: Point, launch: Callable[..., Any] = forked.value
     assert warnings == []
     tables = step_tables(attempt, ranks, COLUMNS, warnings)
     steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
-    return Measured(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
+    return Measured(steady, exchange_times(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 
 
 def hooked(ranks: int, steps: int = STEPS, **changes: Any) -> Point:
@@ -94,7 +93,6 @@ def slow_model(classes: int) -> nn.Module:
 
 
 def test_a_slow_rank_is_slow_itself_and_the_others_wait_for_it(tmp_path: Path) -> None:
-    """A sleep in rank 1's forward: its own forward and the other ranks' peer wait rise by it, within 10 %; transfer does not."""
     found = measure(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
     slow = found.part("forward")[1] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
@@ -127,7 +125,6 @@ def slow_data(root: str | None, split: str) -> SlowData:
 
 
 def test_slow_data_are_waited_for(tmp_path: Path) -> None:
-    """Data wait rises by what a batch takes longer, on every rank; nobody waits for a peer."""
     found = measure(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
     slow = found.part("data_wait")[0] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
@@ -156,9 +153,6 @@ def model_on_a_wire(classes: int) -> nn.Module:
 
 
 def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 25 instead of 100 Mbit/s the exchange lasts longer by bytes x 2(n-1)/n x the difference of 1 / rate, within 10 %, and
-    nobody waits longer for a peer. What passes at once at any rate is not counted.
-    """
     monkeypatch.setenv("NAMESPACES", " ".join(link.namespaces))
     what = hooked(2, steps=16, model="tests.worker.test_injected_delays:model_on_a_wire")
     found = measure(tmp_path, what, lambda folder, _, *call: link.values(folder, *call))

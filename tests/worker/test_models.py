@@ -14,15 +14,13 @@ from torch import nn
 
 from hpcddp.core.catalog import PARAMETERS
 from hpcddp.core.errors import HpcddpError
-from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import join
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.models import build_model, flops_per_sample
 from tests.worker import forked
 
 
 @pytest.mark.parametrize(("name", "classes"), PARAMETERS)
 def test_parameter_counts(name: str, classes: int) -> None:
-    """What planning says of a model is what trains; 10 classes are the variants for small images."""
     with torch.device("meta"):
         model = build_model(name, classes=classes, height=224 if classes == 1000 else 32, seed=1)
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name, classes]
@@ -31,7 +29,6 @@ def test_parameter_counts(name: str, classes: int) -> None:
 @pytest.mark.dear
 @pytest.mark.parametrize(("name", "height", "channels"), [("mnist-cnn", 28, 1), ("resnet18", 32, 3), ("vgg11", 32, 3)])
 def test_small_images_fit(name: str, height: int, channels: int) -> None:
-    """One score per class for images of the size a variant is made for."""
     model = build_model(name, classes=10, height=height, seed=1).eval()
     with torch.no_grad():
         assert model(torch.zeros(2, channels, height, height)).shape == (2, 10)
@@ -47,7 +44,6 @@ def test_vision_transformers_compute_what_is_published(name: str, forward_flops:
 
 
 def test_a_vision_transformer_of_small_images() -> None:
-    """A 32 x 32 image has 64 patches."""
     with torch.device("meta"):
         model = build_model("vit_b_16", classes=10, height=32, seed=1)
         assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
@@ -55,7 +51,6 @@ def test_a_vision_transformer_of_small_images() -> None:
 
 
 def test_the_seed_decides() -> None:
-    """Equal seeds give equal parameters, so that ranks start equal even before DDP makes them so."""
     one, same, other = (build_model("mnist-cnn", classes=10, height=28, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[key], same[key]) for key in one)
     assert not torch.equal(one["0.weight"], other["0.weight"])
@@ -70,7 +65,6 @@ def wrong(classes: int) -> Any:
 
 
 def test_a_users_own_model() -> None:
-    """`package.module:factory` is called with the number of classes."""
     model = build_model("tests.worker.test_models:own", classes=7, height=28, seed=1)
     assert model(torch.zeros(1, 4)).shape == (1, 7)
 
@@ -85,7 +79,6 @@ def test_a_users_own_model() -> None:
     ],
 )
 def test_a_model_that_cannot_be_had(name: str, words: str) -> None:
-    """The error names the model and what is wrong with it."""
     with pytest.raises(HpcddpError, match=words) as error:
         build_model(name, classes=10, height=28, seed=1)
     assert name in str(error.value)
@@ -95,44 +88,6 @@ PUBLISHED_GMAC = {"resnet50": 4.089, "resnet18": 1.814, "vgg11": 7.609}
 """Forward at 224 x 224: `_ops` of torchvision's weights (torchvision.models, table of classification weights, GFLOPS)."""
 
 FIRST_CONVOLUTION_MAC = {"resnet50": 64 * 112**2 * 3 * 7**2, "resnet18": 64 * 112**2 * 3 * 7**2, "vgg11": 64 * 224**2 * 3 * 3**2}
-
-
-def _counted() -> dict[str, int | None]:
-    return {name: flops_per_sample(build_model(name, classes=1000, height=224, seed=1), (3, 224, 224)) for name in PUBLISHED_GMAC}
-
-
-@pytest.mark.dear
-def test_published_figures(tmp_path: Path) -> None:
-    """Two operations a multiplication; backward is twice forward, but for the gradient of the images, which nobody needs."""
-    (found,) = forked.values(tmp_path, 1, _counted)
-    for name, gmac in PUBLISHED_GMAC.items():
-        assert found[name] == pytest.approx(2 * (3 * gmac * 1e9 - FIRST_CONVOLUTION_MAC[name]), rel=1e-3)
-
-
-def _linear_by_hand() -> int | None:
-    return flops_per_sample(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2)), (3, 2, 2))
-
-
-def test_by_hand(tmp_path: Path) -> None:
-    """12 x 5 forward and for the weights; 5 x 2 forward, for the weights and the input: 150 products, 300 operations."""
-    assert forked.values(tmp_path, 1, _linear_by_hand) == [300]
-
-
-def _among_ranks() -> tuple[int | None, bool]:
-    group = join(this_rank("local"), "cpu")
-    model = build_model("resnet18", classes=10, height=32, seed=1).double().to(memory_format=torch.channels_last)
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = flops_per_sample(model, (3, 32, 32)) if group.rank.rank == 0 else None
-    same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    group.leave()
-    return found, same and all(part.training for part in model.modules()) and all(p.grad is None for p in model.parameters())
-
-
-@pytest.mark.dear
-def test_one_rank_counts_alone(tmp_path: Path) -> None:
-    """Statistics over ranks, double precision and channels last count the same, and nothing of the model changes."""
-    assert forked.values(tmp_path, 2, _among_ranks) == [(3_328_997_376, True), (None, True)]
 
 
 class Peeks(nn.Module):
@@ -146,10 +101,35 @@ class Peeks(nn.Module):
         return scores
 
 
-def _peeks() -> int | None:
-    return flops_per_sample(Peeks(), (3, 2, 2))
+def counted() -> dict[str, int | None]:
+    published = {name: build_model(name, classes=1000, height=224, seed=1) for name in PUBLISHED_GMAC}
+    found = {name: flops_per_sample(model, (3, 224, 224)) for name, model in published.items()}
+    two_layers = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2))
+    return {**found, "two layers": flops_per_sample(two_layers, (3, 2, 2)), "peeks": flops_per_sample(Peeks(), (3, 2, 2))}
 
 
-def test_a_model_that_cannot_be_counted_is_unknown(tmp_path: Path) -> None:
-    """A model that decides by the values of its input has no count without values; the run goes on without the figure."""
-    assert forked.values(tmp_path, 1, _peeks) == [None]
+@pytest.mark.dear
+def test_operations_are_those_published_and_counted_by_hand(tmp_path: Path) -> None:
+    """Two operations a multiplication; backward is twice forward, but for the gradient of the images, which nobody needs.
+
+    By hand: 12 x 5 forward and for the weights; 5 x 2 forward, for the weights and the input. What decides by the values of its
+    input has no count.
+    """
+    (found,) = forked.values(tmp_path, 1, counted)
+    for name, gmac in PUBLISHED_GMAC.items():
+        assert found[name] == pytest.approx(2 * (3 * gmac * 1e9 - FIRST_CONVOLUTION_MAC[name]), rel=1e-3)
+    assert (found["two layers"], found["peeks"]) == (2 * (2 * 60 + 3 * 10), None)
+
+
+def _among_ranks(group: ProcessGroup) -> tuple[int | None, bool]:
+    model = build_model("resnet18", classes=10, height=32, seed=1).double().to(memory_format=torch.channels_last)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = flops_per_sample(model, (3, 32, 32)) if group.rank.rank == 0 else None
+    same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    return found, same and all(part.training for part in model.modules()) and all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.dear
+def test_one_rank_counts_alone(tmp_path: Path) -> None:
+    assert forked.in_group(tmp_path, 2, _among_ranks) == [(3_328_997_376, True), (None, True)]

@@ -5,7 +5,6 @@ Where the energy of a whole node is read: files as Cray's and NVIDIA's nodes hav
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS
-from hpcddp.worker.main import run
 from hpcddp.worker.telemetry import reader_process
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.node import IB_WORD_BYTES, TICK_NS, NodeReader, ProcessTree, job_cpu_ns, node_energy
@@ -47,14 +44,12 @@ def test_waiting_for_a_disk_is_idle_and_stolen_time_busy(tmp_path: Path) -> None
 
 
 def test_memory_that_could_be_had_is_not_used(tmp_path: Path) -> None:
-    """Used is MemTotal - MemAvailable: caches do not count."""
     write(tmp_path / "proc" / "meminfo", "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 60 kB\nBuffers: 7 kB\n")
     found = reading(tmp_path)
     assert (found["mem_used_bytes"], found["mem_total_bytes"]) == (40 * 1024, 100 * 1024)
 
 
 def test_traffic_counts_once(tmp_path: Path) -> None:
-    """Of a bond and its two cards the cards count; the loopback never does."""
     interfaces(tmp_path, lo=(1000, 1000), eth0=(3, 30), eth1=(4, 40), bond0=(7, 70))
     for device in ("eth0", "eth1"):
         write(tmp_path / "sys" / "class" / "net" / device / "device" / "vendor", "0x15b3")
@@ -63,14 +58,12 @@ def test_traffic_counts_once(tmp_path: Path) -> None:
 
 
 def test_interfaces_of_a_namespace_count(tmp_path: Path) -> None:
-    """Where none is a device, all but the loopback are summed."""
     interfaces(tmp_path, lo=(1000, 1000), veth0=(3, 30), veth1=(4, 40))
     found = reading(tmp_path)
     assert (found["net_rx_bytes"], found["net_tx_bytes"]) == (7, 70)
 
 
 def test_infiniband_counts_words(tmp_path: Path) -> None:
-    """Words of four octets, summed over adapters and ports."""
     for port, words in (("mlx5_0/ports/1", 10), ("mlx5_1/ports/1", 100)):
         counters = tmp_path / "sys" / "class" / "infiniband" / port / "counters"
         write(counters / "port_rcv_data", f"{words}\n")
@@ -80,7 +73,6 @@ def test_infiniband_counts_words(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    """A node without these files, or with others in their place, leaves cells empty and says the time."""
     write(tmp_path / "proc" / "stat", "nothing known\n")
     found = reading(tmp_path)
     assert found.pop("unix_ns")
@@ -93,7 +85,6 @@ def process(proc: Path, pid: int, parent: int, *ticks: int) -> None:
 
 
 def test_slurms_cgroup_is_the_jobs(tmp_path: Path) -> None:
-    """Version 2 counts microseconds in cpu.stat; the job's folder has all its steps, the task's only itself."""
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
     write(proc / "9" / "cgroup", "0::/system.slice/slurmstepd.scope/job_81/step_0/user/task_3\n")
     write(cgroups / "system.slice" / "slurmstepd.scope" / "job_81" / "cpu.stat", "usage_usec 1234\nuser_usec 1000\n")
@@ -101,7 +92,6 @@ def test_slurms_cgroup_is_the_jobs(tmp_path: Path) -> None:
 
 
 def test_slurms_cgroup_of_version_1(tmp_path: Path) -> None:
-    """cpuacct.usage is in nanoseconds; other controllers' folders are left aside."""
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
     write(proc / "9" / "cgroup", "5:memory:/slurm/uid_7/job_80/step_0\n4:cpu,cpuacct:/slurm/uid_7/job_81/step_0/task_3\n")
     write(cgroups / "cpu,cpuacct" / "slurm" / "uid_7" / "job_81" / "cpuacct.usage", "1234\n")
@@ -119,7 +109,6 @@ def test_without_a_cgroup_processes_are_summed(tmp_path: Path) -> None:
 
 
 def test_ranks_with_wrappers_have_a_common_launcher(tmp_path: Path) -> None:
-    """Two ranks, each below a shell of its own: the process that started the shells is the root."""
     process(tmp_path, 1, 0, 1000, 0, 0, 0)
     process(tmp_path, 5, 1, 1, 0, 0, 0)  # the launcher
     for shell, rank in ((6, 8), (7, 9)):
@@ -137,7 +126,6 @@ def test_ranks_without_a_launcher_are_unknown(tmp_path: Path) -> None:
 
 
 def test_new_processes_are_found(tmp_path: Path) -> None:
-    """Loaders that start later count from the next look on."""
     process(tmp_path, 9, 8, 1, 0, 0, 0)
     tree = ProcessTree(9, 1, tmp_path)
     assert tree.cpu_ns() == TICK_NS
@@ -209,7 +197,6 @@ def names(nvml: Any, count: int = 4, **env: str) -> list[str]:
 
 
 def test_a_gpu_is_a_row() -> None:
-    """Units as NVML has them; what the GPU does not support is empty; older drivers' functions serve where the new ones lack."""
     (row,) = read_gpus(Nvml("V100"))
     assert row.pop("unix_ns")
     assert row == {
@@ -226,7 +213,6 @@ def test_a_gpu_is_a_row() -> None:
 
 
 def test_gpus_of_others_are_not_read() -> None:
-    """CUDA_VISIBLE_DEVICES tells which and in which order, by number, UUID or its beginning; and a job may use fewer."""
     nvml = Nvml("V100", "V100", "V100", "V100")
     assert names(nvml) == ["a", "b", "c", "d"]
     assert names(nvml, 2) == ["a", "b"]
@@ -246,7 +232,6 @@ def test_a_part_of_the_nodes_gpus_is_not_read(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("visible", ["4", "GPU-", "GPU-x", "", "none"])
 def test_a_gpu_that_is_not_there_is_told(visible: str) -> None:
-    """No reading is better than one of somebody else's GPU."""
     with pytest.raises(NoGpus, match="NVML knows no GPU"):
         GpuReader(Nvml("V100", "V100", "V100", "V100"), 1, {"CUDA_VISIBLE_DEVICES": visible})
 
@@ -259,7 +244,6 @@ def test_numbers_of_different_gpus_are_ambiguous() -> None:
 
 
 def test_no_driver_is_told() -> None:
-    """NVIDIA's own module says that there is no driver's library; that is a reason, not an error."""
     pynvml: Any = pytest.importorskip("pynvml")
     try:
         pynvml.nvmlInit()
@@ -285,7 +269,6 @@ def meter(sys: Path, number: int, name: str, microwatts: int) -> None:
 
 
 def test_crays_counters_are_the_nodes(tmp_path: Path) -> None:
-    """Joules and watts of the node, in thousandths; the accelerators are in them already."""
     cray(tmp_path)
     found = node_energy(tmp_path)
     assert found
@@ -318,13 +301,11 @@ def test_counters_come_before_meters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("joules", ["", "43210", "43210 kJ 1 us", "many J 1 us"])
 def test_what_is_no_joules_is_no_source(tmp_path: Path, joules: str) -> None:
-    """Another unit, or no number, is never taken for one."""
     cray(tmp_path, joules)
     assert node_energy(tmp_path) is None
 
 
 def test_a_node_without_a_source_has_empty_cells(tmp_path: Path) -> None:
-    """As any other reading that is not there; a source that goes away leaves them empty, too."""
     assert node_energy(tmp_path) is None
     cray(tmp_path)
     reader = NodeReader(lambda: None, node_energy(tmp_path), proc=tmp_path / "proc", sys=tmp_path)
@@ -336,17 +317,12 @@ def test_a_node_without_a_source_has_empty_cells(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole way: the reader's own process finds the source, says so in nodes/HOST.json, and end.json has it by its name."""
     cray(tmp_path / "sys")
     path, rest = reader_process.PROGRAM.split("; from ", 1)
     elsewhere = f"node.node_energy.__defaults__ = (pathlib.Path({str(tmp_path / 'sys')!r}),)"
     finds = f"import pathlib; from hpcddp.worker.telemetry import node; {elsewhere}"
     monkeypatch.setattr(reader_process, "PROGRAM", f"{path}; {finds}; from {rest}")
-    spec = given.job(tmp_path, given.point(1, steps=1000, measure={"telemetry_hz": 10.0}))
-    (outcome,) = forked.ranks(tmp_path / "output", 1, run, spec_to_dict(spec))
-    assert outcome.code == 0, outcome.output
-    attempt = spec.attempt_dir("7", 0)
-    (node,) = json.loads((attempt / "end.json").read_text())["telemetry"]["nodes"]
+    ran = forked.ran(tmp_path, given.point(1, steps=1000, measure={"telemetry_hz": 10.0}))
+    (node,) = ran.end["telemetry"]["nodes"]
     assert (node["energy_from"], node["power_w_mean"], node["power_w_peak"], node["energy_j"]) == ("pm_counters", 812, 812, 0)
-    about = json.loads((attempt / "nodes" / f"{node['host']}.json").read_text())["telemetry"]
-    assert about["node_energy"] == "pm_counters"
+    assert ran.read(f"nodes/{node['host']}.json")["telemetry"]["node_energy"] == "pm_counters"

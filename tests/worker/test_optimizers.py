@@ -16,8 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, M
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Point
+from hpcddp.core.point import Optimizer, Point
 from hpcddp.worker.training.optimizers import RateSchedule, make_optimizer, scaled_rate, set_rate
 from hpcddp.worker.training.trainer import Trainer, WeightAverage, make_trainer
 from tests.worker import given
@@ -80,8 +79,6 @@ def test_lamb_scales_adams_step_to_the_parameters() -> None:
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what else there is."""
-
     def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
@@ -138,7 +135,6 @@ def test_the_average_follows_the_parameters() -> None:
 
 
 def test_each_step_moves_the_average() -> None:
-    """Trainer.step does, after the parameters have moved; a checkpoint's state brings it back."""
     first, second = trainer(ema_decay=0.9), trainer(ema_decay=0.9)
     assert first.average
     assert second.average
@@ -202,12 +198,10 @@ AFTER = EPOCHS * STEPS - WARMUP
     ],
 )
 def test_rates_are_torchs(changes: dict[str, Any], make: Any, warmup: int) -> None:
-    """Of every step: cosine, polynomial and step, with and without a warm-up."""
     assert rates(**changes) == pytest.approx(torchs(make, warmup=warmup), rel=1e-9, abs=1e-12)
 
 
 def test_the_warm_up_rises_to_the_rate_and_stays_there() -> None:
-    """In equal steps, the last of which is the rate itself; half an epoch is rounded to whole steps."""
     found = rates(warmup_epochs=3.0)
     assert found[:WARMUP] == pytest.approx([PEAK * (step + 1) / WARMUP for step in range(WARMUP)])
     assert set(found[WARMUP:]) == {PEAK}
@@ -216,14 +210,12 @@ def test_the_warm_up_rises_to_the_rate_and_stays_there() -> None:
 
 @pytest.mark.parametrize(("scaling", "times"), [("none", 1.0), ("linear", 16.0), ("sqrt", 4.0)])
 def test_scaling_rules(scaling: Any, times: float) -> None:
-    """A batch 16 times as large: as it is, 16 times, 4 times; the rate peaks there, whatever the schedule."""
     chosen = Optimizer(lr=PEAK, scaling=scaling, base_batch=None if scaling == "none" else 64)
     assert scaled_rate(chosen, 1024) == pytest.approx(PEAK * times)
     assert scaled_rate(chosen, 64) == PEAK
 
 
 def test_a_batch_that_grows_keeps_the_rate_and_a_scaled_rate_grows_with_it() -> None:
-    """Twice the batch after four epochs: as it was, or twice the rate; a warm-up is over by then."""
     plan = EpochPlan(STEPS * 16, 16, (4,), 2)
     for changes, times in (({}, 1), ({"scaling": "linear", "base_batch": 16, "warmup_epochs": 3.0}, 2)):
         schedule = RateSchedule(training(batch_at_epochs=(4,), **changes), plan)
@@ -232,7 +224,6 @@ def test_a_batch_that_grows_keeps_the_rate_and_a_scaled_rate_grows_with_it() -> 
 
 
 def test_nothing_changes_unasked() -> None:
-    """The rate of every step is the one given, to the last bit, and nobody sets it."""
     schedule = RateSchedule(training(), given.plan(STEPS))
     assert not schedule.varies
     assert {schedule.rate(step) for step in range(EPOCHS * STEPS)} == {PEAK}

@@ -1,4 +1,4 @@
-"""How ranks meet, and what is said when they do not."""
+"""Ranks from the launcher's variables, how they meet, and what is said when they do not."""
 
 from __future__ import annotations
 
@@ -13,12 +13,88 @@ from typing import Any
 
 import pytest
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.worker.main import run
 from hpcddp.worker.master import NoAddressError, check_address, ports
 from hpcddp.worker.ranks import Rank, this_rank
 from hpcddp.worker.rendezvous import join
 from tests.worker import forked, given
+
+SLURM = {
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NTASKS": "16",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_NNODES": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_JOB_ID": "4711",
+    "SLURMD_NODENAME": "gn02",
+    "MASTER_ADDR": "gn01",
+    "MASTER_PORT": "14711",
+}
+
+LOCAL = {
+    "SUBMITIT_LOCAL_GLOBALID": "1",
+    "SUBMITIT_LOCAL_LOCALID": "1",
+    "SUBMITIT_LOCAL_NTASKS": "2",
+    "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
+    "HPCDDP_JOB": "local-3",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "20001",
+}
+
+
+def test_slurms_step_counts_not_its_job() -> None:
+    rank = this_rank("slurm", SLURM)
+    assert (rank.rank, rank.local_rank, rank.world, rank.nodes, rank.ranks_per_node) == (5, 1, 8, 2, 4)
+    assert (rank.job, rank.restart, rank.host) == ("4711", 0, "gn02")
+    assert (rank.master_addr, rank.master_port) == ("gn01", 14711)
+
+
+def test_a_requeued_job_is_a_new_attempt() -> None:
+    assert this_rank("slurm", {**SLURM, "SLURM_RESTART_COUNT": "2"}).restart == 2
+
+
+def test_ranks_of_torchrun() -> None:
+    own = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2", "MASTER_PORT": "29400"}
+    env = {**SLURM, **own, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "SLURM_RESTART_COUNT": "1"}
+    rank = this_rank("slurm", env)
+    assert (rank.rank, rank.local_rank, rank.world, rank.nodes, rank.ranks_per_node) == (6, 2, 8, 2, 4)
+    assert (rank.job, rank.restart, rank.launcher, rank.master_port) == ("4711", 1, "torchrun", 29400)
+    assert rank.store_is_there
+    assert not this_rank("slurm", {**env, "TORCHELASTIC_USE_AGENT_STORE": "False"}).store_is_there
+    assert this_rank("slurm", SLURM).launcher == "direct"
+
+
+def test_local_ranks_inside_a_slurm_job() -> None:
+    """The backend decides which variables count: a local run may be started from within an allocation."""
+    rank = this_rank("local", {**SLURM, "SLURM_RESTART_COUNT": "2", **LOCAL})
+    assert (rank.rank, rank.world, rank.job, rank.restart) == (1, 2, "local-3", 0)
+
+
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_missing_variable_is_named(name: str) -> None:
+    env = {key: value for key, value in SLURM.items() if key != name}
+    with pytest.raises(HpcddpError, match=rf"{name}.* not set on gn02: .*srun"):
+        this_rank("slurm", env)
+
+
+def test_nodes_must_run_equally_many() -> None:
+    with pytest.raises(HpcddpError, match="7 ranks on 2 nodes"):
+        this_rank("slurm", {**SLURM, "SLURM_STEP_NUM_TASKS": "7"})
+
+
+def test_an_odd_value_is_named() -> None:
+    with pytest.raises(HpcddpError, match=r"rank is '\$SLURM_PROCID'"):
+        this_rank("slurm", {**SLURM, "SLURM_PROCID": "$SLURM_PROCID"})
+
+
+def test_the_gpu_of_a_rank() -> None:
+    assert this_rank("slurm", SLURM).gpu == 1
+    assert this_rank("slurm", SLURM, "zero").gpu == 0
+    own = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+    assert this_rank("slurm", {**SLURM, **own}, "zero").gpu == 2
 
 
 def wait_for_peers(rank: int) -> None:
@@ -28,7 +104,6 @@ def wait_for_peers(rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_waits_in_vain(tmp_path: Path, rank: int) -> None:
-    """Who waited, for whom and where: rank 0 for the others, the others for rank 0."""
     (outcome,) = forked.ranks(tmp_path, 1, wait_for_peers, rank)
     assert outcome.code == 1
     assert f"HpcddpError: rank {rank} of 2 on node0 could not meet the others at MASTER_ADDR 127.0.0.1" in outcome.output
@@ -45,7 +120,6 @@ def unresolvable(rank: int, spec: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_address_that_does_not_resolve(tmp_path: Path, rank: int) -> None:
-    """Said at once by any rank that does not find it: the others might wait for it until the job's time limit."""
     spec = given.job(tmp_path, given.point(2))
     (outcome,) = forked.ranks(tmp_path / "output", 1, unresolvable, rank, spec_to_dict(spec), timeout_s=20.0)
     assert outcome.code == 1
@@ -57,7 +131,6 @@ def test_an_address_that_does_not_resolve(tmp_path: Path, rank: int) -> None:
 
 @pytest.mark.parametrize(("answers", "lookups"), [([socket.EAI_AGAIN], 2), ([socket.EAI_AGAIN] * 3, 3), ([socket.EAI_NONAME], 1)])
 def test_a_name_server_that_is_busy(monkeypatch: pytest.MonkeyPatch, answers: list[int], lookups: int) -> None:
-    """Is asked again, a few times; one that does not know the name is not."""
     calls = list[int]()
 
     def resolve(*_: Any, **__: Any) -> list[Any]:
@@ -110,7 +183,6 @@ def meet_beside(port: int) -> list[int]:
 
 @pytest.mark.parametrize("says", [None, b"", b"SSH-2.0-OpenSSH_9.2\r\n", b'["hpcddp", "8", 0, 3, 1]\n'])
 def test_a_port_that_is_taken(tmp_path: Path, says: bytes | None) -> None:
-    """The ranks meet at the second one, whatever the stranger does with those who connect: another job's ranks do so, too."""
     with forked.held_port() as port:
         stranger = Stranger(port, says)
         try:
@@ -123,7 +195,6 @@ def test_a_port_that_is_taken(tmp_path: Path, says: bytes | None) -> None:
 
 
 def test_both_ports_are_taken(tmp_path: Path) -> None:
-    """Then it is an error of rank 0."""
     with forked.held_port() as port:
         strangers = [Stranger(each, None) for each in ports(port)]
         try:

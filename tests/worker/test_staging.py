@@ -6,7 +6,6 @@ Folders on a node's own disk: where they may be, and that none outlives the proc
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -19,52 +18,31 @@ from typing import Any
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launch_record import TrainingLaunch
-from hpcddp.core.point import Data, Point
-from hpcddp.core.processes import process_start
+from hpcddp.core.lock import process_start
+from hpcddp.core.point import Data
 from hpcddp.core.schema import decode_record
 from hpcddp.core.start_up import start_up
-from hpcddp.worker.main import run
 from hpcddp.worker.staging import KEEP_VARIABLE, disk_folder, remove_left, removed_at_end, room_in
 from tests.data.files import write_mnist
-from tests.worker import forked, given
+from tests.worker import given
+from tests.worker.forked import Ran, ran
 
 pytestmark = pytest.mark.dear
 
-JOB = "7"
 
-
-@dataclasses.dataclass(frozen=True)
-class Ran:
-    """A run, with the disk that its nodes have."""
-
-    attempt: Path
-    outcomes: list[forked.Outcome]
-    disk: Path
-
-    @property
-    def launch(self) -> TrainingLaunch:
-        return decode_record(TrainingLaunch, json.loads((self.attempt / "launch.json").read_text()))
-
-    @property
-    def end(self) -> Any:
-        return json.loads((self.attempt / "end.json").read_text())
-
-
-def train(folder: Path, root: Path, stage: str, disk: Path | None = None, **changes: Any) -> Ran:
+def train(folder: Path, root: Path, stage: str, disk: Path | None = None, **how: Any) -> Ran:
     """4 ranks on 2 nodes, whose disk is a folder that the profile names; evaluated."""
-    disk, what = disk or folder / "disk", point(root, stage, **changes)
+    disk = disk or folder / "disk"
     disk.mkdir(parents=True, exist_ok=True)
-    node = {"local_disk_path": str(disk)}
-    spec = given.job(folder / "study", what, profile={"node_types": {"cpu": node}, "default_node_type": "cpu"})
-    outcomes = forked.ranks(folder / "output", what.ranks, run, spec_to_dict(spec), nodes=what.layout.nodes)
-    return Ran(spec.attempt_dir(JOB, 0), outcomes, disk)
-
-
-def point(root: Path, stage: str, **changes: Any) -> Point:
+    profile = {"node_types": {"cpu": {"local_disk_path": str(disk)}}, "default_node_type": "cpu"}
     data = Data(name="mnist", root=str(root), stage=stage)  # type: ignore[arg-type]
-    return given.point(4, nodes=2, data=data, loader_workers_per_rank=1, **{"evaluate": True, **changes})
+    what = given.point(4, nodes=2, data=data, loader_workers_per_rank=how.pop("workers", 0), evaluate=True)
+    return ran(folder / "study", what, profile=profile, **how)
+
+
+def launch_of(found: Ran) -> TrainingLaunch:
+    return decode_record(TrainingLaunch, found.read("launch.json"))
 
 
 @pytest.fixture(scope="module")
@@ -76,48 +54,44 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Ran:
-    found = train(tmp_path_factory.mktemp("staged"), root, "tmpdir")
-    assert [each.code for each in found.outcomes] == [0] * 4, "\n".join(each.output for each in found.outcomes)
-    return found
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("disk")
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory, root: Path, disk: Path) -> Ran:
+    return train(tmp_path_factory.mktemp("staged"), root, "tmpdir", disk, workers=1)
 
 
 @pytest.fixture(scope="module")
 def direct(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Ran:
-    return train(tmp_path_factory.mktemp("direct"), root, "none")
+    return train(tmp_path_factory.mktemp("direct"), root, "none", workers=1)
 
 
 def test_a_copy_trains_the_same(staged: Ran, direct: Ran) -> None:
-    """Bit for bit the same losses and the same accuracy, of the same point."""
+    """But times with and without one are never pooled: they read from other disks."""
     for key in ("loss_first", "loss_last", "evaluation"):
         assert staged.end[key] == direct.end[key]
-    assert staged.launch.point == direct.launch.point
-    assert direct.launch.data.staging is None
+    launch, without = launch_of(staged), launch_of(direct)
+    assert (launch.point, without.data.staging) == (without.point, None)
+    assert launch.env_id != without.env_id
+    assert launch.versions == {**without.versions, "stage": "tmpdir"}
 
 
-def test_each_node_has_its_own_copy_and_none_stays(staged: Ran, root: Path) -> None:
-    """One rank of a node makes it, of what is read; launch.json has what it took, and the folder that the data come from."""
-    staging = staged.launch.data.staging
-    assert staging is not None
+def test_each_node_has_its_own_copy_and_none_stays(staged: Ran, root: Path, disk: Path) -> None:
+    data = launch_of(staged).data
+    assert data.staging is not None
     size = sum(file.stat().st_size for file in root.glob("*-ubyte"))
-    assert [(node.host, node.files, node.copied_bytes) for node in staging.nodes] == [("node0", 4, size), ("node1", 4, size)]
-    assert {Path(node.folder).parent for node in staging.nodes} == {staged.disk}
-    assert len({node.folder for node in staging.nodes}) == 2
-    assert staging.wait_s >= max(node.copy_s + node.check_s for node in staging.nodes)
-    assert staged.launch.data.root == str(root)
-    assert list(staged.disk.iterdir()) == []
+    assert [(node.host, node.files, node.copied_bytes) for node in data.staging.nodes] == [(f"node{n}", 4, size) for n in (0, 1)]
+    assert {Path(node.folder).parent for node in data.staging.nodes} == {disk}
+    assert len({node.folder for node in data.staging.nodes}) == 2
+    assert data.staging.wait_s >= max(node.copy_s + node.check_s for node in data.staging.nodes)
+    assert (data.root, list(disk.iterdir())) == (str(root), [])
     assert "kB copied to each of 2 nodes in" in staged.outcomes[0].output
 
 
-def test_times_with_and_without_a_copy_are_never_pooled(staged: Ran, direct: Ran) -> None:
-    """They read from other disks: two software environments, as far as series go."""
-    assert staged.launch.env_id != direct.launch.env_id
-    assert staged.launch.versions == {**direct.launch.versions, "stage": "tmpdir"}
-
-
 def test_the_copy_is_no_start_up(staged: Ran) -> None:
-    """What is said of slow imports is not said of data that are copied."""
-    launch = staged.launch
+    launch = launch_of(staged)
     assert launch.data.staging is not None
     longer = dataclasses.replace(launch.data.staging, wait_s=launch.data.staging.wait_s - 0.25)
     shorter = dataclasses.replace(launch, data=dataclasses.replace(launch.data, staging=longer))
@@ -127,48 +101,36 @@ def test_the_copy_is_no_start_up(staged: Ran) -> None:
     assert with_part.until_first_step_s - found.until_first_step_s == pytest.approx(0.25)
 
 
-def test_broken_data_are_named_where_they_come_from(tmp_path: Path, root: Path) -> None:
-    """The copy is gone when somebody reads the sentence; and a failed run leaves none."""
-    broken = tmp_path / "data"
-    write_mnist(broken)
-    (broken / "train-images-idx3-ubyte").write_bytes(b"no images")
-    found = train(tmp_path, broken, "tmpdir")
-    assert f"{broken}/train-images-idx3-ubyte starts with" in found.end["reason"]
-    assert str(found.disk) not in found.end["reason"]
-    deadline_s = time.monotonic() + 10
-    while list(found.disk.iterdir()):  # by a process that outlives a rank which was ended with another
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+def test_broken_data_are_named_where_they_come_from(tmp_path: Path) -> None:
+    """The copy is gone when somebody reads the sentence."""
+    write_mnist(tmp_path / "data")
+    (tmp_path / "data/train-images-idx3-ubyte").write_bytes(b"no images")
+    reason = train(tmp_path, tmp_path / "data", "tmpdir", may_fail=True).end["reason"]
+    assert f"{tmp_path}/data/train-images-idx3-ubyte starts with" in reason
+    assert "/disk" not in reason
+    assert gone(tmp_path / "disk" / "copy")  # by a process that outlives a rank which was ended with another
 
 
 def test_data_that_do_not_fit_are_refused_before_copying(tmp_path: Path) -> None:
-    """Terabytes, as far as the file says."""
-    root = tmp_path / "data"
-    write_mnist(root)
-    with (root / "train-images-idx3-ubyte").open("r+b") as file:
+    write_mnist(tmp_path / "data")
+    with (tmp_path / "data/train-images-idx3-ubyte").open("r+b") as file:
         file.truncate(2**43)
-    found = train(tmp_path, root, "tmpdir")
-    assert "the data take 8.8 TB, and" in found.end["reason"]
-    assert "Set workload.data.stage to none, or name a larger disk" in found.end["reason"]
-    assert list(found.disk.iterdir()) == []
+    reason = train(tmp_path, tmp_path / "data", "tmpdir", may_fail=True).end["reason"]
+    assert "the data take 8.8 TB, and" in reason
+    assert "Set workload.data.stage to none, or name a larger disk" in reason
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_a_root_that_is_not_there_is_refused_as_ever(tmp_path: Path) -> None:
-    """The sentence is that of the folder itself, with what to do."""
-    found = train(tmp_path, tmp_path / "nothing", "tmpdir")
+    found = train(tmp_path, tmp_path / "nothing", "tmpdir", may_fail=True)
     assert f"in {tmp_path}/nothing (no such folder on" in found.end["reason"]
 
 
 def test_runs_of_one_job_share_a_copy(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the script says that more runs come and removes it at the end; of other data they keep none."""
     monkeypatch.setenv(KEEP_VARIABLE, "1")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    stagings, left = [], []
+    disk, stagings, left = tmp_path / "disk", [], []
     for number, folder in enumerate((root, root, shutil.copytree(root, tmp_path / "other"))):
-        ran = train(tmp_path / f"run{number}", folder, "tmpdir", disk=disk, evaluate=False)
-        assert [each.code for each in ran.outcomes] == [0] * 4, ran.outcomes[0].output
-        stagings.append(ran.launch.data.staging)
+        stagings.append(launch_of(train(tmp_path / f"run{number}", folder, "tmpdir", disk)).data.staging)
         left.append(sorted(path.name for path in disk.iterdir() if path.is_dir()))
     assert [staging.reused for staging in stagings if staging] == [False, True, False]
     assert left[0] == left[1]
@@ -202,7 +164,6 @@ def gone(folder: Path) -> bool:
 
 
 def test_the_profiles_folder_comes_first(tmp_path: Path) -> None:
-    """Its variables are the node's; a place that cannot be written to is passed over, or refused where the profile names it."""
     env = {"SLURM_TMPDIR": str(tmp_path / "none"), "TMPDIR": str(tmp_path)}
     assert disk_folder(str(tmp_path), env) == tmp_path
     assert disk_folder(None, env) == tmp_path
@@ -226,7 +187,6 @@ def test_a_folder_that_other_nodes_have_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:
-    """It is empty at first, whatever lay there, and nobody else's to read."""
     folder = tmp_path / "disk" / "copy"
     folder.mkdir(parents=True)
     (folder / "old").touch()

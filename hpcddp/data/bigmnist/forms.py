@@ -13,13 +13,21 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.prepared import BASE, prepared_for
 from hpcddp.data.bigmnist.augment import CounterDraws, augment_by
-from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
-from hpcddp.data.bigmnist.sharded_source import ShardedSource, map_bytes, map_rows
+from hpcddp.data.bigmnist.shards import (
+    MANIFEST,
+    UNFINISHED,
+    Manifest,
+    Shard,
+    ShardedSource,
+    map_bytes,
+    map_rows,
+    read_bigmnist_manifest,
+)
 from hpcddp.data.roots import missing
-from hpcddp.data.source import Batch, FactsSource, GatheredSource, Split, Wait, at_once
+from hpcddp.data.source import Batch, FactsSource, RepeatedSource, Split
 
 
-def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | VirtualSource | AugmentedSource:
+def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | RepeatedSource | AugmentedSource:
     """The prepared folder, if it holds what the point's form needs; HpcddpError says what to prepare otherwise."""
     manifest = _checked_manifest(data, root)
     if split == "eval":
@@ -27,7 +35,8 @@ def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | Virtu
     if data.form == "shards":
         return ShardedSource(root, _complete(data, root, manifest.train_shards))
     if data.form == "virtual":
-        return VirtualSource(*_samples(data, root, manifest, range(len(data.variants) * manifest.base_samples)), data.copies)
+        rows, labels = _samples(data, root, manifest, range(len(data.variants) * manifest.base_samples))
+        return RepeatedSource(MNIST, rows.view(-1, *MNIST.shape), labels, data.copies * len(labels))
     first = manifest.variants.index(BASE) * manifest.base_samples
     return AugmentedSource(data, *_samples(data, root, manifest, range(first, first + manifest.base_samples)))
 
@@ -84,26 +93,6 @@ def _samples(data: Data, root: Path, manifest: Manifest, samples: range) -> tupl
     joined = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
     rows, classes = (tensor[within] for tensor in joined)
     return rows, classes.long()
-
-
-class VirtualSource(GatheredSource):
-    """Sample i is sample i modulo the length of the copy that is on disk, which all ranks of a node have in memory once."""
-
-    def __init__(self, rows: Tensor, labels: Tensor, copies: int) -> None:
-        super().__init__(MNIST)
-        self._rows = rows
-        self._labels = labels
-        self._copy_samples = len(labels)
-        self._copies = copies
-
-    def __len__(self) -> int:
-        return self._copies * self._copy_samples
-
-    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
-        where = indices % self._copy_samples
-        torch.index_select(self._rows, 0, where, out=images.flatten(1))
-        torch.index_select(self._labels, 0, where, out=labels)
-        return at_once
 
 
 class AugmentedSource(FactsSource):

@@ -28,12 +28,22 @@ class DamagedPictureError(Exception):
     """This picture cannot be used; the message says why."""
 
 
-class ImageFolder:
-    """Paths and labels of a split.
-
-    A million paths are kept as one string of bytes: as Python objects they would take 130 MB, and forked workers would
-    copy them page by page as reference counts change.
+class PackedNames:
+    """Kept as one string of bytes: as Python objects a million would take 130 MB, and forked workers would copy them page by page
+    as reference counts change.
     """
+
+    def __init__(self, names: Sequence[bytes]) -> None:
+        self._joined = b"".join(names)
+        self._ends = torch.tensor([len(name) for name in names]).cumsum(0)
+
+    def __getitem__(self, index: int) -> str:
+        start = int(self._ends[index - 1]) if index else 0
+        return os.fsdecode(self._joined[start : int(self._ends[index])])
+
+
+class ImageFolder:
+    """Paths and labels of a split."""
 
     def __init__(self, root: Path, split: Split) -> None:
         self._folder = root / FOLDERS[split]
@@ -47,8 +57,7 @@ class ImageFolder:
             labels += [self._label(name)] * len(files)
         if not names:
             raise missing(f"no pictures ({', '.join(SUFFIXES)})", self._folder, "put ILSVRC2012's there, a folder per class")
-        self._names = b"".join(names)
-        self._ends = torch.tensor([len(name) for name in names]).cumsum(0)
+        self._names = PackedNames(names)
         self.labels = torch.tensor(labels)
 
     def path(self, index: int) -> Path:
@@ -56,9 +65,7 @@ class ImageFolder:
 
     def name(self, index: int) -> str:
         """CLASS/FILE"""
-        start = int(self._ends[index - 1]) if index else 0
-        name = os.fsdecode(self._names[start : int(self._ends[index])])
-        return f"{self._classes[int(self.labels[index])]}/{name}"
+        return f"{self._classes[int(self.labels[index])]}/{self._names[index]}"
 
     def content(self, index: int) -> bytes:
         """The picture's file; DamagedPictureError where it is none, or lies outside the folder."""

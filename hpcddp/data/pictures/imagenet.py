@@ -51,6 +51,15 @@ def open_pictures(root: Path, split: Split) -> TarShards | ImageFolder:
     return TarShards(root, split) if (root / TAR_MANIFEST).is_file() else ImageFolder(root, split)
 
 
+def picture_damage(pictures: Pictures, index: int, decoder: Decoder) -> str | None:
+    """Why it cannot be decoded; None where it can."""
+    try:
+        decoder.pixels(pictures.content(index), middle_cut)
+    except DamagedPictureError as error:
+        return str(error)
+    return None
+
+
 class EvalImages(FactsSource):
     """Short side to 256 pixels, the middle 224 x 224.
 
@@ -67,7 +76,6 @@ class EvalImages(FactsSource):
         return len(self._pictures.labels)
 
     def name(self, index: int) -> str:
-        """CLASS/FILE of a picture."""
         return self._pictures.name(index)
 
     def batch(self, indices: Tensor) -> Batch:
@@ -109,12 +117,7 @@ class EvalImages(FactsSource):
         return True
 
     def why_damaged(self, index: int) -> str:
-        """Why it cannot be decoded, in words."""
-        try:
-            self._decoder.pixels(self._pictures.content(index), middle_cut)
-        except DamagedPictureError as error:
-            return str(error)
-        return "it could not be read at first"
+        return picture_damage(self._pictures, index, self._decoder) or "it could not be read at first"
 
     def _new_images(self, count: int) -> Tensor:
         """Room for a batch whose bytes lie pixel by pixel, as decoders write them; a loader process shares it with the rank."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import UsageError
-from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError
+from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, PackedNames
 from hpcddp.data.roots import decode_manifest
 from hpcddp.data.source import Split
 
@@ -89,17 +89,14 @@ class TarShards:
         self._offsets, self._sizes, self.labels = (columns[name] for name in COLUMNS)
         if len(self.labels) and int(self.labels.max()) >= len(manifest.classes):
             raise UsageError(f"the index of a tar file in {root} has labels beyond its {len(manifest.classes)} classes: {AGAIN}")
-        names = [name for index in indices for name in index["names"]]
-        self._names = b"".join(names)
-        self._name_ends = torch.tensor([len(name) for name in names]).cumsum(0)
+        self._names = PackedNames([name for index in indices for name in index["names"]])
         self._shard_ends = torch.tensor([shard.samples for shard in shards]).cumsum(0)
         for first in (int(end) - shard.samples for end, shard in zip(self._shard_ends, shards, strict=True)):
             self._check_first(first)
 
     def name(self, index: int) -> str:
         """CLASS/FILE, as in the folder that was packed."""
-        start = int(self._name_ends[index - 1]) if index else 0
-        return os.fsdecode(self._names[start : int(self._name_ends[index])])
+        return self._names[index]
 
     def content(self, index: int) -> bytes:
         """The picture's file; DamagedPictureError where the tar holds something else at its place."""

@@ -1,4 +1,1 @@
-"""What writes data sets to disk: each file beside its place and renamed, one process at a time in a folder.
-
-Standard library and torch, Python 3.10.
-"""
+"""Writes data sets to disk: files aside, then renamed, by one process at a time. Standard library and torch, Python 3.10."""

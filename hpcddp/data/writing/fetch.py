@@ -17,8 +17,7 @@ from typing import BinaryIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, is_official
-from hpcddp.data.writing.folder import check_space, remove_parts, root_lock, write_error, written_aside
-from hpcddp.data.writing.progress import OnProgress, counted
+from hpcddp.data.writing.folder import OnProgress, check_space, counted, remove_parts, root_lock, write_error, written_aside
 
 TIMEOUT_S = 30.0
 """Without an answer, or without a further byte: a firewall that swallows packets says nothing."""

@@ -1,4 +1,4 @@
-"""A folder that data are written into: one process at a time, where there is room, and only files that are complete."""
+"""A folder that data are written into: one process at a time, where there is room, only complete files; and how far it is."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.lock import HeldError, HeldLock, exclusive_lock
-from hpcddp.core.text import size
+from hpcddp.core.text import duration, size
 
 READ_BYTES = 2**24
 """Of a file at a time."""
@@ -133,3 +133,76 @@ def write_error(error: OSError, folder: Path, what: str, still_bytes: Callable[[
         return UsageError(f"cannot write {what} into {folder}: {error.strerror}; choose another folder")
     room = f"; {size(still_bytes())} are still to be written there" if error.errno in FULL else ""
     return HpcddpError(f"cannot write {what} into {folder}: {error}{room}; what is finished stays, run again to go on")
+
+
+TERMINAL_EVERY_S = 0.2
+LOG_EVERY_S = 30.0
+"""In a job's log: a day of it is 2,880 lines."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is: first with what was there already."""
+
+
+def counted(done: int, total: int, on_progress: OnProgress) -> Callable[[int], None]:
+    """What to call with each further amount that is done."""
+
+    def advance(amount: int) -> None:
+        nonlocal done
+        done += amount
+        on_progress(done, total)
+
+    advance(0)
+    return advance
+
+
+class ProgressLine:
+    """Called with (done, total), as often as one likes; writes to `out` now and then, and once all is done."""
+
+    def __init__(self, unit: str, out: TextIO, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._rate = Rate(unit)
+        self._out = out
+        self._clock_s = clock_s
+        self._on_terminal = out.isatty()
+        self._every_s = TERMINAL_EVERY_S if self._on_terminal else LOG_EVERY_S
+        self._next_s = self._clock_s()
+        self._ended = False
+
+    def __call__(self, done: int, total: int) -> None:
+        now_s = self._clock_s()
+        if self._ended or (now_s < self._next_s and done < total):
+            return
+        self._next_s, self._ended = now_s + self._every_s, done >= total
+        line = self._rate.line(done, total, now_s)
+        if self._on_terminal:
+            self._out.write(f"\r\x1b[K{line}" + ("\n" if done >= total else ""))
+        else:
+            self._out.write(f"{line}\n")
+        self._out.flush()
+
+
+class Rate:
+    """Of work that is done in amounts; what was there at the first call counts in no rate."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._begin: tuple[int, float] | None = None
+
+    def line(self, done: int, total: int, now_s: float) -> str:
+        """`1,200,000 of 7,200,000 samples (16 %), 280,000/s, 21 s left`; without a rate until there is one."""
+        if self._begin is None:
+            self._begin = (done, now_s)
+        at_begin, begin_s = self._begin
+        text = f"{done:,} of {total:,} {self._unit} ({100 * done // max(1, total)} %)"
+        if done <= at_begin or now_s <= begin_s:
+            return text
+        per_s = (done - at_begin) / (now_s - begin_s)
+        left = f", {duration((total - done) / per_s)} left" if done < total else ""
+        return f"{text}, {_two_digits(per_s):,}/s{left}"
+
+
+def _two_digits(rate: float) -> int | float:
+    """Rounded to what a rate of a few seconds is good for."""
+    if rate < 10:
+        return round(rate, 1)
+    power: int = 10 ** (len(str(int(rate))) - 2)
+    return round(rate / power) * power

@@ -22,8 +22,10 @@ from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, Imag
 from hpcddp.data.pictures.tar_shards import BLOCK, TAR_MANIFEST, PackManifest, ShardFacts, index_file, member_name
 from hpcddp.data.source import Split
 from hpcddp.data.writing.folder import (
+    OnProgress,
     bytes_of_parts,
     check_space,
+    counted,
     root_lock,
     sha256_of,
     without_parts,
@@ -32,7 +34,6 @@ from hpcddp.data.writing.folder import (
     written_aside,
 )
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.progress import OnProgress, counted
 
 SAMPLES_PER_SHARD = 10_000
 """1.1 GB of ImageNet's: 134 tar files instead of 1.3 million of 110 KB, and a minute's work to lose when killed."""
@@ -160,7 +161,6 @@ def _facts(planned: PlannedTar) -> ShardFacts:
 
 
 def _write_tar(planned: PlannedTar, advance: Advance, *, folders: Folders) -> None:
-    """The tar, and then the index beside it."""
     folder, offsets, sizes = folders[planned.split], [], []
     with written_aside(planned.tar) as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:

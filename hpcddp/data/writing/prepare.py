@@ -24,14 +24,16 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.core.schema import did_you_mean, encode
 from hpcddp.data.bigmnist.augment import augment
-from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
-from hpcddp.data.digits import FILES, Digits
+from hpcddp.data.bigmnist.shards import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
 from hpcddp.data.roots import first_file
 from hpcddp.data.sampling import generator_for
+from hpcddp.data.small_sets import DIGITS_FILES, Digits
 from hpcddp.data.source import Batch, to_bytes
 from hpcddp.data.writing.folder import (
+    OnProgress,
     bytes_of_parts,
     check_space,
+    counted,
     root_lock,
     without_parts,
     write_complete,
@@ -39,7 +41,6 @@ from hpcddp.data.writing.folder import (
     written_aside,
 )
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.progress import OnProgress, counted
 
 SHARD_SAMPLES = 600_000
 """About: a shard holds whole blocks. 470 MB: 120 shards in the full set, and seconds of work to lose when killed."""
@@ -202,7 +203,7 @@ def prepare_digits(root: Path, digits: Digits) -> int:
         for split, (images, labels) in splits.items():
             planes = functional.pad(images, (MARGIN,) * 4).expand(-1, 3, -1, -1).flatten(1)
             records = torch.cat([labels[:, None].to(torch.uint8), planes], dim=1)
-            write_complete(root / FILES[split], to_bytes(records))
+            write_complete(root / DIGITS_FILES[split], to_bytes(records))
     except OSError as error:
         raise HpcddpError(f"cannot write digits into {root}: {error}") from error
     return sum(len(labels) for _, labels in splits.values())

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.writing.progress import OnProgress
+from hpcddp.data.writing.folder import OnProgress
 
 if TYPE_CHECKING:
     from hpcddp.data.writing.verify import Verified
@@ -63,7 +63,7 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
     seed: int = 1,
     processes: int | None = None,
 ) -> str:
-    from hpcddp.data.digits import find_digits
+    from hpcddp.data.small_sets import find_digits
     from hpcddp.data.writing.prepare import prepare_bigmnist
 
     found = find_digits(digits, Path(mnist_root or root))
@@ -82,7 +82,7 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
 
 
 def _prepare_digits(here: Surroundings, *, root: str | Path) -> str:
-    from hpcddp.data.digits import sklearn_digits
+    from hpcddp.data.small_sets import sklearn_digits
     from hpcddp.data.writing.prepare import prepare_digits
 
     found = prepare_digits(Path(root), sklearn_digits())

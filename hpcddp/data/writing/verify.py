@@ -12,18 +12,16 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OFFICIAL, digest_of
 from hpcddp.core.text import count, escape_controls, one_line
-from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
-from hpcddp.data.official import FILES_OF
-from hpcddp.data.pictures.cuts import middle_cut
+from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
 from hpcddp.data.pictures.decoders import Decoder, make_decoder
-from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, ImageFolder
-from hpcddp.data.pictures.imagenet import Pictures
+from hpcddp.data.pictures.image_folder import FOLDERS, ImageFolder
+from hpcddp.data.pictures.imagenet import Pictures, picture_damage
 from hpcddp.data.pictures.tar_shards import AGAIN, TAR_MANIFEST, ShardFacts, TarShards, read_index, read_pack_manifest
+from hpcddp.data.small_sets import FILES_OF
 from hpcddp.data.source import Split
-from hpcddp.data.writing.folder import sha256_of
+from hpcddp.data.writing.folder import OnProgress, counted, sha256_of
 from hpcddp.data.writing.pack import SPLITS, check_classes
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.progress import OnProgress, counted
 
 Damage = tuple[str, str]
 """Name of a file or a picture, and what is wrong with it."""
@@ -46,7 +44,6 @@ class Verified:
     """What could not be checked."""
 
     def lines(self) -> Iterator[str]:
-        """One for each that is damaged."""
         return (f"{_name(name)}: {reason}" for name, reason in self.damaged)
 
     def sentence(self) -> str:
@@ -196,29 +193,20 @@ def _checked_part(
     found = [] if part.tar is None else _tar_damage(root, part.tar)
     of_split = pictures[part.split]
     for index in part.pictures:
-        if of_split is not None and (reason := _picture_damage(of_split, index, decoder)):
+        if of_split is not None and (reason := picture_damage(of_split, index, decoder)):
             found.append((f"{FOLDERS[part.split]}/{of_split.name(index)}", reason))
         advance(1)
     return found
 
 
 def _tar_damage(root: Path, tar: ShardFacts) -> list[Damage]:
-    path = root / tar.name
     try:
-        read_index(path, tar)
-        with path.open("rb") as file:
+        read_index(root / tar.name, tar)
+        with (root / tar.name).open("rb") as file:
             held = sha256_of(file)
     except (OSError, HpcddpError) as error:
         return [(tar.name, str(error))]
     return [] if held == tar.sha256 else [(tar.name, f"its SHA-256 is {held}, not {tar.sha256}")]
-
-
-def _picture_damage(pictures: Pictures, index: int, decoder: Decoder) -> str | None:
-    try:
-        decoder.pixels(pictures.content(index), middle_cut)
-    except DamagedPictureError as error:
-        return str(error)
-    return None
 
 
 @readable()

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Sequence
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.bandwidth import bus_share, fit_link
-from hpcddp.core.comm_record import CommBench, CommOperation, CommSize, SkippedSize
+from hpcddp.core.comm_record import CommBench, CommOperation, CommSize, SkippedSize, bus_share, fit_link
 from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
 from hpcddp.worker.rendezvous import ProcessGroup

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from hpcddp.core.profiled_exchange_record import ProfiledExchange
+from hpcddp.core.attempt_records import ProfiledExchange
 
 Event = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up after training.
 
-The sum has each node's readings over its timed window, and energy over all nodes; core/telemetry_record.py has the fields and
+The sum has each node's readings over its timed window, and energy over all nodes; core/attempt_records.py has the fields and
 what they mean.
 """
 
@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 import hpcddp
+from hpcddp.core.attempt_records import GpuTelemetry, NodeTelemetry, Telemetry
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 from hpcddp.core.records import gpus_file, node_file, steps_file
 from hpcddp.core.schema import decode_record, encode
-from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry, Telemetry
 from hpcddp.worker.binding import pci_address
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup

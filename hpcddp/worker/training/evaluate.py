@@ -17,7 +17,7 @@ from torch import nn
 from hpcddp.core.attempt_records import EvaluationResult, GateResult
 from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
-from hpcddp.data.batches.loading import read_batch
+from hpcddp.data.loading import read_batch
 from hpcddp.data.sampling import Share, eval_range
 from hpcddp.data.source import to_bytes
 from hpcddp.worker import gates

@@ -14,12 +14,11 @@ import torch
 
 from hpcddp.core.catalog import dataset_facts
 from hpcddp.core.epoch_plan import EpochPlan
-from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.jobspec import JobSpec, data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
+from hpcddp.data.in_memory import Places, ResidentData
 from hpcddp.data.opening import SyntheticSource
-from hpcddp.data.resident import Places, ResidentData
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.node import node_memory
 from hpcddp.worker.timing.clock import Stamp

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpcddp.core.catalog import MODELS, is_factory
+from hpcddp.core.catalog import MODELS, is_factory, load_factory
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.factory import load_factory
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import did_you_mean
 from hpcddp.data import Source

@@ -13,8 +13,7 @@ from torch import nn
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import LIBRARY, LIBRARY_MODULE, Optimizer
-from hpcddp.core.point import Point
+from hpcddp.core.point import LIBRARY, LIBRARY_MODULE, Optimizer, Point
 
 
 def scaled_rate(chosen: Optimizer, global_batch: int) -> float:

@@ -31,7 +31,7 @@ class HandExchange(nn.Module):
     def __init__(self, module: nn.Module, kind: ByHand) -> None:
         super().__init__()
         self.module = module
-        self._average = all_reduce if kind == "all_reduce" else gather_scatter
+        self._average = average_by_all_reduce if kind == "all_reduce" else average_by_gather_scatter
         self._exchanged = True
 
     def forward(self, images: torch.Tensor) -> Any:
@@ -58,13 +58,13 @@ class HandExchange(nn.Module):
                     parameter.grad.copy_(contiguous)
 
 
-def all_reduce(gradient: torch.Tensor, ranks: int) -> None:
+def average_by_all_reduce(gradient: torch.Tensor, ranks: int) -> None:
     """One all-reduce, in place."""
     dist.all_reduce(gradient)
     gradient.div_(ranks)
 
 
-def gather_scatter(gradient: torch.Tensor, ranks: int) -> None:
+def average_by_gather_scatter(gradient: torch.Tensor, ranks: int) -> None:
     """Rank 0 gathers everybody's gradient, averages, and scatters the mean, in place."""
     if dist.get_rank() != 0:
         dist.gather(gradient, None, 0)

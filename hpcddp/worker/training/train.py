@@ -20,7 +20,7 @@ import torch
 from hpcddp.core.point import Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
-from hpcddp.data.batches.read_clock import ReadClock
+from hpcddp.data.read_clock import ReadClock
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.faults import DivergedError
 from hpcddp.worker.rank_result import Trained

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from hpcddp.core.records import collectives_file
-from hpcddp.core.run_key import spans
+from hpcddp.core.run_root import spans
 from hpcddp.core.schema import Count, SchemaError, decode_record, encode
 
 Groups = Mapping[str, "GroupState"]

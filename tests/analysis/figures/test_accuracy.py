@@ -13,8 +13,8 @@ from hpcddp.analysis.figures.figures import FIGURES
 from hpcddp.analysis.figures.style import STYLES
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.study.test_time_to_accuracy import sized, trainings
-from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
+from tests.analysis.study.test_accuracy import training, trainings
+from tests.analysis.synthetic import point, write_measured
 
 GIVEN = {1: (((40, 70, 90), 60.0),) * 3, 2: (((30, 60, 80, 90), 40.0),) * 2, 4: (((30, 50, 60, 70), 25.0),) * 2}
 
@@ -23,12 +23,11 @@ GIVEN = {1: (((40, 70, 90), 60.0),) * 3, 2: (((30, 60, 80, 90), 40.0),) * 2, 4: 
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """Seven runs of three sizes; four GPUs do not reach the target."""
     folder = tmp_path_factory.mktemp("figures") / "s"
-    return find(load_study(trainings(folder, {sized(gpus, target_accuracy=0.9): runs for gpus, runs in GIVEN.items()})))
+    return find(load_study(trainings(folder, {training(gpus, target_accuracy=0.9): runs for gpus, runs in GIVEN.items()})))
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_line_per_run_and_a_colour_per_size(found: Findings, style: str) -> None:
-    """In each of three panels; the axes are time, epochs and node hours, and a dashed line is at the target."""
     figures, notes = training_drawings(found, STYLES[style])
     figure = figures["accuracy"]()
     axes = [ax for ax in figure.axes if ax.get_visible()]
@@ -45,7 +44,6 @@ def test_a_line_per_run_and_a_colour_per_size(found: Findings, style: str) -> No
 
 
 def test_the_speedup_to_the_target_is_beside_that_of_the_throughput(found: Findings) -> None:
-    """180 s against 160 s: 1.125 times; four GPUs, which do not reach it, have no point."""
     figures, _ = training_drawings(found)
     (ax,) = figures["to_accuracy"]().axes
     orange = [line for line in ax.lines if line.get_color() != "#222222" and line.get_linestyle() == "-"]
@@ -56,8 +54,7 @@ def test_the_speedup_to_the_target_is_beside_that_of_the_throughput(found: Findi
 
 @pytest.mark.dear
 def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
-    """The smallest and the largest are among those that are drawn."""
-    runs = {sized(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
+    runs = {training(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
     found = find(load_study(trainings(tmp_path / "s", runs)))
     figures, notes = training_drawings(found)
     assert notes == ["figures/accuracy.png shows 6 of 8 points; epochs.csv has them all"]
@@ -66,8 +63,5 @@ def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
 
 
 def test_without_trainings_there_are_none(tmp_path: Path) -> None:
-    """Nor where no epoch was evaluated."""
-    study = write_study(tmp_path / "s", [point(1, 1)])
-    write_run(study, point(1, 1), Recorded(step_ns=MS))
-    found = find(load_study(study))
+    found = find(load_study(write_measured(tmp_path / "s", [point(1, 1)])))
     assert training_drawings(found) == ({}, [])

@@ -2,18 +2,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.transforms import Bbox
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, rate_axis, short_hosts, size_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, log_ticks, percent_ticks, rate_axis, short_hosts, size_axis, tracks
+from hpcddp.analysis.figures.breakdown import BAR_MM, TEXT_MM, lay_lines
 from hpcddp.analysis.figures.style import DEFAULT, new_figure
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.study.series import full_names, short_names
+from hpcddp.analysis.verdicts.findings import find
+from hpcddp.core.point import Point
+from tests.analysis.synthetic import point, write_measured
 
 
 @pytest.mark.parametrize("middle", [1.0, 1.24, 3.1, 4.9, 7.1, 12059.0])
 def test_rates_that_hardly_differ_have_numbers_too(middle: float) -> None:
-    """Two of them at least; what was measured stays in the middle."""
     with new_figure(DEFAULT, 60.0) as (_, (ax,)):
         rate_axis(ax, 0.999 * middle, 1.001 * middle, str)
         low, high = ax.get_ylim()
@@ -22,32 +28,26 @@ def test_rates_that_hardly_differ_have_numbers_too(middle: float) -> None:
     assert (low * high) ** 0.5 == pytest.approx(middle, rel=1e-5)
 
 
-@pytest.mark.parametrize("sizes", [range(1, 17), range(4, 52, 4), [2**k for k in range(11)], [1, 2, 3, 6, 12, 24, 48, 96]])
-def test_labels_of_sizes_do_not_reach_each_other(sizes: Sequence[int]) -> None:
-    """However many sizes there are; the largest has its label."""
-    points = pd.DataFrame({"gpus": sizes, "nodes": sizes, "device": "cuda"})
-    labels, boxes = drawn(points)
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-    assert labels[-1] == f"{sizes[-1]}\n{sizes[-1]}"
+SIZES: list[Sequence[int]] = [range(1, 17), range(4, 52, 4), [2**k for k in range(11)], [1, 2, 3, 6, 12, 24, 48, 96]]
+PRODUCT = [(nodes, gpus) for nodes in (1, 2, 4, 8, 16, 32) for gpus in (1, 2, 4)]
+"""It has sizes of `16-32` nodes."""
 
 
-def test_nor_do_the_nodes_below_them() -> None:
-    """A product of nodes and GPUs per node has sizes of `16-32` nodes."""
-    layouts = [(nodes, gpus) for nodes in (1, 2, 4, 8, 16, 32) for gpus in (1, 2, 4)]
+@pytest.mark.parametrize(
+    ("layouts", "last"),
+    [*(([(size, 1) for size in sizes], f"{sizes[-1]}\n{sizes[-1]}") for sizes in SIZES), (PRODUCT, "128\n32")],
+)
+def test_labels_of_sizes_do_not_reach_each_other(layouts: list[tuple[int, int]], last: str) -> None:
+    """Beside a line's name, however many sizes there are; the largest has its label."""
     points = pd.DataFrame([{"gpus": nodes * gpus, "nodes": nodes, "device": "cuda"} for nodes, gpus in layouts])
-    labels, boxes = drawn(points)
-    assert "32\n8-32" in labels
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-
-
-def drawn(points: pd.DataFrame) -> tuple[list[str], list[Bbox]]:
-    """Labels of the axis beside a line's name, and where they are."""
     with new_figure(DEFAULT, 60.0) as (figure, (ax,)):
         size_axis(ax, points)
         end_labels(ax, [EndLabel(0.5, "ideal from 1 node", "black")])
         figure.draw_without_rendering()
-        found = ax.get_xticklabels()
-        return [label.get_text() for label in found], [label.get_window_extent() for label in found]
+        labels = ax.get_xticklabels()
+        boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert labels[-1].get_text() == last
 
 
 def test_hosts_that_begin_alike_keep_names_of_their_own() -> None:
@@ -57,7 +57,44 @@ def test_hosts_that_begin_alike_keep_names_of_their_own() -> None:
 
 
 def test_other_names_are_cut_to_what_has_room() -> None:
-    """Each once, as it begins; a host alone too."""
     long = "login7.cluster.example.edu"
     assert short_hosts(["r001", long, "r001"]) == {long: "login7.clust", "r001": "r001"}
     assert short_hosts([long]) == {long: "login7.clust"}
+
+
+def table(folder: Path, *points: Point) -> Any:
+    return find(load_study(write_measured(folder / "s", points)))
+
+
+@pytest.mark.dear
+def test_a_heading_says_what_differs_and_stands_by_its_bars(tmp_path: Path) -> None:
+    points = [point(1, gpus, batch_per_gpu=batch) for batch in (32, 64) for gpus in (1, 2, 4)[batch == 64 :]]
+    found = table(tmp_path, *points, point(1, 4, loader_workers_per_rank=8))
+    layout = lay_lines(found.shown, full_names(found.shown_apart), short_names(found.shown_apart), BAR_MM)
+    assert [line.text for line in layout.lines] == [
+        *("batch/GPU 32, workers 2", "1 x 1", "1 x 2", "1 x 4", "1 x 4, workers 8"),
+        *("the same with batch/GPU 64", "1 x 2", "1 x 4"),
+    ]
+    *_, before, heading, after, _ = [line.at for line in layout.lines]
+    assert heading - before > after - heading > TEXT_MM / BAR_MM
+
+
+@pytest.mark.parametrize(("layouts", "lines"), [([(1, 4), (4, 1)], [1, 1]), ([(1, 4), (2, 4)], [2]), ([(1, 4), (4, 4)], [2])])
+def test_lines_join_what_differs_in_gpus_or_in_nodes_alone(layouts: list[tuple[int, int]], lines: list[int]) -> None:
+    """One node of four GPUs and four nodes of one have as many, and nothing between them."""
+    points = pd.DataFrame([{"nodes": nodes, "gpus_per_node": gpus, "gpus": nodes * gpus} for nodes, gpus in layouts])
+    assert [len(line) for line in tracks(points)] == lines
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0.9, 11, [1, 2, 5, 10]), (300, 900, [300, 500, 700]), (1, 2000, [1, 10, 100, 1000])],
+)
+def test_ticks_of_a_logarithmic_axis_are_closer_where_it_is_shorter(low: float, high: float, ticks: list[float]) -> None:
+    assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(("highest", "ticks"), [(106, [0, 25, 50, 75, 100]), (358, [0, 50, 100, 150, 200, 250, 300, 350])])
+def test_ticks_of_a_share_are_eight_at_most(highest: float, ticks: list[int]) -> None:
+    assert list(percent_ticks(highest)) == ticks
+    assert all(len(percent_ticks(wide)) <= 8 for wide in range(100, 5000))

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -18,26 +20,24 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 
+from hpcddp.analysis import How
 from hpcddp.analysis.figures.axis import nodes_at, size_ticks, spread_out
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.figures import Drawing, detail_drawings, point_drawings
-from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
+from hpcddp.analysis.figures.figures import Drawing, InlineSvg, detail_drawings, inline_svg, point_drawings
+from hpcddp.analysis.figures.scaling import MAX_PANELS, effect_drawings, effect_figure
+from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, MarkedFigure, fix_layout, save
+from hpcddp.analysis.report.api import analyze as analyze_studies
+from hpcddp.analysis.study.axes import TIMED_OTHERWISE, Axis
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.study.series import OUTSIDE
 from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.commands.analyze import analyze
+from hpcddp.core.point import flat_keys
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import (
-    FAILED,
-    MS,
-    PASSED,
-    Bucket,
-    Recorded,
-    point,
-    write_marconi100,
-    write_run,
-    write_runs,
-    write_study,
-)
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
+from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_marconi100, write_measured, write_run, write_study
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
@@ -64,26 +64,20 @@ def xy(line: Line2D) -> Any:
 
 def small(folder: Path) -> Study:
     """1, 2 and 4 ranks on one machine."""
-    points = [point(1, ranks, device="cpu") for ranks in (1, 2, 4)]
-    study = write_study(folder, points, repeat=3)
-    for each in points:
-        write_runs(study, each, [(40 + 5 * each.ranks + run) * MS for run in range(3)], gpu=None, shares=ALL_PARTS)
-    return study
+    steps = {point(1, ranks, device="cpu"): [40 + 5 * ranks + run for run in range(3)] for ranks in (1, 2, 4)}
+    return write_measured(folder, steps, gpu=None, shares=ALL_PARTS)
 
 
 def product(folder: Path) -> Study:
     """Nodes times GPUs per node, on two node types, with two batches."""
+    kinds, batches, nodes, gpus = ("a40", "v100"), (32, 128), (1, 4), (1, 2, 4)
     points = [
-        point(nodes, gpus, node_type=kind, batch_per_gpu=batch)
-        for kind in ("a40", "v100")
-        for batch in (32, 128)
-        for nodes in (1, 2, 4)
-        for gpus in (1, 2, 4)
+        point(*layout, node_type=kind, batch_per_gpu=batch)
+        for kind, batch, *layout in itertools.product(kinds, batches, nodes, gpus)
     ]
-    study = write_study(folder, points)
-    for each in points:
-        write_runs(study, each, [(20 + each.layout.nodes + each.layout.gpus_per_node) * MS], shares=ALL_PARTS)
-    return study
+    return write_measured(
+        folder, {each: [20 + each.layout.nodes + each.layout.gpus_per_node] for each in points}, shares=ALL_PARTS
+    )
 
 
 def hooked(folder: Path, plain_ms: int = 97) -> Study:
@@ -93,7 +87,7 @@ def hooked(folder: Path, plain_ms: int = 97) -> Study:
     for each in points:
         travels = [lambda rank: Bucket(size_bytes=8, ready_ns=(72 + 18 * (rank == 1)) * MS, done_ns=94 * MS)]
         buckets = travels if each.measure.comm == "on" else ()
-        write_runs(study, each, [(100 if buckets else plain_ms) * MS], shares=ALL_PARTS, buckets=buckets)
+        write_run(study, each, Recorded(step_ns=(100 if buckets else plain_ms) * MS, shares=ALL_PARTS, buckets=buckets))
     return study
 
 
@@ -102,10 +96,7 @@ def long_names(folder: Path) -> Study:
     differences = [{"model": "resnet18"}, {"model": "my_package.models:build_it"}, {"model": "vgg11", "precision": "bf16"}]
     points = [point(nodes, 4, loader_workers_per_rank=2 + i, **each) for i, each in enumerate(differences) for nodes in (1, 16)]
     points.append(point(1, 2, model="my_package.models:build_other", precision="fp16", loader_workers_per_rank=16))
-    study = write_study(folder, points)
-    for each in points:
-        write_runs(study, each, [100 * MS], shares=ALL_PARTS)
-    return study
+    return write_measured(folder, points, shares=ALL_PARTS)
 
 
 def texts(figure: Figure) -> list[Text]:
@@ -160,18 +151,14 @@ def check_texts(name: str, figure: Figure) -> None:
     ],
 )
 def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path: Path, make: Callable[[Path], Study], style: str) -> None:
-    """Every text has a place of its own, within the figure."""
     for name, figure in every(find(load_study(make(tmp_path / "s"))), style).items():
         check_texts(name, figure)
 
 
 @pytest.mark.dear
 def test_a_dollar_in_a_name_begins_no_formula(tmp_path: Path) -> None:
-    """`$a_$` would be a broken one: the figures are drawn, and show it as it is."""
     points = [point(nodes, 4, model=model) for model in ("$a_$", "$b_$") for nodes in (1, 2)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [100 * MS], shares=ALL_PARTS, steps=20)
+    study = write_measured(tmp_path / "s", points, shares=ALL_PARTS, steps=20)
     for name, figure in every(find(load_study(study)), "default").items():
         figure.draw_without_rendering()
         assert any("_$" in text.get_text() for text in texts(figure)), name
@@ -188,7 +175,6 @@ def titles(figure: Figure) -> set[str]:
 
 @pytest.mark.dear
 def test_figures_fit_a_column(marconi100: Findings) -> None:
-    """85 mm wide, type of 8 points."""
     for figure in every(marconi100, "default").values():
         assert figure.get_figwidth() * MM_PER_INCH == pytest.approx(PANEL_MM)
         assert {text.get_fontsize() for text in texts(figure)} == {8.0}
@@ -196,7 +182,6 @@ def test_figures_fit_a_column(marconi100: Findings) -> None:
 
 @pytest.mark.dear
 def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings) -> None:
-    """3.4 inches wide, type of 7 points; what is measured is beside its axis."""
     made = every(marconi100, "paper")
     for figure in made.values():
         assert figure.get_figwidth() == pytest.approx(3.4)
@@ -207,7 +192,6 @@ def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings)
 
 @pytest.mark.dear
 def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
-    """Without them nobody knows which series is which."""
     found = find(load_study(long_names(tmp_path / "s")))
     made, _ = point_drawings(found, STYLES["paper"])
     assert all(title.startswith("workers") for title in titles(made["scaling"]()))
@@ -215,7 +199,6 @@ def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
-    """Lines grow with the type, which gets smaller only where much is shown."""
     made, plain = every(marconi100, "slides"), every(marconi100, "default")
     for figure in made.values():
         assert figure.get_figwidth() / figure.get_figheight() == pytest.approx(16 / 9, rel=1e-3)
@@ -228,53 +211,47 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
 
 @pytest.mark.dear
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
-    """What is left out is said, of that file: the page has room for 40."""
     found = find(load_study(product(tmp_path / "s")))
     slides, notes = point_drawings(found, STYLES["slides"])
     made = drawn(slides)
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
-    assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
+    assert notes == ["figures/breakdown.png shows the first 12 of 24 points"]
     for name, figure in made.items():
         check_texts(name, figure)
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("style", ["default", "paper"])
-def test_a_pdf_says_neither_when_nor_with_what(marconi100: Findings, tmp_path: Path, style: str) -> None:
-    """The same bytes twice; for a journal its fonts are TrueType."""
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        figure = every(marconi100, style)["efficiency"]
-        assert [file.suffix for file in save(figure, tmp_path / folder / "f", STYLES[style])] == [".png", ".svg", ".pdf"]
-    first = (tmp_path / "a/f.pdf").read_bytes()
-    assert first == (tmp_path / "b/f.pdf").read_bytes()
-    assert not re.search(rb"Date|atplotlib", first)
-    assert (b"/FontFile2" in first) is (style == "paper")
-
-
-@pytest.mark.dear
-@pytest.mark.parametrize(("style", "width"), [("default", 85 / 25.4 * 300), ("paper", 3.4 * 300), ("slides", 13.33 * 144)])
-def test_a_png_has_the_dots_of_its_style(marconi100: Findings, tmp_path: Path, style: str, width: float) -> None:
-    """What a printer and a projector show sharply."""
-    png = save(every(marconi100, style)["efficiency"], tmp_path / "f", STYLES[style])[0].read_bytes()
-    assert int.from_bytes(png[16:20], "big") == pytest.approx(width, rel=0.01)
+@pytest.mark.parametrize(("style", "dots"), [("default", 85 / 25.4 * 300), ("paper", 3.4 * 300), ("slides", 13.33 * 144)])
+def test_files_are_the_same_bytes_twice_with_the_dots_of_their_style(
+    marconi100: Findings, tmp_path: Path, style: str, dots: float
+) -> None:
+    """A PDF says neither when nor with what it was made; for a journal its fonts are TrueType."""
+    draw = point_drawings(marconi100, STYLES[style])[0]["efficiency"]
+    first, again = (save(draw(), tmp_path / name, STYLES[style]) for name in "ab")
+    png, _, pdf = (file.read_bytes() for file in first)
+    assert [file.suffix for file in first] == [".png", ".svg", ".pdf"]
+    assert int.from_bytes(png[16:20], "big") == pytest.approx(dots, rel=0.01)
+    assert pdf == again[2].read_bytes()
+    assert not re.search(rb"Date|atplotlib", pdf)
+    assert (b"/FontFile2" in pdf) is (style == "paper")
 
 
 def test_commands_know_every_style() -> None:
-    """Without loading matplotlib."""
     (option,) = [each for each in analyze.params if each.name == "style"]
     assert isinstance(option.type, click.Choice)
     assert list(option.type.choices) == list(STYLES)
     assert option.default == next(name for name, style in STYLES.items() if style == DEFAULT)
 
 
-def test_without_a_baseline_there_is_no_figure_of_efficiency(tmp_path: Path) -> None:
-    """An empty one would look like a fault."""
+@pytest.mark.dear
+def test_what_would_be_empty_is_not_drawn(tmp_path: Path) -> None:
+    """Efficiency without a baseline; scaling of one layout."""
     assert sorted(figures(straggling(tmp_path / "s"))[0]) == ["breakdown", "scaling"]
+    batches = [point(1, 4, batch_per_gpu=batch) for batch in (16, 32)]
+    assert list(figures(write_measured(tmp_path / "t", batches))[0]) == ["breakdown"]
 
 
 def test_parts_have_their_colours_and_order(tmp_path: Path) -> None:
-    """The first bar's pieces, left to right."""
     figure = figures(small(tmp_path / "s"))[0]["breakdown"]
     wanted = [colour.lower() for part, colour in PARTS.items() if part in ALL_PARTS or part == "unaccounted"]
     assert [to_hex(piece.get_facecolor()) for piece in bar(figure, 0)] == wanted
@@ -288,7 +265,6 @@ def bar(figure: Figure, height: int) -> list[Rectangle]:
 
 @pytest.mark.dear
 def test_communication_is_drawn_split_where_it_is_known(tmp_path: Path) -> None:
-    """2 GPUs: transfer and peer wait, 4 GPUs: communication; a stroke is where the step ends without the hook."""
     figure = figures(hooked(tmp_path / "s"))[0]["breakdown"]
     colours = [{to_hex(piece.get_facecolor()) for piece in bar(figure, height)} for height in (1, 2)]
     split, unsplit = {PARTS["transfer"].lower(), PARTS["peer_wait"].lower()}, {PARTS["comm_exposed"].lower()}
@@ -301,7 +277,6 @@ def test_communication_is_drawn_split_where_it_is_known(tmp_path: Path) -> None:
 
 
 def test_a_steps_length_is_not_written_over_the_stroke(tmp_path: Path) -> None:
-    """Runs with the hook may be the faster ones: the length then stands after the stroke, and both are within the figure."""
     (ax,) = figures(hooked(tmp_path / "s", plain_ms=130))[0]["breakdown"].axes
     written = {text.xy[1]: text.xy[0] for text in ax.texts if isinstance(text, Annotation) and text.get_text() == "100"}
     assert written == {0: 130.0, 1: 130.0}
@@ -310,13 +285,12 @@ def test_a_steps_length_is_not_written_over_the_stroke(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_legend_has_no_part_of_0_percent(tmp_path: Path) -> None:
-    """A copy of 0.2 % of the step everywhere is drawn, but cannot be seen; of 4 % at one point it is in the legend."""
     for share, there in ((0.002, False), (0.04, True)):
         points = [point(1, gpus) for gpus in (1, 2)]
         study = write_study(tmp_path / str(share), points)
         for each in points:
-            copy = share if each.ranks == 1 else 0.002
-            write_runs(study, each, [100 * MS], shares={"forward": 0.5, "backward": 0.3, "h2d_exposed": copy})
+            shares = {"forward": 0.5, "backward": 0.3, "h2d_exposed": share if each.ranks == 1 else 0.002}
+            write_run(study, each, Recorded(step_ns=100 * MS, shares=shares))
         (legend,) = figures(study)[0]["breakdown"].legends
         assert ("copy" in [text.get_text() for text in legend.get_texts()]) is there
 
@@ -351,44 +325,26 @@ def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
 
 @pytest.mark.dear
 def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
-    """At the throughput they had."""
-    study = small(tmp_path / "s")
-    write_run(study, point(1, 4, device="cpu"), Recorded(step_ns=100 * MS, gates=FAILED, gpu=None, job="900"), run=3)
-    made = figures(study)[0]["scaling"]
-    lines = made.axes[0].lines
-    hollow = [xy(line) for line in lines if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
-    assert hollow == [[[4.0, 1280.0]]]
-    legend = made.axes[0].get_legend()
+    """Within the axis also where a size has no others."""
+    small(tmp_path / "s")
+    study = write_study(tmp_path / "s", [point(1, ranks, device="cpu") for ranks in (1, 2, 4, 8)], repeat=3)
+    for ranks, run in ((4, 3), (8, 1)):
+        write_run(study, point(1, ranks, device="cpu"), Recorded(step_ns=100 * MS, gates=FAILED, gpu=None, job="900"), run)
+    (ax,) = figures(study)[0]["scaling"].axes
+    hollow = [xy(line) for line in ax.lines if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
+    assert hollow == [[[4.0, 1280.0], [8.0, 2560.0]]]
+    assert ax.get_xlim()[1] > 8
+    legend = ax.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["rejected"]
 
 
-def test_a_size_with_rejected_runs_only_is_within_the_axis(tmp_path: Path) -> None:
-    """Shown, not cut off, though the table has no row for it."""
-    points = [point(1, 1), point(2, 1), point(4, 1)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [MS], gates=FAILED if each.layout.nodes == 4 else PASSED)
-    assert figures(study)[0]["scaling"].axes[0].get_xlim()[1] > 4
-
-
 @pytest.mark.dear
 def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
-    """From one GPU's and one node's throughput straight to 64 times the one and 16 times the other."""
     made, found = figures(write_marconi100(tmp_path / "s"))
     rate = dict(zip(found.scaling["gpus"], found.scaling["samples_per_s"], strict=True))
     ideals = [xy(line) for line in made["scaling"].axes[0].lines if line.get_linestyle() == "--"]
     assert ideals == [[[1, rate[1]], [64, rate[1] * 64]], [[4, rate[4]], [64, rate[4] * 16]]]
-
-
-@pytest.mark.dear
-def test_one_layout_has_no_scaling_figure(tmp_path: Path) -> None:
-    """A batch sweep on one node: where the step goes is all there is to draw."""
-    points = [point(1, 4, batch_per_gpu=batch) for batch in (16, 32)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [MS])
-    assert list(figures(study)[0]) == ["breakdown"]
 
 
 @pytest.mark.parametrize(
@@ -396,15 +352,13 @@ def test_one_layout_has_no_scaling_figure(tmp_path: Path) -> None:
     [([1, 2, 3, 4, 8], [1, 2, 4, 8]), ([4, 8, 64], [4, 8, 16, 32, 64]), ([6, 12, 24], [6, 12, 24]), ([1], [1])],
 )
 def test_ticks_are_powers_of_two_where_sizes_are(sizes: list[int], ticks: list[int]) -> None:
-    """Six GPUs per node get their own ticks."""
     assert size_ticks(sizes) == ticks
 
 
-@pytest.mark.dear
-def test_nodes_at_a_size(tmp_path: Path) -> None:
+def test_nodes_at_a_size() -> None:
     """A range where layouts of one size differ, nothing for a size that was not measured."""
-    scaling = find(load_study(product(tmp_path / "s"))).scaling
-    assert [nodes_at(scaling, ranks) for ranks in (1, 4, 16, 3)] == ["1", "1-4", "4", ""]
+    points = pd.DataFrame({"gpus": [1, 4, 4, 16], "nodes": [1, 1, 4, 4]})
+    assert [nodes_at(points, gpus) for gpus in (1, 4, 16, 3)] == ["1", "1-4", "4", ""]
 
 
 @pytest.mark.parametrize(
@@ -412,15 +366,13 @@ def test_nodes_at_a_size(tmp_path: Path) -> None:
     [([0.0, 20.0], [0.0, 20.0]), ([0.0, 4.0], [-3.0, 7.0]), ([0.0, 9.0, 10.0], [-3.666, 6.333, 16.333]), ([], [])],
 )
 def test_labels_move_as_little_as_need_be(heights: list[float], apart: list[float]) -> None:
-    """Ten points between neighbours; those that touch share their middle."""
     assert spread_out(heights, 10.0) == pytest.approx(apart, abs=0.001)
 
 
 @pytest.mark.dear
 def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
     """Matplotlib gets a temporary folder, which goes again: nothing on stderr, nothing left."""
-    study = write_study(tmp_path / "s", [point(1, 1)])
-    write_runs(study, point(1, 1), [MS])
+    study = write_measured(tmp_path / "s", [point(1, 1)])
     (tmp_path / "tmp").mkdir()
     command = [str(Path(sys.executable).parent / "hpcddp"), "analyze", str(study.folder), "-o", str(tmp_path / "out")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MPL"))}
@@ -440,20 +392,129 @@ OTHER_GPUS = [
 @pytest.mark.dear
 @pytest.mark.parametrize("gpu", OTHER_GPUS)
 def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str) -> None:
-    """Two types, one of them at one point only: no label is cut, and the axes keep their room (matplotlib would warn)."""
+    """No label is cut, and the axes keep their room (matplotlib would warn)."""
     points = [point(1, 1), point(1, 4), point(2, 4)]
     study = write_study(tmp_path / "s", points, repeat=2)
-    for each in points:
-        for run in (1, 2):
-            kind = gpu if each.ranks == 4 and run == 2 else "NVIDIA A100-SXM4-80GB"
-            write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
+    for each, run in itertools.product(points, (1, 2)):
+        kind = gpu if each.ranks == 4 and run == 2 else "NVIDIA A100-SXM4-80GB"
+        write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
     found = find(load_study(study))
-    for style in STYLES.values():
-        wide, _ = point_drawings(found, style)
-        for draw in {**wide, **detail_drawings(found, style)[0]}.values():
-            figure = draw()
-            figure.draw_without_rendering()
-            for ax in figure.axes:
-                labels = [label for label in ax.get_yticklabels() if label.get_text()]
-                assert all(label.get_window_extent().x0 >= -1 for label in labels)
-                assert ax.get_window_extent().width > 0.15 * figure.bbox.width
+    for figure in (figure for style in STYLES for figure in every(found, style).values()):
+        figure.draw_without_rendering()
+        for ax in figure.axes:
+            labels = [label for label in ax.get_yticklabels() if label.get_text()]
+            assert all(label.get_window_extent().x0 >= -1 for label in labels)
+            assert ax.get_window_extent().width > 0.15 * figure.bbox.width
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MarkedFigure]:
+    """All that a study with a straggler has, laid out."""
+    found = find(load_study(straggling(tmp_path_factory.mktemp("runs") / "s")))
+    made = point_drawings(found)[0] | detail_drawings(found)[0]
+    drawn = {name: draw() for name, draw in made.items()}
+    for figure in drawn.values():
+        fix_layout(figure, DEFAULT)
+    return drawn
+
+
+def svg_texts(panel: InlineSvg) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(panel.markup).iter("text")]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("name", ["scaling", "breakdown", "steps", "ranks", "timeline"])
+def test_the_pages_policy_refuses_nothing_of_it(laid_out: dict[str, MarkedFigure], name: str) -> None:
+    markup = "".join(panel.markup for panel in inline_svg(laid_out[name], name))
+    assert "style" not in markup
+    assert not re.search(r"https?:", markup)
+    assert all(target.startswith("data:image/png;base64,") for target in re.findall(r'href="([^#"][^"]*)"', markup))
+    targets = set(re.findall(r'(?:href="|url\()#([^")]+)', markup))
+    assert targets <= set(re.findall(r' id="([^"]+)"', markup))
+
+
+@pytest.mark.dear
+def test_panels_are_elements_of_their_own_and_so_are_entries_of_a_shared_legend(laid_out: dict[str, MarkedFigure]) -> None:
+    panels = inline_svg(laid_out["timeline"], "One step")
+    marked, legend = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
+    assert [svg_texts(panel)[-1 if i == 0 else -3][:3] for i, panel in enumerate(marked)] == ["2 x", "4 x"]
+    assert [svg_texts(entry) for entry in legend][-2:] == [["bucket waits"], ["bucket travels"]]
+
+
+def test_a_mark_lies_over_what_it_is_of(laid_out: dict[str, MarkedFigure]) -> None:
+    (panel,) = inline_svg(laid_out["breakdown"], "Parts", parts=True)
+    marks = [rect.attrib for rect in ElementTree.fromstring(panel.markup).iter("rect") if rect.get("class") == "mark"]
+    first = [mark for mark in marks if mark["y"] == marks[0]["y"]]
+    ends = [float(mark["x"]) + float(mark["width"]) for mark in first]
+    assert [float(mark["x"]) for mark in first[1:]] == pytest.approx(ends[:-1], abs=0.11)
+    assert first[0]["aria-label"] == "data wait 41.8 ms, of the step 40 %, layout 2 x 4"
+    assert {mark["height"] for mark in marks} == {first[0]["height"]}
+
+
+@pytest.mark.dear
+def test_the_page_has_the_same_figures_whatever_the_files_are_made_for(tmp_path: Path) -> None:
+    write_measured(tmp_path / "s", [point(1, 4), point(2, 4)], shares={"forward": 0.5, "backward": 0.5})
+    pages = []
+    for style in ("default", "slides"):
+        analyze_studies(tmp_path / "s", tmp_path / style, How(style=style))
+        pages.append(re.findall(r"<svg class=.*?</svg>", (tmp_path / style / "s/index.html").read_text(), re.DOTALL))
+    assert len(pages[0]) == 4
+    assert pages[0] == pages[1]
+
+
+SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
+
+
+def is_effect(key: str) -> bool:
+    """Whether it may change how fast training is: not its size, and not how it is timed."""
+    return key not in OUTSIDE and key != "work" and (key in TIMED_OTHERWISE or not key.startswith("measure."))
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_key_that_a_sweep_varies_has_a_figure(tmp_path: Path, file: Path) -> None:
+    source = read_sweep(file)
+    assert source.sweep.cluster is not None
+    planned = expand(source, load_profile(source.sweep.cluster))
+    points = [each.point for each in planned if each.point.work != "comm" and each.point.layout.nodes <= 2]
+    study = write_study(tmp_path / "s", points, hold=source.sweep.hold)
+    for i, each in enumerate(points):
+        write_run(study, each, Recorded(step_ns=(100 + i) * MS, steps=2, gpu=each.layout.node_type))
+    found = find(load_study(study)).effects
+    varied = set()
+    for name, group in source.groups.items():
+        values = [flat_keys(each.point) for each in planned if name in each.groups and not each.is_added]
+        varied |= {key for key in group.keys if is_effect(key) and len({str(flat.get(key)) for flat in values}) > 1}
+    assert varied <= {key for axis in found for key in (axis.key, *axis.joint)}
+    figures, _ = effect_drawings(found)
+    assert set(figures) == {axis.stem for axis in found}
+    for axis in found:
+        panels = [ax for ax in figures[axis.stem]().axes if ax.get_visible()]
+        assert len(panels) == min(len(axis.panels), MAX_PANELS), axis.key
+
+
+@pytest.fixture(scope="module")
+def effects(tmp_path_factory: pytest.TempPathFactory) -> list[Axis]:
+    """Many numbers, long words, and a value of which much is said."""
+    steps = {
+        point(1, gpus, parallel=parallel, batch_per_gpu=batch): [20 + batch]
+        for gpus, parallel in ((1, "ddp"), (1, "data_parallel"), (1, "none"), (2, "ddp"), (2, "data_parallel"))
+        for batch in (32, 64, 128, 256, 512, 1024, 2048)
+    }
+    return find(load_study(write_measured(tmp_path_factory.mktemp("effects"), steps, shares={"data_wait": 0.25}))).effects
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("style", STYLES)
+def test_no_text_of_a_figure_of_effects_overlaps_another(effects: list[Axis], style: str) -> None:
+    for axis in effects:
+        check_texts(axis.stem, effect_figure(axis, STYLES[style]))
+
+
+def test_the_base_keeps_its_label(tmp_path: Path) -> None:
+    """Of values too close to each other for the labels of all, those go that reach the base's."""
+    points = [*(point(1, 4, batch_per_gpu=batch) for batch in (60, 62, 64, 66, 256)), point(2, 4, batch_per_gpu=62)]
+    (axis,) = find(load_study(write_measured(tmp_path / "s", points))).effects
+    (ax,) = effect_figure(axis).axes
+    assert axis.panels[0].values[axis.panels[0].base].text == "62"
+    assert [tick.get_text().splitlines()[0] for tick in ax.get_xticklabels()] == ["62", "256"]

@@ -13,10 +13,10 @@ from hpcddp.analysis.figures.figures import point_drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
 from hpcddp.analysis.figures.style import MarkedFigure
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE, UsageError
-from tests.analysis.synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import point, write_measured
 
 
 def rows() -> list[dict[str, str]]:
@@ -24,18 +24,10 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def two_nodes(folder: Path, device: str = "cuda") -> Findings:
-    """A study on 1 and 2 of them."""
-    points = [point(nodes, 4, device=device) for nodes in (1, 2)]
-    study = write_study(folder, points)
-    for each in points:
-        write_runs(study, each, [100 * MS], gpu=None if device == "cpu" else "V100")
-    return find(load_study(study))
-
-
 def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[MarkedFigure, list[str]]:
-    """The scaling figure of that study with these points beside it, and the notes."""
-    found = two_nodes(folder, device)
+    """The scaling figure of a study on 1 and 2 nodes with these points beside it, and the notes."""
+    points = [point(nodes, 4, device=device) for nodes in (1, 2)]
+    found = find(load_study(write_measured(folder, points, gpu=None if device == "cpu" else "V100")))
     figures, notes = point_drawings(found, overlay=overlay(names, rejected))
     return figures["scaling"](), notes
 
@@ -50,7 +42,6 @@ def marks(figure: Figure) -> dict[str, list[list[float]]]:
 
 
 def test_every_point_says_where_it_is_from_and_how_far_it_goes() -> None:
-    """A source, a kind and a quality; a caveat or a reject has its reason."""
     for row in rows():
         assert row["source"], row
         assert row["cite"], row
@@ -62,7 +53,6 @@ def test_every_point_says_where_it_is_from_and_how_far_it_goes() -> None:
 
 
 def test_every_name_can_be_drawn() -> None:
-    """At least one point each, all above zero, sizes that are whole numbers."""
     for name in reference_names():
         points = overlay([name])
         assert len(points)
@@ -90,35 +80,29 @@ def test_unknown_names_are_refused_with_the_nearest_and_all() -> None:
         overlay(["marconi"])
 
 
-def test_caveats_are_hollow_and_the_rest_filled(tmp_path: Path) -> None:
-    """marconi100 has a caveat, Kempner's has none; names in the order they are asked for."""
-    drawn = marks(figure_of(tmp_path / "s", "marconi100", "kempner-a100")[0])
-    assert len(drawn["Dwhite"]) == 8
-    assert len(drawn["s#CC79A7"]) == 7
-
-
-@pytest.mark.dear
-def test_rejected_points_are_crosses(tmp_path: Path) -> None:
-    drawn = marks(figure_of(tmp_path / "s", "rcc-bigmnist", rejected=True)[0])
-    assert sum(len(points) for key, points in drawn.items() if key.startswith("x")) == 7
-
-
 @pytest.mark.dear
 @pytest.mark.parametrize(
-    ("name", "doubts"), [("marconi100", {"caveat": 8}), ("kempner-a100", {}), ("rcc-bigmnist", {"reject": 7, "caveat": 47})]
+    ("name", "doubts", "drawn"),
+    [
+        ("marconi100", {"caveat": 8}, {"Dwhite": 8}),
+        ("kempner-a100", {}, {"D#009E73": 7}),
+        ("rcc-bigmnist", {"reject": 7, "caveat": 47}, {"Dwhite": 47, "xwhite": 7}),
+    ],
 )
-def test_published_points_say_how_far_they_may_be_trusted(tmp_path: Path, name: str, doubts: dict[str, int]) -> None:
-    """When pointed at; the legend says what hollow ones and crosses are."""
+def test_published_points_say_how_far_they_may_be_trusted(
+    tmp_path: Path, name: str, doubts: dict[str, int], drawn: dict[str, int]
+) -> None:
+    """Filled, hollow or crossed out; when pointed at; and in the legend."""
     figure, _ = figure_of(tmp_path / "s", name, rejected=True)
     published = [mark.values for mark in figure.marks if "published" in mark.values]
     assert len(published) == len(overlay([name], rejected=True))
     assert Counter(values["quality"] for values in published if "quality" in values) == doubts
+    assert {key: len(points) for key, points in marks(figure).items() if key[0] in "Dx"} == drawn
     legend = " ".join(text.get_text() for text in figure.legends[0].get_texts())
     assert ("hollow: published with a caveat" in legend, "x: rejected" in legend) == ("caveat" in doubts, "reject" in doubts)
 
 
 def test_sources_are_in_the_legend(tmp_path: Path) -> None:
-    """Name, network and GPU, then who published it; one's own line is named there where it ends before the right edge."""
     figure, _ = figure_of(tmp_path / "s", "marconi100")
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == [
@@ -130,11 +114,12 @@ def test_sources_are_in_the_legend(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path) -> None:
-    """Up to 64 GPUs, though the study ends at 8; the panel keeps its height, the figure grows."""
     figure, _ = figure_of(tmp_path / "s", "marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist")
     without, _ = figure_of(tmp_path / "t")
     figure.draw_without_rendering()
     assert figure.axes[0].get_xlim()[1] > 64
+    sources = [text.get_text().partition(":")[0] for text in figure.legends[0].get_texts()]
+    assert sources[1:4] == ["marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist"]
     assert figure.get_figheight() > without.get_figheight()
     inside = figure.bbox.padded(1)
     for text in figure.legends[0].get_texts():
@@ -144,15 +129,13 @@ def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path)
 
 
 def test_gpus_are_not_drawn_beside_cpus(tmp_path: Path) -> None:
-    """And a note says so."""
     figure, notes = figure_of(tmp_path / "s", "marconi100", device="cpu")
     assert not figure.legends
     assert "published points are of GPUs: they are not drawn beside ranks on CPUs" in notes
 
 
 def test_the_command_refuses_an_unknown_name_before_it_writes(tmp_path: Path) -> None:
-    study = write_study(tmp_path / "s", [point(1, 4)])
-    write_runs(study, point(1, 4), [MS])
+    write_measured(tmp_path / "s", [point(1, 4)])
     done = CliRunner().invoke(main, ["analyze", str(tmp_path), "--overlay", "kempner"])
     assert done.exit_code == USAGE
     assert "did you mean `kempner-a100`?" in done.stderr

@@ -11,25 +11,25 @@ import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table, to_latex, to_markdown
 from hpcddp.analysis.proposal.figures import drawings
-from hpcddp.analysis.proposal.page import PARALLEL, page
+from hpcddp.analysis.proposal.page import PARALLEL, page, unknown_lines
 from hpcddp.analysis.proposal.proposal import Proposal, propose
+from hpcddp.analysis.proposal.sections import accuracy_blocks, what_changes_it
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.study.test_accuracy import sized, trainings
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_study
+from tests.analysis.verdict_studies import measured
 
 SAMPLES = {"data": {"name": "synthetic-imagenet", "samples": 3_200_000}}
 
 
-def nodes_study(folder: Path, steps_ms: dict[int, float], gpus: int = 4, runs: int = 1) -> Study:
-    """Full nodes of `gpus` GPUs with 32 samples each; an epoch of 3.2 M samples."""
-    points = {point(nodes, gpus): ms for nodes, ms in steps_ms.items()}
-    study = write_study(folder, list(points), runs)
-    for each, ms in points.items():
-        write_runs(study, each, [round((ms + run) * MS) for run in range(runs)], launch=SAMPLES)
-    return study
+def nodes_study(folder: Path, steps_ms: dict[int, float], runs: int = 1) -> Study:
+    """Full nodes of four GPUs with 32 samples each; an epoch of 3.2 M samples."""
+    points = {point(nodes, 4): [ms + run for run in range(runs)] for nodes, ms in steps_ms.items()}
+    return measured(folder, points, launch=SAMPLES)
 
 
 def markdown(found: Proposal) -> str:
@@ -53,10 +53,8 @@ def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     assert "| 2:19 | 0.618 | 3:28:30 | 55.6 | \\[8\\] |" in text
 
 
-@pytest.mark.dear
 def test_the_sweep_may_say_how_long_a_training_is(tmp_path: Path) -> None:
-    """Then nobody has to say it again; what is said stands above it."""
-    study = write_marconi100(tmp_path / "m100")
+    study = nodes_study(tmp_path / "s", {1: 100, 2: 125})
     assert propose(study).epochs is None
     described = json.loads(study.study_file.read_bytes())
     write_json(study.study_file, {**described, "sweep": {**described["sweep"], "train_epochs": 90}})
@@ -76,15 +74,11 @@ def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
 
 def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> None:
     """With a decimal where runs differ by little, as the terminal's table has them."""
-    points = [point(nodes, 4) for nodes in (1, 2)]
-    study = write_study(tmp_path / "s", points, 2)
-    for each, step_us in zip(points, ((100_000, 100_200), (110_000, 110_200)), strict=True):
-        write_runs(study, each, [step * 1000 for step in step_us])
+    study = measured(tmp_path / "s", {point(1, 4): [100, 100.2], point(2, 4): [110, 110.2]})
     assert "| 90.9 % (90.7 to 91.1 %) |" in markdown(propose(study))
 
 
 def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
-    """Its efficiency is told, and that it is low; a size without runs is a mistake that names those with."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 125, 8: 160})
     assert "8 nodes (32 GPUs) \\[3\\]: as asked for; 62 % efficiency against one node. That is below 70 %." in markdown(
         propose(study, nodes=8)
@@ -94,7 +88,6 @@ def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_one_node_no_size_is_chosen(tmp_path: Path) -> None:
-    """Nothing is guessed: size, resources and the baseline are unknown."""
     found = propose(nodes_study(tmp_path / "s", {2: 125, 8: 160}))
     assert (found.choice, found.costs) == (None, None)
     text = markdown(found)
@@ -104,10 +97,7 @@ def test_without_one_node_no_size_is_chosen(tmp_path: Path) -> None:
 
 
 def test_an_epoch_of_unknown_length_has_no_cost(tmp_path: Path) -> None:
-    """Nothing stands where node hours would."""
-    each = point(1, 4, data=Data(name="mine:data"))
-    study = write_study(tmp_path / "s", [each])
-    write_runs(study, each, [100 * MS])
+    study = measured(tmp_path / "s", {point(1, 4, data=Data(name="mine:data")): [100]})
     text = markdown(propose(study, epochs=9))
     assert "Not known: how many samples an epoch has was not recorded." in text
     assert "node hours" not in text
@@ -128,7 +118,6 @@ def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
 
 
 def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
-    """Labels, numbers, the checks they passed, and which runs were rejected and why."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 110}, runs=2)
     write_run(study, point(2, 4), Recorded(step_ns=50 * MS, gates=FAILED, launch=SAMPLES), 3)
     blocks = page(propose(study))
@@ -141,7 +130,6 @@ def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
 
 
 def test_software_and_hardware_come_from_the_records(tmp_path: Path) -> None:
-    """What was not recorded is said to be so."""
     text = markdown(propose(nodes_study(tmp_path / "s", {1: 100})))
     assert "- GPU: V100\n" in text
     assert "- software: torch 2.7.1" in text
@@ -149,7 +137,6 @@ def test_software_and_hardware_come_from_the_records(tmp_path: Path) -> None:
 
 
 def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
-    """The page is about the largest; that there are more is said."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 110})
     other = point(1, 4, batch_per_gpu=64)
     write_run(study, other, Recorded(step_ns=90 * MS))
@@ -161,49 +148,33 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
 
 def test_of_series_with_as_many_sizes_the_fastest_is_shown(tmp_path: Path) -> None:
     """Hours of a job follow from it: those of a setting that the study found to be slow serve nobody."""
-    steps_ms = {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in ((1, 200), (4, 100), (8, 110))}
-    study = write_study(tmp_path / "s", list(steps_ms))
-    for each, ms in steps_ms.items():
-        write_run(study, each, Recorded(step_ns=ms * MS))
-    found = propose(study)
+    steps_ms = {point(1, 4, loader_workers_per_rank=workers): [ms] for workers, ms in ((1, 200), (4, 100), (8, 110))}
+    found = propose(measured(tmp_path / "s", steps_ms))
     assert [size.row["samples_per_s"] for size in found.sizes] == [1280]
     assert "This is with workers 4; 2 more series" in markdown(found)
 
 
 def test_one_point_of_ddp_is_not_what_a_study_of_fsdp_is_about(tmp_path: Path) -> None:
-    """The page is about the series with more sizes."""
     points = [point(1, 4), *(point(nodes, 4, parallel="fsdp") for nodes in (1, 2, 4))]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_run(study, each, Recorded(step_ns=100 * MS))
-    found = propose(study)
+    found = propose(measured(tmp_path / "s", dict.fromkeys(points, (100,))))
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2, 4])
 
 
 def test_the_page_says_what_was_run(tmp_path: Path) -> None:
     """DataParallel by its name; where there is DDP too, which reaches several nodes, the page is about that and its kind."""
     one_process = [point(1, gpus, parallel="data_parallel", work="epoch") for gpus in (1, 2, 4)]
-    study = write_study(tmp_path / "s", one_process)
-    for each in one_process:
-        write_run(study, each, Recorded(step_ns=100 * MS))
-    text = markdown(propose(study))
+    text = markdown(propose(measured(tmp_path / "s", dict.fromkeys(one_process, (100,)))))
     assert "with PyTorch's DataParallel, one process for all GPUs" in text
     assert "Distributed" not in text
-    spread = [point(1, gpus) for gpus in (1, 4)]
-    study = write_study(tmp_path / "t", [*one_process, *spread])
-    for each in (*one_process, *spread):
-        write_run(study, each, Recorded(step_ns=100 * MS))
-    text = markdown(propose(study))
+    both = [*one_process, *(point(1, gpus) for gpus in (1, 4))]
+    text = markdown(propose(measured(tmp_path / "t", dict.fromkeys(both, (100,)))))
     assert "with PyTorch's DistributedDataParallel" in text
     assert "## Weak scaling (fixed batch per GPU)\n" in text
     assert "strong" not in text.lower()
 
 
 def test_a_study_without_full_training_has_no_page(tmp_path: Path) -> None:
-    """Loading alone is no training."""
-    each = point(1, 4, input="io")
-    study = write_study(tmp_path / "s", [each])
-    write_runs(study, each, [100 * MS])
+    study = measured(tmp_path / "s", {point(1, 4, input="io"): [100]})
     with pytest.raises(UsageError, match="no run of full training counts"):
         propose(study)
 
@@ -226,9 +197,8 @@ def test_latex_is_inert(tmp_path: Path) -> None:
     assert not re.search(r"[%$#_~^<>|]", without.replace("{f.pdf}", ""))
     assert "[1] x" not in text.replace("{}[1] x", "")
     assert "-{}-i" in text
-    assert [text.count(rf"\begin{{{name}}}") - text.count(rf"\end{{{name}}}") for name in ("itemize", "tabular", "figure")] == [
-        0
-    ] * 3
+    for name in ("itemize", "tabular", "figure"):
+        assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}")
 
 
 def test_markdown_is_inert(tmp_path: Path) -> None:
@@ -242,7 +212,6 @@ def test_markdown_is_inert(tmp_path: Path) -> None:
 
 
 def test_figures_are_of_the_series_shown(tmp_path: Path) -> None:
-    """Two for several sizes, none for one; the page names the files that are there."""
     found = propose(nodes_study(tmp_path / "s", {1: 100, 2: 110}))
     assert sorted(drawings(found)) == ["efficiency", "scaling"]
     assert [block.name for block in page(found, ["scaling"]) if isinstance(block, Picture)] == ["scaling"]
@@ -251,13 +220,8 @@ def test_figures_are_of_the_series_shown(tmp_path: Path) -> None:
 
 def gpus(*util: float, watts: float = 200.0) -> dict[str, Any]:
     """Telemetry of one node, 60 s of timed steps."""
-    each = [
-        {
-            **{"gpu": n, "readings": 60, "util_percent_mean": value, "power_w_mean": watts, "mem_used_peak_bytes": 12 * 10**9},
-            "energy_j": 36e3,
-        }
-        for n, value in enumerate(util)
-    ]
+    same = {"readings": 60, "power_w_mean": watts, "mem_used_peak_bytes": 12 * 10**9, "energy_j": 36e3}
+    each = [{"gpu": n, "util_percent_mean": value, **same} for n, value in enumerate(util)]
     return {"host": "r000", "window_s": 60.0, "samples": 1000, "readings": 60, "gpus": each}
 
 
@@ -286,7 +250,6 @@ def test_uneven_gpus_are_told_by_rank(tmp_path: Path) -> None:
 
 
 def test_gpus_that_were_not_read_say_why(tmp_path: Path) -> None:
-    """Nothing is guessed of them; on CPUs nobody asks."""
     text = used(tmp_path / "s", telemetry_hz=0.0)
     assert "| 1 | 4 | unknown | unknown | unknown | unknown | unknown | \\[1\\] |" in text
     assert "- Not read at \\[1\\]: measure.telemetry\\_hz is 0." in text
@@ -301,20 +264,54 @@ def test_energy_of_nodes_and_co2_by_the_users_factor(tmp_path: Path) -> None:
     assert "| energy of the GPUs, kWh | 1.60 |" in text
     assert "| energy of the nodes with their GPUs, kWh (by pm\\_counters) | 8.00 |" in text
     assert "CO2" not in text
-    assert "| CO2 of the nodes' energy, kg, at 250 g per kWh | 2.00 |" in markdown(
-        propose(Study(tmp_path / "s"), co2_g_per_kwh=250)
-    )
+    text = markdown(propose(Study(tmp_path / "s"), co2_g_per_kwh=250))
+    assert "| CO2 of the nodes' energy, kg, at 250 g per kWh | 2.00 |" in text
     without = used(tmp_path / "gpus", gpus(90.0, 92.0, 94.0, 96.0))
     assert "Energy of whole nodes: they have no source" in without
-    assert "| CO2 of the GPUs' energy, kg, at 250 g per kWh | 0.400 |" in markdown(
-        propose(Study(tmp_path / "gpus"), co2_g_per_kwh=250)
-    )
+    text = markdown(propose(Study(tmp_path / "gpus"), co2_g_per_kwh=250))
+    assert "| CO2 of the GPUs' energy, kg, at 250 g per kWh | 0.400 |" in text
 
 
 def test_every_way_to_spread_a_model_has_its_words(tmp_path: Path) -> None:
-    """Whatever a sweep may give as `workload.parallel`."""
-    trained = point(1, 1, parallel="all_reduce")
-    study = write_study(tmp_path / "s", [trained])
-    write_runs(study, trained, [100 * MS])
+    study = measured(tmp_path / "s", {point(1, 1, parallel="all_reduce"): [100]})
     assert "gradient all-reduced by hand after backward" in markdown(propose(study))
     assert set(PARALLEL) == set(get_args(get_type_hints(Workload)["parallel"]))
+
+
+def rows(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_accuracy_and_what_it_takes(tmp_path: Path) -> None:
+    """One GPU needs 20 s, four 12 s; that convergence was not measured is not said then."""
+    given = {1: ((50, 90), 10.0), 4: ((50, 80, 95), 4.0)}
+    study = trainings(tmp_path / "s", {sized(gpus, target_accuracy=0.9): [each] * 2 for gpus, each in given.items()})
+    found = propose(study)
+    blocks = accuracy_blocks(found)
+    counts, times = (block for block in blocks if isinstance(block, Table))
+    assert rows(counts)[1] == ["1 x 4", "2", "95.00 % (950 of 1,000)", "95.00–95.00", "768"]
+    assert rows(times) == [
+        ["1 x 1", "2 of 2", "2", "20.0 s", "0.00556", "1.00", "1.00"],
+        ["1 x 4", "2 of 2", "3", "12.0 s", "0.00333", "1.67", "10.0"],
+    ]
+    assert any(isinstance(block, Text) and "90.00 % accuracy takes 20.0 s" in block.text for block in blocks)
+    assert not any("convergence was not measured" in line for line in unknown_lines(found))
+
+
+def test_without_an_evaluation_there_is_no_such_block(tmp_path: Path) -> None:
+    assert accuracy_blocks(propose(measured(tmp_path / "s", {point(1, 1): [1]}))) == []
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_keys_that_were_varied_have_a_sentence(tmp_path: Path, runs: int) -> None:
+    """Of three runs each; one run each says nothing that an application could rest on."""
+    times = {"fp32": 100, "bf16": 50}
+    points = {point(1, 4, precision=name): [ms + run / 4 for run in range(runs)] for name, ms in times.items()}
+    blocks = what_changes_it(propose(measured(tmp_path / "s", points)))
+    if runs == 1:
+        assert blocks == []
+        return
+    heading, items = blocks
+    assert heading == Heading("Effect of each parameter")
+    assert isinstance(items, Items)
+    assert items.texts[0].startswith("At 1x4, precision bf16 is 2.00 times (95 % 1.98")

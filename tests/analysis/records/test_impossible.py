@@ -6,6 +6,7 @@ import json
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ import pytest
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.point import Point
-from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
+from hpcddp.core.records import BUCKET_COLUMNS, EPOCH_COLUMNS, STEP_COLUMNS, buckets_file, epochs_file, steps_file, write_json
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, write_run, write_study
 
 PLAIN, HOOKED = point(1, 2), point(1, 2, comm="on")
 PARTS = {"data_wait": 0.125, "forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}
-PLAIN_RECORDS = Recorded(step_ns=8 * MS, shares=PARTS)
-TRAVELS = Recorded(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
+PLAIN_RECORDS = Recorded(step_ns=8 * MS, shares=PARTS, loss=lambda rank, step: 10**9)
+TRAVELS = replace(PLAIN_RECORDS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
 DAY_NS = 86_400 * 1000 * MS
 
 Cell = int | str | Callable[[int], int]
@@ -86,6 +87,10 @@ STEPS: dict[str, tuple[str, Cell, str]] = {
     "start in 2200": ("start_ns", 2**63 - 1, "rank 1: step 3 has start_ns 9223372036854775807: no time of this century"),
     "infinite time": ("total_ns", "inf", "rank 1: step 3 has total_ns inf: a step takes time"),
     "infinite part": ("forward_ns", "1e400", "rank 1: step 3 has forward_ns inf: a part takes"),
+    "negative loss": ("loss_e9", -1, "rank 1: step 3 has loss_e9 -1: no cross entropy"),
+    "huge loss": ("loss_e9", 10**15, "rank 1: step 3 has loss_e9"),
+    "loss in words": ("loss_e9", "low", "rank 1: n01"),
+    "infinite loss": ("loss_e9", "1e400", "rank 1: step 3 has"),
     "row again": ("step", 2, "rank 1: step 2 has a row"),
 }
 """Column, what is written there, what is said."""
@@ -94,7 +99,6 @@ STEPS: dict[str, tuple[str, Cell, str]] = {
 @pytest.mark.parametrize("fault", STEPS)
 @pytest.mark.parametrize("of", [PLAIN, HOOKED], ids=["comm off", "comm on"])
 def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: Point) -> None:
-    """One cell of twelve rows."""
     name, value, said = STEPS[fault]
     study, attempt = written(tmp_path, TRAVELS if of is HOOKED else PLAIN_RECORDS, of)
     assert only(study).state == "counts"
@@ -126,7 +130,6 @@ BUCKETS: dict[str, tuple[str, Cell, str]] = {
 
 @pytest.mark.parametrize("fault", BUCKETS)
 def test_an_all_reduce_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
-    """One cell; on all ranks alike, as bytes that differ are a fault of their own."""
     name, value, said = BUCKETS[fault]
     study, attempt = written(tmp_path, TRAVELS, HOOKED)
     plant(attempt, name, value, row=2, kind="buckets")
@@ -144,6 +147,18 @@ def changed(attempt: Path, change: Callable[[dict[str, Any]], object]) -> None:
 OFFSET = {"unix_ns": START_NS, "offset_ns": 0, "error_ns": 1000}
 
 ENDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "more right than there are": (
+        lambda end: end.update(evaluation={"samples": 9, "correct": 10}),
+        "end.json: evaluation.correct is 10, of 9 samples",
+    ),
+    "right of nothing": (
+        lambda end: end.update(evaluation={"correct": 1}),
+        "end.json: evaluation.correct is 1, of None samples",
+    ),
+    "loss below 0": (
+        lambda end: end.update(evaluation={"samples": 9, "correct": 1, "loss": -0.1}),
+        "end.json: evaluation.loss is -0.1: a cross entropy is not negative, nor infinite",
+    ),
     "another batch": (lambda end: end.update(global_batch=65), "end.json: global_batch is 65, and the point's is 64"),
     "no gates": (lambda end: end.update(gates=[]), "end.json: gate `parameters agree` is missing"),
     "clock off by two days": (
@@ -171,7 +186,6 @@ ENDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("fault", ENDS)
 def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
-    """What end.json says of run and ranks."""
     change, said = ENDS[fault]
     study, attempt = written(tmp_path, PLAIN_RECORDS)
     changed(attempt, change)
@@ -188,7 +202,86 @@ def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -
 
 
 def test_a_gate_that_failed_is_named_before_one_that_is_missing(tmp_path: Path) -> None:
-    """What was found weighs more than what was not looked at."""
     failed = [{"name": "loss is finite", "passed": False, "evidence": "rank 1 had a loss that is infinite"}]
     study, _ = written(tmp_path, Recorded(step_ns=8 * MS, gates=failed))
     assert only(study).reason == "gate `loss is finite`: rank 1 had a loss that is infinite"
+
+
+S = 1000 * MS
+TRAINED = point(1, 2, work="train", epochs=3)
+
+EPOCHS: list[list[int | None]] = [
+    [1, 2, 128, 2 * S, 3 * S, 10**10, 64, 2 * S, 50, 100, 15 * S // 10],
+    [2, 4, 256, 4 * S, 5 * S, 9 * 10**9, 64, None, None, None, None],
+    [3, 6, 384, 6 * S, 8 * S, 8 * 10**9, 64, S, 93, 100, S // 2],
+]
+CELLS = list(EPOCH_COLUMNS)
+TRAINING = Recorded(step_ns=MS, steps=5)
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    study, _ = written(tmp_path, replace(TRAINING, epochs=EPOCHS), TRAINED)
+    for run in (only(study), only(study)):
+        assert run.epochs is not None
+        first, second, third = run.epochs
+        assert (first.epoch, first.step, first.samples, first.train_ns, first.elapsed_ns) == (1, 2, 128, 2 * S, 3 * S)
+        assert (first.lr, first.batch, first.train_loss, first.correct, first.total, first.eval_loss) == (
+            0.01,
+            64,
+            2,
+            50,
+            100,
+            1.5,
+        )
+        assert (second.train_loss, second.correct, second.total, second.eval_loss, second.evaluated) == (None,) * 4 + (False,)
+        assert (third.correct, run.samples_trained) == (93, 384)
+
+
+ODD: dict[str, tuple[int, str, int | str | None, str]] = {
+    "epoch": (1, "epoch", 3, "row 2 has epoch 3: epochs count from 1"),
+    "fewer steps": (1, "step", 2, "row 2 has step 2: it is no more than before"),
+    "more steps than the run": (2, "step", 7, "row 3 has step 7: the run made fewer steps"),
+    "fewer samples": (2, "samples", 200, "row 3 has samples 200: it is no more"),
+    "negative samples": (0, "samples", -1, "row 1 has samples -1"),
+    "samples without steps": (0, "samples", 1, "row 1 has samples 1: a step trains a sample at least"),
+    "no time": (0, "train_ns", 0, "row 1 has train_ns 0: it is no more"),
+    "time backwards": (1, "elapsed_ns", S, "row 2 has elapsed_ns 1e+09: it is no more"),
+    "more training than time": (0, "train_ns", 3 * S + S // 2, "row 1 has train_ns 3.5e+09: more than passed meanwhile"),
+    "a century": (2, "elapsed_ns", 10**18 * 4, "row 3 has elapsed_ns 4e+18: no training takes a year"),
+    "negative rate": (1, "lr_e12", -1, "row 2 has lr_e12 -1: a rate is not negative"),
+    "no batch": (1, "batch", 0, "row 2 has batch 0: a batch has a sample"),
+    "negative loss": (2, "train_loss_e9", -5, "row 3 has train_loss_e9 -5: no cross entropy"),
+    "huge loss": (0, "eval_loss_e9", 10**15, "row 1 has eval_loss_e9 1e+15: no cross entropy"),
+    "more right than there are": (2, "correct", 101, "row 3 has correct 101: not that many"),
+    "negative right": (0, "correct", -1, "row 1 has correct -1: not that many"),
+    "another set": (2, "total", 99, "row 3 has total 99: all are of one evaluation set"),
+    "half an evaluation": (0, "total", None, "row 1 has correct 50: an evaluation has both counts"),
+    "text": (0, "correct", "many", "cannot be read"),
+    "empty": (1, "samples", None, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_row_that_cannot_be_rejects_its_run(tmp_path: Path, name: str) -> None:
+    row, cell, value, reason = ODD[name]
+    rows: list[Any] = [list(each) for each in EPOCHS]
+    rows[row][CELLS.index(cell)] = value
+    run = only(written(tmp_path, replace(TRAINING, epochs=rows), TRAINED)[0])
+    assert run.state == "rejected"
+    assert reason in str(run.reason)
+
+
+def test_a_file_that_is_not_what_was_recorded_rejects(tmp_path: Path) -> None:
+    study, attempt = written(tmp_path, replace(TRAINING, epochs=EPOCHS), TRAINED)
+    file = epochs_file(attempt)
+    complete = file.read_bytes()
+    for data, reason in (
+        (complete.replace(b"93,", b"94,"), "does not match its checksum"),
+        (b"".join(complete.splitlines(keepends=True)[:-1]), "has 2 of 3 rows"),
+    ):
+        file.write_bytes(data)
+        assert reason in str(only(study).reason)
+    file.unlink()
+    assert "epochs.csv is missing" in str(only(study).reason)
+    changed(attempt, lambda end: end.update(epoch_crc32=None))
+    assert "epoch_crc32" in str(only(study).reason)

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpcddp.analysis.records.csv_reader import Columns
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import (
     RECORDED,
     RunSteps,
@@ -42,15 +42,11 @@ RANKS = [
 """Mean over ranks per step: 85 (warm-up), 11, 25, 30; windows without it 60 and 72; forward: 8 (warm-up), 5, 6, 5."""
 
 
-def test_a_run_lasts_as_long_as_its_ranks_windows() -> None:
-    """60 and 72 for three steps, the warm-up aside: 66 / 3 on average; not the 27.3 of the slowest rank in every step."""
+def test_a_run_lasts_as_long_as_its_ranks_windows_exactly() -> None:
+    """60 and 72 for three steps, the warm-up aside: 66 / 3, not the 27.3 of the slowest rank in every step; 4 / 3 is no float."""
     found = reduced(RANKS)
     assert found.window_ns.tolist() == [60.0, 72.0]
     assert mean_step_ns(found) == 22
-
-
-def test_the_mean_is_exact() -> None:
-    """A window of 4 in three steps: 4/3, which no float is."""
     assert mean_step_ns(reduced([table([1.0, 1.0, 2.0], [None] * 3)])) == Fraction(4, 3)
 
 
@@ -80,18 +76,14 @@ def test_a_warmup_that_the_run_found_is_left_out_too() -> None:
     assert mean_step_ns(reduced(RANKS, steady_from_step=2)) == Fraction(55, 2)
 
 
-def test_what_a_later_attempt_made_again_counts_nowhere() -> None:
-    """Before step 3: windows of 40 and 32 for two steps, as those cut off at step 3 have."""
+def test_each_attempt_counts_up_to_where_the_next_one_took_over() -> None:
+    """Before step 3: windows of 40 and 32 for two steps, as those cut off there have; of two attempts 120 and 144 for six."""
     found = over_ranks(RANKS, 2, StepSpan(0, 3))
     assert found.window_ns.tolist() == [40.0, 32.0]
     assert mean_step_ns(found) == mean_step_ns(before(found, 3)) == 18
-
-
-def test_windows_of_attempts_add_up() -> None:
-    """60 and 72, twice, for six steps."""
-    found = joined([reduced(RANKS), reduced(RANKS)])
-    assert found.window_ns.tolist() == [120.0, 144.0]
-    assert mean_step_ns(found) == 22
+    twice = joined([reduced(RANKS), reduced(RANKS)])
+    assert twice.window_ns.tolist() == [120.0, 144.0]
+    assert mean_step_ns(twice) == 22
 
 
 def test_a_step_that_one_rank_did_not_measure_is_left_out() -> None:
@@ -102,25 +94,18 @@ def test_a_step_that_one_rank_did_not_measure_is_left_out() -> None:
 
 
 def test_steps_that_cannot_be_are_refused() -> None:
-    """Sums over steps and ranks fit into 64 bits, or are none."""
+    """Sums over steps and ranks fit into 64 bits, or are none; rows are matched by step."""
     with pytest.raises(ValueError, match=r"the steps of all ranks last 8e\+09 s, longer than can be true"):
         reduced([table([4e18], [None]), table([4e18], [None])])
+    with pytest.raises(ValueError, match=r"rank 1 did not step like rank 0 \(1 and 4 rows\)"):
+        reduced([RANKS[0], table([9.0], [4.0])])
 
 
-def test_a_part_is_the_mean_over_steps_and_ranks() -> None:
-    """Means 5, 6, 5 after the warm-up."""
+def test_a_part_is_the_mean_over_steps_and_the_ranks_that_measured_it() -> None:
+    """Means 5, 6, 5 after the warm-up; unknown is None, not 0."""
     assert part_mean_ns(reduced(RANKS), "forward") == pytest.approx(16 / 3)
-
-
-def test_a_part_that_was_not_measured_is_none() -> None:
-    """Unknown is None, not 0."""
     assert part_mean_ns(reduced(RANKS), "comm_exposed") is None
-
-
-def test_a_part_measured_on_one_rank_only_is_that_ranks() -> None:
-    """The mean is over the ranks that measured."""
-    ranks = [table([9.0], [4.0]), table([9.0], [None])]
-    assert part_mean_ns(reduced(ranks), "forward") == 4.0
+    assert part_mean_ns(reduced([table([9.0], [4.0]), table([9.0], [None])]), "forward") == 4.0
 
 
 def test_parts_add_up_to_the_step() -> None:
@@ -141,40 +126,26 @@ def test_parts_add_up_to_the_step() -> None:
 
 
 def test_the_order_of_ranks_changes_nothing() -> None:
-    """A mean knows no order."""
     ahead, back = reduced(RANKS), reduced(RANKS[::-1])
     assert ahead.step_ns.tolist() == back.step_ns.tolist()
     assert ahead.part_ns["forward"].tolist() == back.part_ns["forward"].tolist()
 
 
-def test_ranks_that_stepped_differently_are_refused() -> None:
-    """Rows are matched by step; 4 and 3 rows do not match."""
-    with pytest.raises(ValueError, match=r"rank 1 did not step like rank 0 \(1 and 4 rows\)"):
-        reduced([RANKS[0], table([9.0], [4.0])])
-
-
 def test_mean_over_ranks_is_nan_where_none_measured() -> None:
-    """6 / 2 and 0 / 0."""
     assert np.array_equal(mean_over_ranks(np.array([6.0, 0.0]), np.array([2.0, 0.0])), [3.0, np.nan], equal_nan=True)
 
 
 @pytest.mark.parametrize(("values", "median"), [([], None), ([np.nan], None), ([3.0], 3.0), ([1.0, np.nan, 4.0], 2.5)])
 def test_the_median_of_what_is_known(values: list[float], median: float | None) -> None:
-    """None of nothing, the middle's mean of an even number."""
     assert median_or_none(np.array(values, dtype=np.float64)) == median
 
 
-def test_throughput_is_the_global_batch_by_the_step() -> None:
-    """128 samples in 62.5 ms are 2048 per second."""
-    assert throughput_per_s(128, 62_500_000.0) == 2048
-
-
 def test_throughput_is_exact() -> None:
-    """One sample in 3 ns is a third of 10^9, which no float is."""
+    """128 samples in 62.5 ms are 2048 per second; one in 3 ns a third of 10^9, which no float is."""
+    assert throughput_per_s(128, 62_500_000.0) == 2048
     assert throughput_per_s(1, 3.0) == Fraction(10**9, 3)
 
 
 def test_unaccounted_is_what_the_measured_parts_leave() -> None:
-    """10 - (2 + 5), the unmeasured part aside; rounding is nothing."""
     assert unaccounted(10.0, [2.0, None, 5.0]) == 3.0
     assert unaccounted(10.0, [2.0, 8.0 - 1e-3]) is None

@@ -5,31 +5,43 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
-from hpcddp.analysis.figures.rank_map import rank_map_figure
-from hpcddp.analysis.figures.scaling import scaling_figure
-from hpcddp.analysis.report.cells import key_columns
-from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.figures.distribution import rank_map_figure
 from hpcddp.analysis.report.page import prose
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.table import Cell, Column, Table, terminal_forms
-from hpcddp.analysis.report.tables import exchange, laws, scaling
+from hpcddp.analysis.report.step_tables import exchange_table
+from hpcddp.analysis.report.table import Cell, Column, Table, key_columns, terminal_forms
+from hpcddp.analysis.report.tables import laws, scaling
+from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.study.trained import trained
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
-from tests.analysis.hostile import EVIL, write_hostile
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import (
+    FAILED,
+    MS,
+    Bucket,
+    Recorded,
+    point,
+    write_marconi100,
+    write_measured,
+    write_run,
+    write_runs,
+    write_study,
+)
 
 pytestmark = pytest.mark.usefixtures("undrawn")
+
+EXPOSED = {"backward": 0.5, "comm_exposed": 0.2}
+BUCKET = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
 
 TABLE = Table(
     "t",
@@ -62,14 +74,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_code_in_prose() -> None:
-    """Between two backticks; one alone is a backtick. What is code is escaped too."""
     assert prose("say `<a>` twice") == "say <code>&lt;a&gt;</code> twice"
     assert prose("one ` alone, two `` together") == "one ` alone, two `` together"
     assert prose("39 %") == "39\u00a0%"
 
 
 def test_markdown_table() -> None:
-    """Columns that share a heading name it; a cell cannot end its cell or be HTML."""
     assert markdown_table(TABLE).splitlines() == [
         "| name | both: a | both: b |",
         "| :--- | ---: | ---: |",
@@ -80,7 +90,6 @@ def test_markdown_table() -> None:
 
 
 def test_latex_table() -> None:
-    """A plain tabular with \\hline: no package is needed."""
     assert latex_table(TABLE, {"batch": ["32 samples", "64 samples"], "GPU": ["A_1"]}).splitlines() == [
         "% Title. Note",
         r"\begin{tabular}{lrr}",
@@ -97,7 +106,6 @@ def test_latex_table() -> None:
 
 
 def test_true_and_false_are_words() -> None:
-    """They sort as such, and neither is unknown; numbers sort as numbers, and what is not said as a word."""
     apart: Apart = {"a": {"compile": True, "workers": 2, "tf32": None}, "b": {"compile": False, "workers": 16, "tf32": True}}
     columns, rows = zip(
         *((column, [cell({"series": key}).value for key in apart]) for column, cell in key_columns(apart)), strict=True
@@ -106,27 +114,10 @@ def test_true_and_false_are_words() -> None:
     assert list(rows) == [["on", "off"], [2, 16], ["default", "on"]]
 
 
-@pytest.mark.dear
-def test_rates_that_hardly_differ_have_numbers_beside_the_axis(tmp_path: Path) -> None:
-    """Three layouts of one size: two round rates beside the axis at least."""
-    points = [point(8, 8), point(16, 4), point(32, 2)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [100 * MS])
-    found = find(load_study(study))
-    (ax,) = scaling_figure(found.shown, full_names(found.shown_apart), found.runs.iloc[:0]).axes
-    low, high = ax.get_ylim()
-    assert sum(low <= tick <= high and tick % 1000 == 0 for tick in ax.get_yticks()) >= 2
-
-
 @pytest.mark.parametrize(("gpus", "heads"), [(1, ["vs 1 GPU"]), (4, ["vs 1 GPU", "vs 1 node of 4"])])
 def test_a_node_of_one_gpu_is_no_baseline_of_its_own(tmp_path: Path, gpus: int, heads: list[str]) -> None:
-    """Its columns would be those against one GPU again; so on the terminal."""
     points = [point(1, 1), point(1, gpus), point(2, gpus)][gpus == 1 :]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [100 * MS])
-    found = find(load_study(study))
+    found = find(load_study(write_measured(tmp_path / "s", points)))
     groups = [column.group for column in scaling(found.shown, found.shown_apart).columns]
     assert [head for head in dict.fromkeys(groups) if head.startswith("vs")] == heads
     head = terminal_forms(scaling(found.shown, found.shown_apart))[0].splitlines()[0]
@@ -135,7 +126,6 @@ def test_a_node_of_one_gpu_is_no_baseline_of_its_own(tmp_path: Path, gpus: int, 
 
 @pytest.mark.dear
 def test_laws_are_off_by_as_much_in_words_as_in_the_table(tmp_path: Path) -> None:
-    """Points that they were not fitted to: what they are worth as a prediction."""
     found = find(load_study(write_marconi100(tmp_path / "s")))
     table = laws(found.laws, full_names(found.apart))
     off = {f"off by {row[-1].value:.1f} %" for row in table.rows}
@@ -144,25 +134,8 @@ def test_laws_are_off_by_as_much_in_words_as_in_the_table(tmp_path: Path) -> Non
     assert all(any(each in sentence for each in off) for sentence in found.implied)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [(0.9, 11, [1, 2, 5, 10]), (300, 900, [300, 500, 700]), (1, 2000, [1, 10, 100, 1000])],
-)
-def test_ticks_of_a_logarithmic_axis(low: float, high: float, ticks: list[float]) -> None:
-    """Round values, closer together where the axis is shorter."""
-    assert log_ticks(low, high) == pytest.approx(ticks)
-
-
-@pytest.mark.parametrize(("highest", "ticks"), [(106, [0, 25, 50, 75, 100]), (358, [0, 50, 100, 150, 200, 250, 300, 350])])
-def test_ticks_of_a_share_are_eight_at_most(highest: float, ticks: list[int]) -> None:
-    """An interval may reach far above 100 %."""
-    assert list(percent_ticks(highest)) == ticks
-    assert all(len(percent_ticks(wide)) <= 8 for wide in range(100, 5000))
-
-
 @pytest.mark.dear
 def test_the_page_asks_for_nothing(hostile: Path) -> None:
-    """No address in it, and the policy allows its own style and script only."""
     text = (hostile / "index.html").read_text()
     elements = Elements(text)
     assert not any(re.match(r"\s*(https?:)?//", value or "") for _, found in elements.found for value in found.values())
@@ -175,7 +148,6 @@ def test_the_page_asks_for_nothing(hostile: Path) -> None:
 
 @pytest.mark.dear
 def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
-    """A study, host, GPU, version, gate, reason or setting that looks like HTML is text: it is there, escaped."""
     text = (hostile / "index.html").read_text()
     assert EVIL not in text
     assert text.count("&lt;img src=x") > 10
@@ -188,7 +160,6 @@ def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
 
 
 def test_everything_has_a_name_for_who_does_not_see_it(hostile: Path) -> None:
-    """Heads say what they head, drawings and marks are labelled, there is one h1 and a language."""
     elements = Elements((hostile / "index.html").read_text())
     assert {head.get("scope") for head in elements.named("th")} == {"col", "colgroup"}
     assert all(each.get("aria-label") or each.get("aria-hidden") for each in elements.named("svg", "table"))
@@ -199,7 +170,6 @@ def test_everything_has_a_name_for_who_does_not_see_it(hostile: Path) -> None:
 
 @pytest.mark.dear
 def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
-    """Sentence, rejected and missing runs, tables, what stands behind them, method; in Markdown the same."""
     study = write_marconi100(tmp_path / "m100", repeat=2)
     write_run(study, point(1, 2, work="epoch"), Recorded(step_ns=9 * MS, gates=FAILED, job="900"), 3)
     (result,) = analyze(tmp_path)
@@ -212,7 +182,6 @@ def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("drawn")
 def test_a_benchmark_has_a_headline_too(tmp_path: Path) -> None:
-    """Without training there is no sentence: what the largest layout's all-reduce reaches, and its figure."""
     bench = comm_point(point(2, 4))
     study = write_study(tmp_path / "bench-comm", [bench])
     write_benchmark(study, bench, {"all_reduce": operation("all_reduce", 8, 30e-6, 10e9)})
@@ -223,11 +192,9 @@ def test_a_benchmark_has_a_headline_too(tmp_path: Path) -> None:
 
 
 def test_tables_of_an_earlier_analysis_go(tmp_path: Path) -> None:
-    """exchange.tex with the runs it was of; other files in the folder stay."""
     layout = point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [layout])
-    bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
-    attempt = write_run(study, layout, Recorded(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
+    attempt = write_run(study, layout, Recorded(step_ns=8 * MS, shares=EXPOSED, buckets=[BUCKET]))
     analyze(tmp_path)
     report = tmp_path / "s/report"
     assert (report / "exchange.tex").is_file()
@@ -241,24 +208,16 @@ def test_tables_of_an_earlier_analysis_go(tmp_path: Path) -> None:
 
 
 def test_a_single_ranks_gradients_go_nowhere(tmp_path: Path) -> None:
-    """The table of how they travel has no row for it, as on the terminal."""
     points = [point(1, ranks, comm="on") for ranks in (1, 2)]
-    study = write_study(tmp_path / "s", points)
-    bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
-    for each in points:
-        write_run(study, each, Recorded(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
-    found = find(load_study(study))
-    assert [row[0].text + "x" + row[1].text for row in exchange(found.shown, found.shown_apart).rows] == ["1x2"]
+    found = find(load_study(write_measured(tmp_path / "s", points, [8], shares=EXPOSED, buckets=[BUCKET])))
+    assert [row[0].text + "x" + row[1].text for row in exchange_table(found.shown, found.shown_apart).rows] == ["1x2"]
 
 
 def test_a_straggler_is_visible_on_the_page(tmp_path: Path) -> None:
-    """Its row is redder and tells by how much; the others are of the median rank's colour."""
     where = point(1, 4, comm="on")
     study = write_study(tmp_path / "s", [where])
     slow = {2: {"backward": 0.6, "comm_exposed": 0.1}}
-    write_run(
-        study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow)
-    )
+    write_run(study, where, Recorded(step_ns=100 * MS, steps=40, shares=EXPOSED, shares_of_rank=slow))
     figure = rank_map_figure(find(load_study(study)).detail.ranks)
     cells = np.asarray(figure.axes[0].collections[0].get_array())
     assert [row.tolist() for row in cells] == [[0] * 8, [0] * 8, [10] * 8, [0] * 8]
@@ -271,9 +230,7 @@ def test_a_straggler_is_visible_on_the_page(tmp_path: Path) -> None:
     ids=["empty", "array", "types", "deep", "surrogate"],
 )
 def test_what_stands_behind_damaged_records_is_left_out(tmp_path: Path, damage: bytes) -> None:
-    """Whatever launch.json and node records hold: they are shown as far as they can be, nothing fails."""
-    study = write_study(tmp_path / "s", [point(1, 1)], repeat=2)
-    write_runs(study, point(1, 1), [MS, MS])
+    study = write_measured(tmp_path / "s", [point(1, 1)], [1, 1])
     records = load_study(Study(tmp_path / "s"))
     attempt = study.attempts(point(1, 1).label, 1)[0]
     (attempt / "nodes").mkdir()
@@ -285,7 +242,6 @@ def test_what_stands_behind_damaged_records_is_left_out(tmp_path: Path, damage: 
 
 
 def test_hosts_versions_and_gates_stand_behind_the_numbers(tmp_path: Path) -> None:
-    """Of all attempts; of what differs, how often; of a gate, the evidence of the run that failed it."""
     study = write_study(tmp_path / "s", [point(2, 1)], repeat=2)
     write_run(study, point(2, 1), Recorded(step_ns=MS, launch={"git_commit": "abc"}), 1)
     write_run(study, point(2, 1), Recorded(step_ns=MS, gates=FAILED, launch={"git_commit": "def"}), 2)
@@ -298,3 +254,31 @@ def test_hosts_versions_and_gates_stand_behind_the_numbers(tmp_path: Path) -> No
     assert [(gate.name, gate.passed, gate.runs) for gate in found.gates] == [("parameters agree", 2, 2), ("equal steps", 0, 1)]
     assert found.gates[1].evidence == "rank 1 made 4 of 6 steps"
     assert found.gates_of[f"r2 of {point(2, 1).label}"] == "1 of 2"
+
+
+EVIL = """"'><img src=x onerror=window.ran=1></title></style></script><script>window.ran=1</script>`<b>`$\\input{x}"""
+
+
+def write_hostile(folder: Path) -> Path:
+    """The folder of its report."""
+    sizes = [point(1, 1, node_type=EVIL), point(1, 4, node_type=EVIL), point(2, 4, node_type=EVIL), point(1, 4, model=EVIL)]
+    study = write_study(folder / "s", sizes, repeat=2, name=EVIL)
+    gates = [{"name": EVIL, "passed": False, "evidence": EVIL}]
+    launch = {
+        **{"hosts": [EVIL], "versions": {EVIL: EVIL}, "clock": EVIL, "git_commit": EVIL, "communication": EVIL},
+        **{"backend": EVIL, "launcher": EVIL, "data": {"name": EVIL}, "tf32": {EVIL: EVIL}},
+    }
+    odd: dict[str, Any] = {
+        "gpu": EVIL,
+        "env_id": EVIL,
+        "launch": launch,
+        "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
+    }
+    for each in sizes:
+        attempt = write_run(study, each, Recorded(step_ns=8 * MS, **odd, protocol={"stopped_by": EVIL}))
+        (attempt / "nodes").mkdir()
+        (attempt / "nodes/r000.json").write_text('{"cpu": "<img src=x onerror=window.ran=1>", "cpus": 4}')
+        write_run(study, each, Recorded(step_ns=40 * MS, **odd, gates=gates, job="200"), 2)
+    write_run(study, sizes[0], Recorded(step_ns=MS, state="failed", reason=EVIL, job="300"), 3)
+    analyze(folder)
+    return folder / "s/report"

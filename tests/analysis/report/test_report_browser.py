@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.core.records import PARTS
-from tests.analysis.hostile import write_hostile
+from tests.analysis.report.test_report import write_hostile
 from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Recorded, point, write_marconi100, write_run, write_study
 from tests.chromium import Page
 
@@ -68,7 +68,6 @@ def tip(page: Page) -> str | None:
 
 
 def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> None:
-    """Nothing in the console or the browser's log; the page itself is all that was asked for, whatever is done with it."""
     page.point_at(".mark")
     page.run(f"{CLICK}(0)")
     page.run("document.getElementById('theme').click()")
@@ -78,7 +77,6 @@ def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> Non
 
 @pytest.mark.parametrize("width", [400, 1200, 2000])
 def test_texts_of_figures_can_be_read_and_are_not_cut_off(page: Page, width: int) -> None:
-    """On a phone and on a wide screen: at least 11 pixels high, at most 20, within their panel and the window."""
     page.shape(width)
     texts = """
     [...document.querySelectorAll("figure text")].map(text => {
@@ -94,7 +92,6 @@ def test_texts_of_figures_can_be_read_and_are_not_cut_off(page: Page, width: int
 
 
 def test_a_head_sorts_its_column(page: Page) -> None:
-    """By number: up, then down, then as it was."""
     as_it_was = column(page, 2)
     assert as_it_was == ["1", "2", "3", "4", "8", "16", "32", "64"]
     orders = []
@@ -105,7 +102,6 @@ def test_a_head_sorts_its_column(page: Page) -> None:
 
 
 def test_what_is_unknown_sorts_last(page: Page) -> None:
-    """Up and down; the head says which way it is sorted."""
     heads = page.run("[...document.querySelectorAll('.t-scaling thead tr:last-child th')].map(head => head.innerText)")
     index = len(heads) - 1 - heads[::-1].index("speedup")
     for direction, first in (("ascending", "1.00×"), ("descending", "13.9×")):
@@ -116,7 +112,6 @@ def test_what_is_unknown_sorts_last(page: Page) -> None:
 
 
 def test_a_mark_tells_its_values(page: Page) -> None:
-    """Nodes, GPUs, samples/s with their spread and n, as the table has them; nothing any more when the mouse has left."""
     assert tip(page) is None
     page.point_at(".mark[data-tip^='nodes\t16']")
     shown = tip(page)
@@ -127,31 +122,25 @@ def test_a_mark_tells_its_values(page: Page) -> None:
     assert tip(page) is None
 
 
-def test_a_rejected_run_tells_why(page: Page) -> None:
-    """The hollow mark."""
-    page.point_at(".mark[data-tip^='rejected']")
-    assert "reason gate `equal steps`: rank 1 made 4 of 6 steps" in (tip(page) or "")
-
-
-def test_a_part_of_a_bar_tells_its_share(page: Page) -> None:
-    """Backward is half of every step in this study."""
-    page.point_at(".mark[data-tip^='backward']")
-    assert "of the step 50 %" in (tip(page) or "")
-
-
-def test_marks_of_single_runs_tell_their_numbers(page: Page) -> None:
-    """A point's steps with their tail and the warm-up apart; a part of one step, whose it is, and that backward is half of it."""
-    page.point_at(".mark[data-tip^='layout']")
-    values = (
-        "layout 1 x 1 steps 40 median 86.4 ms mean 86.6 ms 5–95 % 1.00–1.00 99 % 1.00 longest 1.00 warm-up 2 steps, median 10.0"
-    )
-    assert tip(page) == values
-    page.point_at(".mark[data-tip*='rank\t0 on'][data-tip^='backward']")
-    assert (tip(page) or "").endswith("of the step 50 % rank 0 on r000")
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("[data-tip^='rejected']", "reason gate `equal steps`: rank 1 made 4 of 6 steps"),
+        ("[data-tip^='backward']", "of the step 50 %"),
+        (
+            "[data-tip^='layout']",
+            "layout 1 x 1 steps 40 median 86.4 ms mean 86.6 ms 5–95 % 1.00–1.00 99 % 1.00 longest 1.00 warm-up 2 ",
+        ),
+        ("[data-tip*='rank\t0 on'][data-tip^='backward']", "of the step 50 % rank 0 on r000"),
+    ],
+)
+def test_each_kind_of_mark_tells_its_numbers(page: Page, mark: str, words: str) -> None:
+    """A rejected run's hollow one, a part of a bar, a point's steps, a part of one step."""
+    page.point_at(f".mark{mark}")
+    assert words in (tip(page) or "")
 
 
 def test_marks_are_reached_by_keyboard(page: Page) -> None:
-    """One stop of Tab per figure, arrows from mark to mark, Escape hides."""
     page.run("document.querySelector('figure [tabindex=\"0\"][data-tip]').focus()")
     first = tip(page)
     page.press("ArrowRight")
@@ -164,7 +153,6 @@ def test_marks_are_reached_by_keyboard(page: Page) -> None:
 
 
 def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
-    """A study full of scripts: none ran, none was asked for, and pointing at a mark shows them as text."""
     browser.shape(1200)
     browser.open(write_hostile(tmp_path) / "index.html")
     browser.point_at(".mark[data-tip^='rejected']")
@@ -176,7 +164,6 @@ def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
 
 
 def test_the_policy_holds_what_got_in(page: Page) -> None:
-    """Even a script that was in the page could run no other and reach nobody."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         address = f"http://127.0.0.1:{server.getsockname()[1]}/"
@@ -203,7 +190,6 @@ def test_light_and_dark(browser: Page, report: Path, scheme: str) -> None:
 
 
 def test_a_phone_scrolls_tables_and_not_the_page(browser: Page, report: Path) -> None:
-    """360 pixels wide."""
     browser.shape(360, 740)
     browser.open(report)
     assert browser.run("document.documentElement.scrollWidth") <= 360
@@ -211,7 +197,6 @@ def test_a_phone_scrolls_tables_and_not_the_page(browser: Page, report: Path) ->
 
 
 def test_a_wide_screen_shows_tables_whole(browser: Page, undrawn: None, tmp_path: Path) -> None:
-    """Every part of a step, with the hook and without, beside each other at 1600 pixels; the page itself does not scroll."""
     points = [point(1, 1), point(1, 2), point(1, 2, comm="on")]
     study = write_study(tmp_path / "s", points)
     shares = dict.fromkeys((*PARTS, "h2d_hidden"), 1 / len(PARTS))

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 
-from hpcddp.analysis.figures.timeline import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
+from hpcddp.analysis.figures.breakdown import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.runs import timeline
 from hpcddp.analysis.runs.timeline import BucketStep, Timeline, lines_of_step
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import MOST_RUNS
 from hpcddp.analysis.verdicts.findings import find
-from tests.analysis.damages import quote_totals
+from tests.analysis.report.test_damaged_folders import quote_totals
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}

@@ -9,19 +9,24 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from hpcddp.analysis.report.result import StudyResult
+from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.accuracy import Evaluated, gap, same_training
+from hpcddp.analysis.runs.step_times import LossEnds
+from hpcddp.analysis.study.accuracy import GIVEN, Evaluated, gap, reached, same_training, targets_frame
+from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.point import Point
+from hpcddp.analysis.study.scaling import scaling_frame
+from hpcddp.core.point import Optimizer, Point
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
-from tests.analysis.records.test_impossible import plant
 from tests.analysis.report.test_analyze import one
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 E9 = 10**9
 
@@ -52,54 +57,23 @@ def run_with(tmp_path: Path, **changes: Any) -> Run:
     return run
 
 
-def points_of(result: StudyResult) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = result.plain["points"]
-    return found
-
-
 def test_a_loss_is_the_mean_over_ten_steps_and_all_ranks(tmp_path: Path) -> None:
-    """Steps 0 to 9 of rank 0 have 9.55 in the mean, of rank 1 0.2 more; steps 20 to 29 have 2 less. The warm-up is among them."""
-    run = run_with(tmp_path, loss=falling)
+    """Steps 0 to 9 of rank 0 have 9.55 in the mean, of rank 1 0.2 more; steps 20 to 29 have 2 less. The warm-up is among them.
+
+    Without losses in rows those of end.json remain, of a single step each; one that was not finite leaves its end unknown.
+    """
+    run = run_with(tmp_path / "all", loss=falling)
     assert run.losses is not None
     assert [run.losses.start, run.losses.end, run.losses.steps] == pytest.approx([9.65, 7.65, 10])
     assert (run.samples_trained, run.eval_loss) == (30 * 64, 0.1)
-
-
-def test_rows_without_losses_leave_the_first_and_the_last_step(tmp_path: Path) -> None:
-    """As end.json has them, of a single step each."""
-    run = run_with(tmp_path)
-    assert run.losses is not None
-    assert (run.losses.start, run.losses.end, run.losses.steps) == (2.5, 0.5, 1)
-
-
-def test_a_loss_that_is_not_known_leaves_its_end_unknown(tmp_path: Path) -> None:
-    """Rank 1's was not finite in step 25."""
-    run = run_with(tmp_path, loss=lambda rank, step: None if (rank, step) == (1, 25) else falling(rank, step))
+    assert run_with(tmp_path / "none").losses == LossEnds(start=2.5, end=0.5, steps=1)
+    run = run_with(tmp_path / "some", loss=lambda rank, step: None if (rank, step) == (1, 25) else falling(rank, step))
     assert run.losses is not None
     assert run.losses.start == pytest.approx(9.65)
     assert run.losses.end is None
 
 
-@pytest.mark.parametrize(
-    ("cell", "reason"),
-    [
-        (-1, "step 3 has loss_e9 -1: no cross entropy"),
-        (10**15, "step 3 has loss_e9"),
-        ("low", "cannot be read"),
-        ("1e400", "3 has"),
-    ],
-)
-def test_a_damaged_loss_rejects_its_run(tmp_path: Path, cell: int | str, reason: str) -> None:
-    """Under a checksum that holds."""
-    made = study(tmp_path / "s", {sized(2): [9_722]}, loss=falling)
-    plant(next(steps.parents[1] for steps in made.folder.rglob("00001.steps.csv")), "loss_e9", cell)
-    (run,) = load_study(made).runs
-    assert run.state == "rejected"
-    assert reason in str(run.reason)
-
-
 def test_rows_that_lack_their_losses_reject(tmp_path: Path) -> None:
-    """launch.json says that they have them."""
     made = study(tmp_path / "s", {sized(1): [9_722]}, loss=falling)
     attempt = made.attempt_dir(sized(1).label, 1, "1", 0)
     file = steps_file(attempt, 0)
@@ -110,24 +84,11 @@ def test_rows_that_lack_their_losses_reject(tmp_path: Path) -> None:
     assert "cannot be read" in str(load_study(made).runs[0].reason)
 
 
-@pytest.mark.parametrize(
-    "evaluation", [{"samples": 9, "correct": 10}, {"correct": 1}, {"samples": 9, "correct": 1, "loss": -0.1}]
-)
-def test_an_evaluation_that_cannot_be_rejects_its_run(tmp_path: Path, evaluation: dict[str, Any]) -> None:
-    """More right than there are; a loss below 0."""
-    made = write_study(tmp_path / "s", [sized(1)])
-    write_run(made, sized(1), Recorded(step_ns=MS, end={"evaluation": evaluation}))
-    (run,) = load_study(made).runs
-    assert run.state == "rejected"
-    assert "end.json: evaluation." in str(run.reason)
-
-
 @pytest.mark.dear
 def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
-    """Of three runs the middle one's; of two half a sample."""
     study(tmp_path / "s", {sized(1): [9_700, 9_722, 9_710], sized(2): [9_600, 9_601]}, loss=falling)
     result = one(tmp_path)
-    first, second = points_of(result)
+    first, second = result.plain["points"]
     assert (first["accuracy"], first["eval_correct"], first["eval_samples"], first["eval_n"]) == (0.971, 9_710, 10_000, 3)
     assert (first["accuracy_low"], first["accuracy_high"], first["accuracy_interval"]) == (0.97, 0.9722, "range")
     assert (second["eval_correct"], second["samples_trained"], second["samples_trained_most"]) == (9_600.5, 1_920, None)
@@ -142,21 +103,14 @@ def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_the_sentence_ranks_points_that_trained_equally_much(tmp_path: Path) -> None:
-    """By the interval over six runs, for which both medians are drawn."""
-    study(
-        tmp_path / "s", {sized(1): [9_720 + run for run in range(6)], sized(2): [9_680 + run for run in range(6)]}, loss=falling
-    )
-    sentence = one(tmp_path).plain["sentences"][-1]
+    """By the interval over six runs, for which both medians are drawn; where it holds 0 no difference was found."""
+    both = {sized(1): [9_720 + run for run in range(6)], sized(2): [9_680 + run for run in range(6)]}
+    sentence = one(study(tmp_path / "s", both, loss=falling).folder).plain["sentences"][-1]
     assert sentence.startswith("Accuracy after 1,920 samples is 97.22 % (9,722.5 of 10,000) with one GPU and 96.83 % (9,682.5 of")
     assert "0.40 points lower (95 % -0.4" in sentence
     assert "loss went from 9.65 to 7.65 (means of its first and last 10 steps)" in sentence
-
-
-@pytest.mark.dear
-def test_no_difference_is_said_to_be_none(tmp_path: Path) -> None:
-    """The interval holds 0."""
-    study(tmp_path / "s", {sized(1): [9_700, 9_720, 9_740] * 2, sized(2): [9_701, 9_721, 9_739] * 2})
-    assert "no difference found (95 % -0." in one(tmp_path).plain["sentences"][-1]
+    alike = study(tmp_path / "alike", {sized(1): [9_700, 9_720, 9_740] * 2, sized(2): [9_701, 9_721, 9_739] * 2})
+    assert "no difference found (95 % -0." in one(alike.folder).plain["sentences"][-1]
 
 
 @pytest.mark.dear
@@ -171,7 +125,6 @@ def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> No
 
 @pytest.mark.dear
 def test_a_study_of_keys_has_its_least_and_its_most_accurate_value(tmp_path: Path) -> None:
-    """Not the first value's accuracy as if it were that of all."""
     counts = {sized(4, loader_workers_per_rank=workers): [n] for workers, n in ((1, 9_500), (2, 1_000), (4, 9_600))}
     least, most = [text for text in one(study(tmp_path / "s", counts).folder).plain["sentences"] if "Accuracy" in text]
     assert least.startswith("Accuracy (workers 2, the lowest of 3) is 10.00 % (1,000 of 10,000)")
@@ -180,11 +133,10 @@ def test_a_study_of_keys_has_its_least_and_its_most_accurate_value(tmp_path: Pat
 
 @pytest.mark.dear
 def test_without_an_evaluation_nothing_is_said_of_accuracy(tmp_path: Path) -> None:
-    """Losses alone are on the page and in the files, under their own name."""
     study(tmp_path / "s", {point(1, 1): [None]}, hold="batch_per_gpu", loss=falling)
     result = one(tmp_path)
     assert "ccuracy" not in result.text
-    assert points_of(result)[0]["loss_start"] == pytest.approx(9.55)
+    assert result.plain["points"][0]["loss_start"] == pytest.approx(9.55)
     for name in ("index.html", "report.md", "losses.tex"):
         text = (tmp_path / "s/report" / name).read_text()
         assert ("Training loss" in text, "ccuracy" in text) == (True, False)
@@ -204,9 +156,168 @@ def test_a_gap_is_the_difference_of_medians() -> None:
 
 def test_equal_training_is_known_and_equal() -> None:
     """What is unknown is equal to nothing, and so is another evaluation set."""
-    shares = (Fraction(1, 2),)
-    known = Evaluated(shares, 10, (640,))
+    known, *others = (
+        Evaluated((Fraction(1, 2),), samples, (trained,)) for samples, trained in ((10, 640), (10, None), (20, 640), (10, 1280))
+    )
     assert same_training(known, known)
-    for other in (Evaluated(shares, 10, (None,)), Evaluated(shares, 20, (640,)), Evaluated(shares, 10, (1280,))):
-        assert not same_training(known, other)
-    assert not same_training(Evaluated(shares, 10, (None,)))
+    assert not any(same_training(known, other) for other in others)
+    assert not same_training(others[0])
+
+
+S = 1000 * MS
+
+
+def epoch_rows(shares: Sequence[int | None], epoch_s: float, batch: int) -> list[list[int | None]]:
+    """An epoch of two steps per share, in percent of 1,000; None: it was not evaluated."""
+    found: list[list[int | None]] = []
+    for epoch, share in enumerate(shares, start=1):
+        end = round(epoch * epoch_s * S)
+        right = None if share is None else 10 * share
+        of = None if share is None else 1000
+        found.append([epoch, 2 * epoch, 2 * epoch * batch, end, end + epoch * S, 10**10, batch, S, right, of, of and S])
+    return found
+
+
+def trainings(folder: Path, runs: Mapping[Point, Sequence[tuple[Sequence[int | None], float]]]) -> Study:
+    """For each point (accuracies of its epochs, seconds of an epoch) of each run."""
+    study = write_study(folder, list(runs), max(map(len, runs.values())))
+    for of, given in runs.items():
+        for run, (shares, epoch_s) in enumerate(given, start=1):
+            epochs = epoch_rows(shares, epoch_s, of.global_batch)
+            last = next(row[8] for row in epochs[::-1] if row[8] is not None)
+            end = {"evaluation": {"samples": 1000, "correct": last, "loss": 0.1}}
+            recorded = Recorded(step_ns=round(epoch_s * S / 2), steps=2 * len(shares) - 1, job=str(run), epochs=epochs, end=end)
+            write_run(study, of, recorded, run)
+    return study
+
+
+def training(gpus: int, **changes: Any) -> Point:
+    return point(1, gpus, work="train", epochs=4, **changes)
+
+
+def times_in(tmp_path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The epoch_rows of times to accuracy, and the sentence on them."""
+    plain = one(tmp_path).plain
+    return plain["to_accuracy"], plain["sentences"][-1]
+
+
+def test_the_first_evaluated_epoch_that_is_as_accurate_counts() -> None:
+    """As a fraction: 93 of 100 reach 0.93. What was not evaluated reaches nothing; to lose it later costs none."""
+    same: dict[str, Any] = {"lr": 0.1, "batch": 1, "train_loss": None, "eval_loss": None}
+    counts = [(92, 100), (None, None), (93, 100), (50, 100)]
+    epochs = [
+        Epoch(epoch=i, step=i, samples=i, train_ns=i, elapsed_ns=i, correct=correct, total=total, **same)
+        for i, (correct, total) in enumerate(counts, start=1)
+    ]
+    assert reached(epochs, Fraction("0.93")) is epochs[2]
+    assert reached(epochs, Fraction("0.92")) is epochs[0]
+    assert reached(epochs, Fraction("0.931")) is None
+
+
+@pytest.mark.dear
+def test_time_epochs_and_node_hours_to_the_target(tmp_path: Path) -> None:
+    """One GPU takes 2 epochs of 10 s, four take 3 of 4 s: 20 / 12 times as fast, at 10 / 4 x 4 times the throughput."""
+    one_gpu, four = training(1, target_accuracy=0.9), training(4, target_accuracy=0.9)
+    trainings(tmp_path / "s", {one_gpu: [((50, 90), 10.0)] * 3, four: [((50, 80, 95), 4.0)] * 3})
+    (first, last), sentence = times_in(tmp_path)
+    assert (first["target"], first["target_of"], first["epochs"], first["train_s"], first["reached"]) == (0.9, GIVEN, 2, 20, 3)
+    assert (last["epochs"], last["train_s"], last["node_h"], last["gpu_h"]) == (3, 12, 12 / 3600, 4 * 12 / 3600)
+    assert last["speedup_1gpu"] == pytest.approx(20 / 12)
+    assert last["throughput_1gpu"] == pytest.approx(10.0)
+    text = "90.00 % accuracy takes 20.0 s (2 epochs) with one GPU and 12.0 s (3 epochs) with 4 GPUs: 1.67 times as fast"
+    assert sentence == f"{text} (range 1.67 to 1.67), where throughput is 10.0 times."
+
+
+@pytest.mark.dear
+def test_without_a_target_it_is_what_all_runs_reached(tmp_path: Path) -> None:
+    trainings(tmp_path / "s", {training(1): [((50, 93, 92), 1.0), ((60, 95, 96), 1.0)], training(2): [((70, 91, 94), 1.0)]})
+    (first, last), sentence = times_in(tmp_path)
+    assert first["target"] == last["target"] == 0.93
+    assert (first["epochs"], last["epochs"], last["train_s"]) == (2, 3, 3)
+    assert "93.00 % accuracy, the highest that all runs reached, takes" in sentence
+
+
+@pytest.mark.dear
+def test_runs_that_did_not_reach_it_take_longer_than_any_that_did(tmp_path: Path) -> None:
+    """Two of three: the median is the slower of these, without an interval. One of three: it is not known."""
+    changes = {"target_accuracy": 0.9}
+    some = [((90,), 4.0), ((50, 90), 4.0), ((50, 60, 70, 80), 4.0)]
+    few = [((90,), 2.0), *[((50, 60, 70, 80), 2.0)] * 2]
+    trainings(
+        tmp_path / "s", {training(1, **changes): [((90,), 6.0)] * 3, training(2, **changes): some, training(4, **changes): few}
+    )
+    (_, second, third), sentence = times_in(tmp_path)
+    assert (second["reached"], second["train_s"], second["interval"], second["speedup_1gpu_low"]) == (2, 8, None, None)
+    assert (third["reached"], third["train_s"], third["speedup_1gpu"]) == (1, None, None)
+    assert sentence.endswith("more than one GPU do not reach it sooner; with 4 GPUs 1 of 3 runs reached it.")
+
+
+@pytest.mark.dear
+def test_the_sentence_says_where_more_gpus_stop_helping(tmp_path: Path) -> None:
+    """Two are faster than one; four need more epochs for it, and as long as two."""
+    given = {1: ((90,), 10.0), 2: ((90,), 6.0), 4: ((60, 90), 3.0)}
+    trainings(tmp_path / "s", {training(gpus, target_accuracy=0.9): [each] * 6 for gpus, each in given.items()})
+    assert times_in(tmp_path)[1].endswith("; more than 2 GPUs do not reach it sooner.")
+
+
+@pytest.mark.dear
+def test_the_interval_holds_the_true_speedup(tmp_path: Path) -> None:
+    """Of ten studies whose runs differ by 3 %, six runs each: at least nine."""
+    draw, held = np.random.default_rng(3), 0
+    for study in range(10):
+        given = {1: 10.0, 4: 4.0}
+        runs = {
+            training(gpus, target_accuracy=0.9): [((50, 90), epoch_s * (1 + 0.03 * draw.standard_normal())) for _ in range(6)]
+            for gpus, epoch_s in given.items()
+        }
+        records = load_study(trainings(tmp_path / str(study), runs))
+        frame = runs_frame(records)
+        last = targets_frame(records, frame, scaling_frame(frame, records.points, records.hold)).iloc[-1]
+        held += bool(last["speedup_1gpu_low"] <= 2.5 <= last["speedup_1gpu_high"])
+    assert held >= 9
+
+
+@pytest.mark.dear
+def test_every_epoch_is_in_the_files(tmp_path: Path) -> None:
+    """Those that were not evaluated too, with the hours of training alone; a study without any has none of it."""
+    trainings(tmp_path / "s", {training(2): [((None, 90), 18.0)]})
+    plain = one(tmp_path / "s").plain
+    found = pd.read_csv(tmp_path / "s/report/epochs.csv")
+    assert list(found["accuracy"].fillna(-1)) == [-1, 0.9]
+    assert [list(found[name]) for name in ("node_h", "gpu_h", "elapsed_s")] == [[0.005, 0.01], [0.01, 0.02], [19, 38]]
+    assert [row["epoch"] for row in plain["epochs"]] == [1, 2]
+    assert {"epochs.csv", "to_accuracy.csv", "to_accuracy.tex"} < set(plain["files"])
+    write_run(write_study(tmp_path / "n", [point(1, 1)]), point(1, 1), Recorded(step_ns=MS))
+    plain = one(tmp_path / "n").plain
+    assert (plain["epochs"], plain["to_accuracy"]) == ([], [])
+    assert not {"epochs.csv", "to_accuracy.csv"} & set(plain["files"])
+
+
+STEPS, SHORT, LONG = (60, 60, 30, 30), 100, 180
+"""Of four epochs; milliseconds of a step with 32 and with 64 samples per GPU."""
+
+
+@pytest.mark.dear
+def test_longer_steps_of_a_larger_batch_are_no_stalls(tmp_path: Path) -> None:
+    """Three runs of 4 GPUs, steadier than any: the rate counts 128 and 256 samples, and no verdict is about steps."""
+    grown = point(1, 4, work="train", epochs=4, optimizer=Optimizer(batch_at_epochs=(2,)), batch_per_gpu=32)
+    study, ends = write_study(tmp_path / "s", [grown], 3), [sum(STEPS[: epoch + 1]) for epoch in range(4)]
+    batches = [128 if epoch < 2 else 256 for epoch, steps in enumerate(STEPS) for _ in range(steps)]
+    times_ms = [10 * SHORT, *(SHORT if batch == 128 else LONG for batch in batches[1:])]
+    until_ns = [sum(times_ms[:end]) * MS for end in ends]
+    rows = [
+        [epoch, end, sum(batches[:end]), time_ns, time_ns, 10**10, batches[end - 1], None, 9, 10, None]
+        for epoch, (end, time_ns) in enumerate(zip(ends, until_ns, strict=True), start=1)
+    ]
+    for run in (1, 2, 3):
+        end = {"evaluation": {"samples": 10, "correct": 9, "loss": None}}
+        step_ns = lambda rank, step: (SHORT if batches[step] == 128 else LONG) * MS  # noqa: E731
+        write_run(study, grown, Recorded(step_ns=step_ns, steps=len(batches) - 1, job=str(run), epochs=rows, end=end), run)
+    plain = one(tmp_path).plain
+    (row,) = plain["points"]
+    samples, time_s = sum(batches[1:]), sum(times_ms[1:]) / 1000
+    assert row["samples_per_s"] == pytest.approx(samples / time_s)
+    assert row["step_mean_s"] == pytest.approx(time_s / (len(batches) - 1))
+    assert (row["step_median_s"], row["step_p99_s"]) == (SHORT / 1000, SHORT / 1000)
+    assert {verdict["name"] for verdict in plain["verdicts"]} <= {"baseline missing"}
+    assert any("the batch of every row grows" in note for note in plain["notes"])

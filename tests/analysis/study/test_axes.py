@@ -25,11 +25,14 @@ def effects(
     """Of a study in which a step of each point takes so long."""
     study = write_study(folder / "s", list(steps_ms), runs)
     for i, (each, ms) in enumerate(steps_ms.items()):
-        spread = [SPREAD[(run + i) % 6] for run in range(runs)]
+        times = [round(ms * MS * (1 + SPREAD[(run + i) % 6] / 100)) for run in range(runs)]
         shares = {"data_wait": (wait or {}).get(each, 0.0), "forward": 0.1, "backward": 0.2}
-        times = [round(ms * MS * (1 + percent / 100)) for percent in spread]
         write_runs(study, each, times, shares=shares, gpu=each.layout.node_type or "V100")
     return {axis.key: axis for axis in find(load_study(study)).effects}
+
+
+def with_workers(steps_ms: Mapping[int, float]) -> dict[Point, float]:
+    return {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in steps_ms.items()}
 
 
 def ratios(axis: Axis) -> list[list[float]]:
@@ -43,8 +46,7 @@ WORKERS = "workload.loader_workers_per_rank"
 @pytest.mark.dear
 def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
     """Four times as fast with eight workers as with one, and no faster with sixteen; why stands behind it."""
-    steps = {1: 400.0, 2: 200.0, 4: 110.0, 8: 100.0, 16: 99.0}
-    points = {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in steps.items()}
+    points = with_workers({1: 400.0, 2: 200.0, 4: 110.0, 8: 100.0, 16: 99.0})
     found = effects(tmp_path, points, wait={each: 0.6 for each, ms in points.items() if ms == 400})
     (sentence,) = effect_sentences(found[WORKERS])
     assert sentence.startswith("At 1x4, workers 8 is 4.00 times (95 % 3.9")
@@ -55,10 +57,9 @@ def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
-    """At the largest value measured; and where more is slower."""
-    paying = effects(tmp_path / "a", {point(1, 4, loader_workers_per_rank=n): 400.0 / n for n in (1, 2, 4)})
+    paying = effects(tmp_path / "a", with_workers({n: 400.0 / n for n in (1, 2, 4)}))
     assert "the largest value is still faster: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
-    costing = effects(tmp_path / "b", {point(1, 4, loader_workers_per_rank=n): 100.0 * n for n in (1, 2, 4)})
+    costing = effects(tmp_path / "b", with_workers({n: 100.0 * n for n in (1, 2, 4)}))
     assert "larger values are slower: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
 
 
@@ -66,7 +67,7 @@ def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
 def test_a_dip_between_values_is_named(tmp_path: Path) -> None:
     """The lowest of each; what falls or rises all the way has none, and noise makes none."""
     steps = {1: 200.0, 2: 100.0, 4: 140.0, 8: 130.0, 16: 70.0, 32: 70.2, 64: 70.0}
-    found = effects(tmp_path, {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in steps.items()})
+    found = effects(tmp_path, with_workers(steps))
     (sentence,) = effect_sentences(found[WORKERS])
     assert sentence.count("dip") == 1
     assert "; there is a dip: 4 is 0.714 times (95 % 0." in sentence
@@ -74,20 +75,29 @@ def test_a_dip_between_values_is_named(tmp_path: Path) -> None:
 
 
 def test_what_does_nothing_is_said_to_have_no_effect(tmp_path: Path) -> None:
-    """With how much of an effect is left open."""
     found = effects(tmp_path, {point(1, 4, channels_last=value): 100.0 for value in (False, True)})
     (sentence,) = effect_sentences(found["workload.channels_last"])
     assert sentence.startswith("At 1x4, channels last has no measurable effect: throughput is ")
     assert "times that with off (95 % 0.9" in sentence
 
 
-def test_an_effect_that_is_sure_and_hardly_there_is_said_to_be_small(tmp_path: Path) -> None:
-    """0.5 % of runs that do not differ at all."""
-    study = write_study(tmp_path / "s", points := [point(1, 4, compile=value) for value in (False, True)], 6)
-    for each, ns in zip(points, (100 * MS, 995 * MS // 10), strict=True):
-        write_runs(study, each, [ns] * 6)
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        (([100 * MS] * 6, [995 * MS // 10] * 6), "changes throughput by less than 1 %: throughput is 1.005 times"),
+        (([100 * MS + run for run in range(5)], [100 * MS, 100 * MS + 1]), ", with as few as 2 runs. Set `repeat: 6`"),
+    ],
+    ids=["sure and hardly there", "few of one value"],
+)
+def test_what_is_said_is_of_the_effects_size_and_the_fewest_runs(
+    tmp_path: Path, times: tuple[list[int], list[int]], says: str
+) -> None:
+    points = [point(1, 4, compile=value) for value in (False, True)]
+    study = write_study(tmp_path / "s", points, len(times[0]))
+    for each, of_runs in zip(points, times, strict=True):
+        write_runs(study, each, of_runs)
     (axis,) = find(load_study(study)).effects
-    assert "changes throughput by less than 1 %: throughput is 1.005 times" in effect_sentences(axis)[0]
+    assert says in effect_sentences(axis)[0]
 
 
 @pytest.mark.parametrize(("runs", "says"), [(1, "with one run each. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
@@ -97,16 +107,6 @@ def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     (sentence,) = effect_sentences(found["workload.precision"])
     assert re.search(r"bf16 is (1\.9[89]|2\.0\d) times", sentence)
     assert says in sentence
-
-
-def test_as_few_runs_as_one_value_has(tmp_path: Path) -> None:
-    """Five of one value and two of the other are not `2 runs each`."""
-    points = [point(1, 4, compile=on) for on in (False, True)]
-    study = write_study(tmp_path / "s", points, 5)
-    for each, runs in zip(points, (5, 2), strict=True):
-        write_runs(study, each, [100 * MS + run for run in range(runs)])
-    (axis,) = find(load_study(study)).effects
-    assert ", with as few as 2 runs. Set `repeat: 6`" in effect_sentences(axis)[0]
 
 
 @pytest.mark.dear
@@ -137,23 +137,20 @@ def test_keys_that_change_together_are_one(tmp_path: Path) -> None:
     points = {point(1, 4, node_type=kind, physical_cores_per_rank=cores): cores * 10.0 for kind, cores in kinds.items()}
     found = effects(tmp_path, points)
     assert list(found) == ["layout.node_type"]
-    assert [value.also for value in found["layout.node_type"].panels[0].values] == [
-        "cores/rank 24, GPU a40",
-        "cores/rank 12, GPU v100",
-    ]
+    also = [value.also for value in found["layout.node_type"].panels[0].values]
+    assert also == ["cores/rank 24, GPU a40", "cores/rank 12, GPU v100"]
 
 
 @pytest.mark.dear
 def test_the_base_is_what_most_points_have(tmp_path: Path) -> None:
     """Where other keys vary; of a tie the key's default, whatever its place."""
-    workers = {point(1, 4, loader_workers_per_rank=n): 100.0 for n in (1, 2, 16)}
+    workers = with_workers(dict.fromkeys((1, 2, 16), 100.0))
     batches = {point(1, 4, loader_workers_per_rank=16, batch_per_gpu=n): 100.0 for n in (8, 64)}
     (panel,) = effects(tmp_path, workers | batches)[WORKERS].panels
     assert panel.values[panel.base].text == "16"
 
 
 def test_values_that_are_not_numbers_stand_against_the_base(tmp_path: Path) -> None:
-    """Each by itself, and those apart of which no difference shows."""
     times: Sequence[tuple[str, float]] = (("fp32", 100.0), ("fp16", 50.0), ("bf16", 100.0))
     (axis,) = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in times}).values()
     sentence = effect_sentence(axis, axis.panels[0])

@@ -14,7 +14,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.bandwidth import bus_share, fit_link
+from hpcddp.core.comm_record import bus_share, fit_link
 from hpcddp.core.point import Point, comm_point
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
@@ -67,6 +67,14 @@ def write_benchmarks(folder: Path) -> Study:
     return study
 
 
+def only_bench(folder: Path, nodes: int, **ops: Any) -> Study:
+    """As `bench comm` without a sweep leaves it."""
+    bench = comm_point(point(nodes, 4))
+    study = write_study(folder / "study", [bench])
+    write_benchmark(study, bench, ops)
+    return study
+
+
 def rows(file: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
@@ -74,7 +82,6 @@ def rows(file: Path) -> list[dict[str, str]]:
 @pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_table_files_and_figure(tmp_path: Path) -> None:
-    """Every size is in comm.csv, what it comes to in comm_fit.csv, report.json and on the terminal; there is a figure."""
     study = write_benchmarks(tmp_path / "study")
     (result,) = analyze(study.folder)
     report = study.folder / "report"
@@ -97,20 +104,21 @@ def test_they_are_not_training_runs(tmp_path: Path) -> None:
     assert len(rows(study.folder / "report" / "scaling.csv")) == 3
     assert (result.missing, result.plain["rejected"]) == ((), [])
     assert "gates     6 of 6 runs pass" in result.text
+    bench = comm_point(point(2, 4))
+    (study.attempt_dir(bench.label, 1, "100", 0) / "comm.json").write_text("{")
+    (result,) = analyze(study.folder)
+    assert result.plain["rejected"] == [{"run": f"r1 of {bench.label}", "reason": "comm.json is damaged or missing"}]
+    assert {row["nodes"] for row in rows(study.folder / "report" / "comm.csv")} == {"1", "4"}
 
 
 def test_a_study_of_benchmarks_alone(tmp_path: Path) -> None:
-    """What `bench comm` without a sweep leaves can be analyzed: the table of collectives and no other."""
-    bench = comm_point(point(2, 4))
-    study = write_study(tmp_path / "bench-comm", [bench])
-    write_benchmark(study, bench, {"all_reduce": operation("all_reduce", 8, 30e-6, 10 * GB)})
+    study = only_bench(tmp_path, 2, all_reduce=operation("all_reduce", 8, 30e-6, 10 * GB))
     (result,) = analyze(study.folder)
     assert "2 nodes x 4 GPUs" in result.text
     assert "samples/s" not in result.text
 
 
 def test_layouts_of_several_node_types_are_told_apart(tmp_path: Path) -> None:
-    """The same size on two node types: the layout says which."""
     benches = [comm_point(point(1, 4, node_type=name)) for name in ("v100", "a40")]
     study = write_study(tmp_path / "study", benches)
     for bench, gpu in zip(benches, ("V100", "A40"), strict=True):
@@ -122,12 +130,10 @@ def test_layouts_of_several_node_types_are_told_apart(tmp_path: Path) -> None:
 
 def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
     """An operation that the backend lacks is a note, one without large sizes has no bandwidth, and neither is a fault."""
-    bench = comm_point(point(1, 4))
-    study = write_study(tmp_path / "study", [bench])
     lacking = {"sizes": [], "left_out": [], "not_supported": "no such thing", "fit": dataclasses.asdict(fit_link({}))}
     small = operation("broadcast", 4, 30e-6, GB)
     small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit_link({2**10: 1e-5}))}
-    write_benchmark(study, bench, {"reduce_scatter": lacking, "broadcast": small})
+    study = only_bench(tmp_path, 1, reduce_scatter=lacking, broadcast=small)
     (result,) = analyze(study.folder)
     assert "note: reduce-scatter was not timed: nccl says `no such thing`" in result.text
     (row,) = rows(study.folder / "report" / "comm_fit.csv")
@@ -137,7 +143,6 @@ def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
 @pytest.mark.dear
 @pytest.mark.usefixtures("drawn")
 def test_the_figure_has_six_panels_at_most(tmp_path: Path) -> None:
-    """Of more layouts the first, the last and four between them are drawn, and a note says so."""
     benches = [comm_point(point(nodes, 4)) for nodes in range(1, 10)]
     study = write_study(tmp_path / "study", benches)
     for bench in benches:
@@ -146,55 +151,32 @@ def test_the_figure_has_six_panels_at_most(tmp_path: Path) -> None:
     assert "note: the figure of collectives shows 6 of 9 layouts" in result.text
 
 
-def test_a_damaged_benchmark_is_rejected(tmp_path: Path) -> None:
-    """Half a comm.json is said to be damaged; the other layouts are shown."""
-    study = write_benchmarks(tmp_path / "study")
-    bench = comm_point(point(2, 4))
-    (study.attempt_dir(bench.label, 1, "100", 0) / "comm.json").write_text("{")
-    (result,) = analyze(study.folder)
-    assert result.plain["rejected"] == [{"run": f"r1 of {bench.label}", "reason": "comm.json is damaged or missing"}]
-    assert {row["nodes"] for row in rows(study.folder / "report" / "comm.csv")} == {"1", "4"}
-
-
 @pytest.mark.parametrize(("name", "time_s"), [("time_s", 0.0), ("time_min_s", -1e-6), ("time_max_s", 1e-9), ("time_s", 1e6)])
 def test_times_that_cannot_be_reject_the_benchmark(tmp_path: Path, name: str, time_s: float) -> None:
-    """No time, less than none, a longest call shorter than the typical one, eleven days."""
-    bench = comm_point(point(1, 4))
-    study = write_study(tmp_path / "s", [bench])
-    ops = {"all_reduce": operation("all_reduce", 4, 20e-6, 40 * GB)}
-    ops["all_reduce"]["sizes"][3][name] = time_s
-    write_benchmark(study, bench, ops)
-    (run,) = load_study(study).runs
+    all_reduce = operation("all_reduce", 4, 20e-6, 40 * GB)
+    all_reduce["sizes"][3][name] = time_s
+    (run,) = load_study(only_bench(tmp_path, 1, all_reduce=all_reduce)).runs
     assert run.state == "rejected"
     assert (run.reason or "").startswith("comm.json: all_reduce of 65536 bytes") or "below 0" in (run.reason or "")
 
 
 def test_a_disturbed_benchmark_is_said_to_be_one(tmp_path: Path) -> None:
-    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told."""
-    bench = comm_point(point(2, 4))
-    study = write_study(tmp_path / "s", [bench])
-    ops = {"all_reduce": operation("all_reduce", 8, 20e-6, 10 * GB), "broadcast": operation("broadcast", 8, 20e-6, 10 * GB)}
-    for row in ops["all_reduce"]["sizes"][:2]:
+    """Sizes up to 4 KiB of 3.1 ms where 64 KiB took 0.37: latency is unknown; calls that differ by more than twice are told.
+
+    The fit is of the sizes: records of before have one of medians and least times in them, which does not count.
+    """
+    slow, unsteady, old = (operation(op, 8, 20e-6, 10 * GB) for op in ("all_reduce", "broadcast", "all_gather"))
+    for row in slow["sizes"][:2]:
         row.update(dict.fromkeys(("time_s", "time_min_s", "time_max_s"), 3.1e-3))
-    ops["broadcast"]["sizes"][0] |= {"time_s": 25e-6, "time_max_s": 90e-6}
-    write_benchmark(study, bench, ops)
+    unsteady["sizes"][0] |= {"time_s": 25e-6, "time_max_s": 90e-6}
+    old["fit"] |= {"latency_s": 3.1e-3, "bandwidth_bytes_per_s": 1.0}
+    study = only_bench(tmp_path, 2, all_reduce=slow, broadcast=unsteady, all_gather=old)
     (result,) = analyze(study.folder)
     fits = {row["op"]: row for row in result.plain["collectives"]}
     assert fits["all_reduce"]["latency_s"] is None
     assert fits["all_reduce"]["busbw_bytes_per_s"] == pytest.approx(10 * GB, rel=0.02)
-    assert fits["broadcast"]["latency_s"] == pytest.approx(20e-6)
+    assert fits["broadcast"]["latency_s"] == fits["all_gather"]["latency_s"] == pytest.approx(20e-6)
     first, second = (note for note in result.plain["notes"] if "on 2 nodes x 4 GPUs was" in note)
     assert first.startswith("all-reduce on 2 nodes x 4 GPUs was disturbed: 1 KiB took 3.10 ms at least, ")
     assert "without 2 such sizes" in first
     assert second.startswith("broadcast on 2 nodes x 4 GPUs was unsteady: a call of 1 KiB took 0.0201 to 0.0900 ms")
-
-
-def test_the_fit_is_of_the_sizes_whoever_wrote_them(tmp_path: Path) -> None:
-    """Records of before have one of medians and least times in them, which does not count."""
-    bench = comm_point(point(2, 4))
-    study = write_study(tmp_path / "s", [bench])
-    ops = {"all_reduce": operation("all_reduce", 8, 20e-6, 10 * GB)}
-    ops["all_reduce"]["fit"] |= {"latency_s": 3.1e-3, "bandwidth_bytes_per_s": 1.0}
-    write_benchmark(study, bench, ops)
-    (result,) = analyze(study.folder)
-    assert result.plain["collectives"][0]["latency_s"] == pytest.approx(20e-6)

@@ -15,10 +15,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.study.fit_words import Fitted, implied, laws_frame
-from hpcddp.analysis.study.fits import AMDAHL, GUSTAFSON, USL, Law, LawFit, Parameter, Rates, fit, fit_all, usl_peak
+from hpcddp.analysis.study.fits import (
+    AMDAHL,
+    GUSTAFSON,
+    USL,
+    Fitted,
+    Law,
+    LawFit,
+    Parameter,
+    Rates,
+    fit,
+    fit_all,
+    implied,
+    laws_frame,
+    usl_peak,
+)
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.core.point import Point
 from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, write_study
 
 NODES = (1, 2, 4, 8, 16)
@@ -71,7 +85,6 @@ def test_where_throughput_peaks_by_hand() -> None:
     ids=["amdahl", "gustafson", "usl"],
 )
 def test_a_law_is_found_in_what_follows_it(law: Law, speedup: Callable[[int], float], expected: dict[str, float]) -> None:
-    """Its parameters come out, and left-out points are where it says."""
     found = fit(law, rates(speedup))
     assert values(found) == pytest.approx(expected)
     assert found.error_percent == pytest.approx(0, abs=1e-6)
@@ -82,7 +95,6 @@ def test_a_law_is_found_in_what_follows_it(law: Law, speedup: Callable[[int], fl
 @settings(max_examples=10)
 @given(rate=st.fractions(Fraction(1, 1000), 10**6))
 def test_perfect_scaling_has_no_loss(strong: bool, rate: Fraction) -> None:
-    """Exactly 0 serial, contention, crosstalk; nothing is said about it."""
     fits = fit_all({n: [n * rate] * 6 for n in NODES}, strong=strong)
     losses = {name: found for each in fits for name, found in each.parameters.items() if name != "peak"}
     assert sorted(losses) == ["contention", "crosstalk", "serial_share"]
@@ -113,21 +125,17 @@ def test_least_squares_by_hand() -> None:
     assert values(found) == pytest.approx({"serial_share": slope / (start + slope)})
 
 
-@pytest.mark.parametrize(("points", "laws"), [(2, []), (3, ["amdahl"]), (4, ["amdahl", "usl"])])
-def test_laws_need_more_points_than_terms(points: int, laws: list[str]) -> None:
-    """Two points fit anything."""
-    found = fit_all(rates(lambda n: amdahl_speedup(n, 0.1), NODES[:points]), strong=True)
+@pytest.mark.parametrize(
+    ("points", "strong", "laws"),
+    [(2, True, []), (3, True, ["amdahl"]), (4, True, ["amdahl", "usl"]), (5, False, ["gustafson", "usl"])],
+)
+def test_laws_need_more_points_than_terms(points: int, strong: bool, laws: list[str]) -> None:
+    """Two points fit anything; Amdahl's is about work that stays the same."""
+    found = fit_all(rates(lambda n: amdahl_speedup(n, 0.1), NODES[:points]), strong=strong)
     assert [each.law.name for each in found] == laws
 
 
-def test_work_that_grows_has_gustafsons_law() -> None:
-    """Amdahl's is about work that stays the same."""
-    found = fit_all(rates(lambda n: gustafson_speedup(n, 0.1)), strong=False)
-    assert [each.law.name for each in found] == ["gustafson", "usl"]
-
-
 def test_intervals_come_from_six_runs_of_every_point() -> None:
-    """Five runs of one point are too few for all."""
     runs = dict(noisy(lambda n: amdahl_speedup(n, 0.03), 6, 1, seed=1))
     assert fit(AMDAHL, runs).parameters["serial_share"].interval is not None
     runs[8] = runs[8][:5]
@@ -144,7 +152,6 @@ def test_intervals_come_from_six_runs_of_every_point() -> None:
     ids=["amdahl", "gustafson", "usl"],
 )
 def test_intervals_of_parameters_hold_the_truth(law: Law, speedup: Callable[[int], float], name: str, truth: float) -> None:
-    """In at least 93 % of 100 studies of six runs that differ by 2 %."""
     found = [fit(law, noisy(speedup, 6, 2, seed)).parameters[name].interval or (0, 0) for seed in range(100)]
     assert sum(low <= truth <= high for low, high in found) >= 93
 
@@ -153,7 +160,6 @@ def test_intervals_of_parameters_hold_the_truth(law: Law, speedup: Callable[[int
 @settings(max_examples=20)
 @given(shuffle=st.randoms())
 def test_the_order_of_runs_and_points_makes_no_difference(shuffle: Random) -> None:
-    """Equal to the last bit, intervals included."""
     runs = noisy(lambda n: usl_speedup(n, 0.03, 0.002), 7, 2, seed=3)
     mixed = {n: shuffle.sample(list(runs[n]), 7) for n in shuffle.sample(NODES, 5)}
     assert laws_frame(fitted(runs)).equals(laws_frame(fitted(mixed)))
@@ -163,31 +169,23 @@ def fitted(runs: Rates) -> list[Fitted]:
     return [Fitted("", "node", each) for each in fit_all(runs, strong=True)]
 
 
-def test_amdahls_law_in_words() -> None:
-    """3 % serial: at most 33 times one node."""
-    found = fit_all(rates(lambda n: amdahl_speedup(n, 0.03)), strong=True)
-    sentence = "about 3.0 % of the work is serial: at most 33 times one node, whatever the number"
-    assert said(*found) == [f"{sentence} (Amdahl's law, 1-16 nodes, off by 0.0 %)"]
-
-
-def test_gustafsons_law_in_words() -> None:
-    """What a further GPU is worth."""
-    found = fit(GUSTAFSON, rates(lambda n: gustafson_speedup(n, 0.08)))
-    assert said(found, over="GPU") == [
-        "each further GPU adds about 92 % of what one GPU trains (Gustafson's law, 1-16 GPUs, off by 0.0 %)"
-    ]
-
-
-def test_the_universal_law_in_words() -> None:
-    """Where it peaks; with no crosstalk, or with a peak farther out than anyone can tell, its ceiling."""
-    peaks = fit(USL, rates(lambda n: usl_speedup(n, 0.05, 0.0095)))
-    assert said(peaks) == ["throughput levels off at about 10 nodes and falls beyond (USL, 1-16 nodes, off by 0.0 %)"]
-    far = fit(USL, rates(lambda n: usl_speedup(n, 0.05, 1e-6)))
-    assert said(far)[0].startswith("sharing costs about 5.0 % per node: at most 20 times one node, whatever the number")
+@pytest.mark.parametrize(
+    ("law", "speedup", "over", "says"),
+    [
+        (AMDAHL, lambda n: amdahl_speedup(n, 0.03), "node", "about 3.0 % of the work is serial: at most 33 times one node, "),
+        (GUSTAFSON, lambda n: gustafson_speedup(n, 0.08), "GPU", "each further GPU adds about 92 % of what one GPU trains"),
+        (USL, lambda n: usl_speedup(n, 0.05, 0.0095), "node", "throughput levels off at about 10 nodes and falls beyond"),
+        (USL, lambda n: usl_speedup(n, 0.05, 1e-6), "node", "sharing costs about 5.0 % per node: at most 20 times one node, "),
+    ],
+    ids=["amdahl", "gustafson", "usl", "usl with a peak farther out than anyone can tell"],
+)
+def test_laws_in_words(law: Law, speedup: Callable[[int], float], over: str, says: str) -> None:
+    name = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law"}.get(law.name, "USL")
+    whatever = "whatever the number" if says.endswith(", ") else ""
+    assert said(fit(law, rates(speedup)), over=over) == [f"{says}{whatever} ({name}, 1-16 {over}s, off by 0.0 %)"]
 
 
 def test_intervals_are_told() -> None:
-    """Those over runs; how far the law is off stands beside them."""
     found = fit(AMDAHL, noisy(lambda n: amdahl_speedup(n, 0.03), 6, 0.5, seed=2))
     low, high = found.parameters["serial_share"].interval or (0, 0)
     assert f"(95 %: {100 * low:.1f}-{100 * high:.1f} %; Amdahl's law, 1-16 nodes, off by " in said(found)[0]
@@ -205,10 +203,7 @@ def test_ends_of_an_interval_can_be_told_from_each_other(ends: tuple[float, floa
 def test_a_law_that_does_not_hold_is_shown_nowhere(tmp_path: Path) -> None:
     """Off by more than a tenth where it was not fitted: in no table, file or sentence; a note names it once."""
     step_ms = {1: 100, 2: 300, 4: 110, 8: 400}
-    study = write_study(tmp_path / "s", [point(nodes, 4) for nodes in step_ms])
-    for nodes, each_ms in step_ms.items():
-        write_runs(study, point(nodes, 4), [each_ms * MS])
-    found = find(load_study(study))
+    found = steps_of(tmp_path / "s", {point(nodes, 4): ms for nodes, ms in step_ms.items()})
     assert (found.laws.empty, found.implied) == (True, [])
     (note,) = [note for note in found.notes if "laws" in note]
     assert re.fullmatch(
@@ -216,11 +211,8 @@ def test_a_law_that_does_not_hold_is_shown_nowhere(tmp_path: Path) -> None:
         r"Gustafson's law over 1-8 nodes \(by \d\d %\), USL over 1-8 nodes \(by \d+ %\)",
         note,
     )
-    other = [point(nodes, 4, batch_per_gpu=64) for nodes in step_ms]
-    both = write_study(tmp_path / "b", [*(point(nodes, 4) for nodes in step_ms), *other])
-    for each in (*(point(nodes, 4) for nodes in step_ms), *other):
-        write_runs(both, each, [step_ms[each.layout.nodes] * MS])
-    (note,) = [note for note in find(load_study(both)).notes if "laws" in note]
+    both = {point(nodes, 4, batch_per_gpu=batch): ms for batch in (32, 64) for nodes, ms in step_ms.items()}
+    (note,) = [note for note in steps_of(tmp_path / "b", both).notes if "laws" in note]
     assert "Gustafson's law over 1-8 nodes with batch/GPU 64 (by" in note
     held = find(load_study(write_marconi100(tmp_path / "m")))
     assert (held.laws["left_out_percent"] <= 10).all()
@@ -232,10 +224,7 @@ def test_nodes_and_gpus_are_fitted_apart(tmp_path: Path) -> None:
     n / (0.2 + 0.8 n) of 153 ms are 153, 170 and 180 ms at 1, 2 and 4 nodes; n / (0.1 + 0.9 n) of 141.5 ms are 149 and 153 ms.
     """
     step_ms = {(1, 1): 141.5, (1, 2): 149, (1, 4): 153, (2, 4): 170, (4, 4): 180, (2, 2): 900, (8, 2): 900}
-    study = write_study(tmp_path / "s", [point(*layout) for layout in step_ms])
-    for layout, each_ms in step_ms.items():
-        write_runs(study, point(*layout), [round(each_ms * MS)])
-    found = find(load_study(study))
+    found = steps_of(tmp_path / "s", {point(*layout): ms for layout, ms in step_ms.items()})
     laws = found.laws.drop_duplicates(["over", "law"])
     assert list(laws[["over", "law", "points", "largest"]].itertuples(index=False, name=None)) == [
         ("node", "gustafson", 3, 4),
@@ -247,23 +236,23 @@ def test_nodes_and_gpus_are_fitted_apart(tmp_path: Path) -> None:
     ]
 
 
+def steps_of(folder: Path, steps_ms: Mapping[Point, float]) -> Findings:
+    """Of a study with a run of each point."""
+    study = write_study(folder, list(steps_ms))
+    for each, step_ms in steps_ms.items():
+        write_runs(study, each, [round(step_ms * MS)])
+    return find(load_study(study))
+
+
 @pytest.mark.parametrize(("work", "law"), [("epoch", "amdahl"), ("steps", "gustafson")])
 def test_the_law_follows_the_kind_of_scaling(tmp_path: Path, work: str, law: str) -> None:
     """As the report's first line names it: an epoch is the same work at every size, a number of steps is not."""
-    points = [point(nodes, 1, work=work) for nodes in (1, 2, 4)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [MS])
-    assert set(find(load_study(study)).laws["law"]) == {law}
+    found = steps_of(tmp_path / "s", {point(nodes, 1, work=work): 1.0 for nodes in (1, 2, 4)})
+    assert set(found.laws["law"]) == {law}
 
 
 def test_laws_of_limited_input_say_nothing_of_training(tmp_path: Path) -> None:
-    """They are in the table; in words is what full training follows."""
-    points = [point(nodes, 4, input=given) for nodes in (1, 2, 4, 8) for given in ("full", "io")]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        nodes = each.layout.nodes
-        write_runs(study, each, [round(100 * MS * nodes / (0.1 + 0.9 * nodes))])
-    found = find(load_study(study))
+    steps_ms = {point(n, 4, input=given): 100 * n / (0.1 + 0.9 * n) for n in (1, 2, 4, 8) for given in ("full", "io")}
+    found = steps_of(tmp_path / "s", steps_ms)
     assert len(set(found.laws["series"])) == 2
     assert [text.partition(" (")[0] for text in found.implied] == ["each further node adds about 90 % of what one node trains"]

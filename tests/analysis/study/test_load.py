@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,15 @@ def change_json(file: Path, **changes: Any) -> None:
 
 
 def test_a_whole_run_counts(study: Study) -> None:
-    """With the median step over its 5 steady steps and its parts."""
     write_run(study, POINT, Recorded(step_ns=8 * MS))
     run = only(study)
     assert (run.state, run.reason, run.steady_steps, run.step_ns) == ("counts", None, 5, 8 * MS)
     assert run.part_ns is not None
     assert (run.part_ns["backward"], run.part_ns["data_wait"]) == (4 * MS, None)
-    assert (run.global_batch, run.gpu, run.env_id, run.eval_correct) == (64, "V100", "env-1", 9_000)
+    assert (run.global_batch, run.gpu, run.env_id, run.eval_correct, run.epochs) == (64, "V100", "env-1", 9_000, None)
 
 
 def test_points_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
-    """By number, not by text."""
     points = [point(100, 1), point(16, 1, batch_per_gpu=128), point(16, 1, batch_per_gpu=8)]
     found = load_study(write_study(tmp_path / "s", points))
     assert [run.label for run in found.runs] == [each.label for each in points[::-1]]
@@ -58,80 +57,65 @@ def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
     assert run.step_ns == MS
 
 
-def test_rows_that_do_not_match_their_checksum_reject(study: Study) -> None:
-    """One digit changed."""
-    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 1)
-    file.write_bytes(file.read_bytes().replace(b"1000000", b"1000001", 1))
-    assert only(study).reason == f"rank 1: {POINT.label}/r1/100.0/ranks/00001.steps.csv does not match its checksum in end.json"
+def without(attempt: Path, name: str) -> None:
+    file = attempt / "end.json"
+    write_json(file, {key: value for key, value in json.loads(file.read_text()).items() if key != name})
 
 
-def test_a_torn_last_row_rejects(study: Study) -> None:
-    """All its rows were recorded as written: one is not there any more."""
-    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 0)
-    file.write_bytes(file.read_bytes()[:-9])
-    run = only(study)
-    assert run.state == "rejected"
-    assert run.reason is not None
-    assert "last row" in run.reason
-    assert "00000.steps.csv is damaged" in run.reason
+def rewritten(attempt: Path, change: Callable[[bytes], bytes]) -> None:
+    """Rank 1's steps, whose six rows end.json has as they were."""
+    file = steps_file(attempt, 1)
+    file.write_bytes(change(file.read_bytes()))
 
 
-def test_missing_rows_reject(study: Study) -> None:
-    """Six rows were recorded, four are there."""
-    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 0)
-    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:5]))
-    assert "has 4 of 6 rows" in (only(study).reason or "")
+ROWS = f"{POINT.label}/r1/100.0/ranks/00001.steps.csv"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a digit": (
+        lambda attempt: rewritten(attempt, lambda data: data.replace(b"1000000", b"1000001", 1)),
+        f"rank 1: {ROWS} does not match its checksum in end.json",
+    ),
+    "torn": (lambda attempt: rewritten(attempt, lambda data: data[:-9]), f"rank 1: the last row of {ROWS} is damaged"),
+    "rows": (
+        lambda attempt: rewritten(attempt, lambda data: b"".join(data.splitlines(keepends=True)[:5])),
+        f"rank 1: {ROWS} has 4 of 6 rows",
+    ),
+    "a file": (lambda attempt: steps_file(attempt, 1).unlink(), f"rank 1: {ROWS} is missing"),
+    "a rank": (
+        lambda attempt: change_json(attempt / "end.json", ranks=json.loads((attempt / "end.json").read_text())["ranks"][:1]),
+        "end.json tells nothing of rank 1",
+    ),
+    "a newer schema": (
+        lambda attempt: change_json(attempt / "launch.json", schema=9),
+        "records of schema 9; this hpcddp reads 1",
+    ),
+    "another point": (
+        lambda attempt: change_json(attempt / "launch.json", point="0123456789ab"),
+        "launch.json is of another point, 0123456789ab",
+    ),
+    "gates": (lambda attempt: without(attempt, "gates"), "launch.json or end.json lacks 'gates'"),
+    "ranks": (lambda attempt: without(attempt, "ranks"), "launch.json or end.json lacks 'ranks'"),
+    "global_batch": (lambda attempt: without(attempt, "global_batch"), "launch.json or end.json lacks 'global_batch'"),
+}
+"""What is damaged of a run's records, and why it does not count."""
 
 
-def test_a_missing_file_rejects(study: Study) -> None:
-    """Named with its rank."""
-    steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 1).unlink()
-    assert (only(study).reason or "").endswith("ranks/00001.steps.csv is missing")
-
-
-def test_a_rank_end_json_does_not_tell_of_rejects(study: Study) -> None:
-    """launch.json says two ranks."""
-    attempt = write_run(study, POINT, Recorded(step_ns=MS))
-    ranks = json.loads((attempt / "end.json").read_text())["ranks"]
-    change_json(attempt / "end.json", ranks=ranks[:1])
-    assert only(study).reason == "end.json tells nothing of rank 1"
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_records_reject(study: Study, damage: str) -> None:
+    change, why = DAMAGES[damage]
+    change(write_run(study, POINT, Recorded(step_ns=MS)))
+    assert (only(study).state, only(study).reason) == ("rejected", why)
 
 
 def test_a_damaged_line_after_the_recorded_rows_costs_itself_only(study: Study) -> None:
-    """The run counts, and a warning names the file."""
-    write_run(study, POINT, Recorded(step_ns=8 * MS))
-    file = steps_file(study.attempt_dir(POINT.label, 1, "100", 0), 0)
-    file.write_bytes(file.read_bytes() + b"6,0,17")
+    rewritten(write_run(study, POINT, Recorded(step_ns=8 * MS)), lambda data: data + b"6,0,17")
     records = load_study(study)
     assert (records.runs[0].state, records.runs[0].step_ns) == ("counts", 8 * MS)
-    label = f"{POINT.label}/r1/100.0/ranks/00000.steps.csv"
-    assert records.warnings == (f"{label}: 1 damaged line after the 6 rows recorded; left aside",)
+    assert records.warnings == (f"{ROWS}: 1 damaged line after the 6 rows recorded; left aside",)
 
 
 def test_only_warmup_rejects(study: Study) -> None:
-    """No step to take a time from."""
     write_run(study, POINT, Recorded(step_ns=MS, steps=0))
     assert (only(study).reason or "").startswith("no timed step: all 1 belong to the warm-up")
-
-
-def test_records_of_a_newer_schema_reject(study: Study) -> None:
-    """Rather than being read wrongly."""
-    change_json(write_run(study, POINT, Recorded(step_ns=MS)) / "launch.json", schema=9)
-    assert only(study).reason == "records of schema 9; this hpcddp reads 1"
-
-
-def test_records_of_another_point_reject(study: Study) -> None:
-    """A folder copied to the wrong place."""
-    change_json(write_run(study, POINT, Recorded(step_ns=MS)) / "launch.json", point="0123456789ab")
-    assert only(study).reason == "launch.json is of another point, 0123456789ab"
-
-
-@pytest.mark.parametrize("key", ["gates", "ranks", "global_batch"])
-def test_records_that_lack_a_key_reject(study: Study, key: str) -> None:
-    """The key is named."""
-    file = write_run(study, POINT, Recorded(step_ns=MS)) / "end.json"
-    write_json(file, {name: value for name, value in json.loads(file.read_text()).items() if name != key})
-    assert only(study).reason == f"launch.json or end.json lacks '{key}'"
 
 
 def test_the_newest_attempt_that_is_done_counts(study: Study) -> None:
@@ -146,48 +130,33 @@ def test_the_newest_attempt_that_is_done_counts(study: Study) -> None:
 
 
 def test_a_run_without_a_done_attempt_is_missing_with_the_newest_reason(study: Study) -> None:
-    """Failed, not ended, not started."""
     assert only(study).reason == "not started"
     write_run(study, POINT, Recorded(step_ns=MS, job="1", state="failed", reason="rank 3 lost"))
     assert (only(study).state, only(study).reason) == ("missing", "attempt 1.0 failed: rank 3 lost")
     (write_run(study, POINT, Recorded(step_ns=MS, job="2")) / "end.json").unlink()
     assert only(study).reason == "attempt 2.0 has not ended"
-
-
-def test_a_damaged_end_json_is_no_end(study: Study) -> None:
-    """A warning names it."""
-    attempt = write_run(study, POINT, Recorded(step_ns=MS))
-    (attempt / "end.json").write_text('{"state": "do')
+    write_run(study, POINT, Recorded(step_ns=MS, job="3", state="interrupted", reason="told to stop"))
+    assert only(study).reason == "attempt 3.0 was interrupted: told to stop"
+    (write_run(study, POINT, Recorded(step_ns=MS, job="4")) / "end.json").write_text('{"state": "do')
     records = load_study(study)
     assert records.runs[0].state == "missing"
-    assert records.warnings == (f"{POINT.label}/r1/100.0/end.json is damaged; the attempt counts as not ended",)
-
-
-def test_a_damaged_study_json_is_an_error_that_names_it(study: Study) -> None:
-    """Without it nobody knows what is missing."""
-    study.study_file.write_text("{")
-    with pytest.raises(HpcddpError, match=r"study\.json is damaged"):
-        load_study(study)
-
-
-def test_runs_beyond_the_repeat_are_read_too(study: Study) -> None:
-    """Records are data, whatever the sweep says now."""
-    write_run(study, POINT, Recorded(step_ns=MS), run=3)
-    assert [(run.run, run.state) for run in load_study(study).runs] == [(1, "missing"), (3, "counts")]
+    assert records.warnings == (f"{POINT.label}/r1/4.0/end.json is damaged; the attempt counts as not ended",)
 
 
 def test_jobs_submitted_by_hand_need_no_study_json(study: Study) -> None:
-    """The folder's name is the study's; only what is there is expected."""
-    write_run(study, POINT, Recorded(step_ns=MS))
+    """Records are data, whatever the sweep says now: the folder's name is the study's, only what is there is expected."""
+    write_run(study, POINT, Recorded(step_ns=MS), run=3)
+    assert [(run.run, run.state) for run in load_study(study).runs] == [(1, "missing"), (3, "counts")]
+    study.study_file.write_text("{")
+    with pytest.raises(HpcddpError, match=r"study\.json is damaged"):
+        load_study(study)
     study.study_file.unlink()
     records = load_study(study)
     assert (records.name, [run.state for run in records.runs]) == ("s", ["counts"])
 
 
 def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
-    """By study.json: its runs that count stay, those without a result are left out, and said so; so is a point of which there
-    is no run then.
-    """
+    """By study.json: its runs that count stay, those without a result are left out and counted, and points without a run then."""
     out, lowered = point(1, 4), POINT
     study = write_study(tmp_path / "s", [out, lowered, (empty := point(1, 8))], repeat=2)
     entries = json.loads(study.study_file.read_text())["points"]
@@ -196,10 +165,7 @@ def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
     for each in (out, lowered):
         write_run(study, each, Recorded(step_ns=MS))
     records = load_study(study)
-    assert {(run.label, run.run, run.state) for run in records.runs} == {
-        (out.label, 1, "counts"),
-        (lowered.label, 1, "counts"),
-    }
+    assert {(run.label, run.run, run.state) for run in records.runs} == {(each.label, 1, "counts") for each in (out, lowered)}
     assert {planned.label for planned in records.points} == {out.label, lowered.label}
     assert records.warnings == (
         "4 runs that are not in the sweep any more and have no result are left out: "

@@ -3,18 +3,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hpcddp.analysis.records.json_files import environment_names, launch_software, version_words
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import (
     differing,
     full_names,
     key_text,
-    order,
     same_workload,
     series_key,
+    series_order,
     short_names,
     workload_key,
 )
 from hpcddp.analysis.verdicts.findings import find
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
@@ -23,13 +27,9 @@ def text(each: Point, hold: str = "batch_per_gpu", env_id: str = "e", gpu: str |
     return key_text(series_key(each, hold, env_id, gpu))
 
 
-def test_points_that_differ_in_layout_are_one_series() -> None:
-    """Nodes and GPUs per node are what a series varies."""
+def test_environment_gpu_node_type_and_cores_make_other_series_layouts_do_not() -> None:
     assert text(point(1, 1)) == text(point(16, 4))
-
-
-def test_environment_gpu_node_type_and_cores_make_other_series() -> None:
-    """What would change the number for another reason than size is never compared."""
+    assert "root" not in " ".join(workload_key(point(1, 1), "batch_per_gpu"))
     base = point(1, 4, node_type="a", physical_cores_per_rank=2)
     others = [point(1, 4, node_type="b", physical_cores_per_rank=2), point(1, 4, node_type="a", physical_cores_per_rank=8)]
     assert len({text(base), text(base, env_id="f"), text(base, gpu="A40"), *map(text, others)}) == 5
@@ -42,19 +42,12 @@ def test_with_a_held_global_batch_the_batch_per_gpu_follows() -> None:
     assert text(small) != text(large)
 
 
-def test_the_folder_of_the_data_does_not_matter() -> None:
-    """As in the id: data move."""
-    assert "root" not in " ".join(workload_key(point(1, 1), "batch_per_gpu"))
-
-
 def test_a_planned_point_joins_whatever_gpu_it_will_find() -> None:
-    """What is known at launch only is left aside."""
     assert same_workload(text(point(1, 4)), point(1, 1), "batch_per_gpu")
     assert not same_workload(text(point(1, 4)), point(1, 1, batch_per_gpu=64), "batch_per_gpu")
 
 
 def test_series_are_named_by_what_differs() -> None:
-    """The first in full, the others by what differs from it."""
     texts = [text(point(1, 4)), text(point(1, 4, batch_per_gpu=64)), text(point(1, 4, loader_workers_per_rank=8))]
     assert list(short_names(differing(texts)).values()) == ["batch/GPU 32, workers 2", "batch/GPU 64", "workers 8"]
     assert full_names(differing(texts))[texts[1]] == "batch/GPU 64, workers 2"
@@ -68,32 +61,32 @@ def test_a_key_without_a_value_is_not_unknown() -> None:
     assert short_names({"a": names[1], "b": names[0]})["b"] == "base batch default, exclusive on"
 
 
-def test_long_values_keep_what_tells_them_apart() -> None:
-    """A model of one's own, `package.module:factory`, and two GPUs whose names begin alike."""
-    models = [text(point(1, 4, model=f"mylab.networks.variants:resnet_{each}")) for each in ("small", "large")]
-    assert list(full_names(differing(models)).values()) == ["model resnet_small", "model resnet_large"]
-    gpus = [text(point(1, 4), gpu=f"NVIDIA RTX PRO 6000 Blackwell {each} Edition") for each in ("Server", "Workstation")]
-    assert list(full_names(differing(gpus)).values()) == ["GPU Server Edition", "GPU Workstation Edition"]
+RTX = "NVIDIA RTX PRO 6000 Blackwell"
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "names"),
+    [
+        ("model", [f"mylab.networks.variants:resnet_{each}" for each in ("small", "large")], ["resnet_small", "resnet_large"]),
+        ("model", [f"m:{'x' * 30}{each}" for each in "ab"], [f"m:{'x' * 30}{each}" for each in "ab"]),
+        ("GPU", [f"{RTX} Server Edition", f"{RTX} Workstation Edition"], ["Server Edition", "Workstation Edition"]),
+        ("GPU", [f"{RTX} Server Edition", "V100"], [f"{RTX[:24]}", "V100"]),
+    ],
+)
+def test_long_values_keep_what_tells_them_apart(key: str, values: list[str], names: list[str]) -> None:
+    texts = [text(point(1, 4, model=each)) if key == "model" else text(point(1, 4), gpu=each) for each in values]
+    assert list(full_names(differing(texts)).values()) == [f"{key} {name}" for name in names]
+
+
+def test_long_values_that_begin_and_end_alike_are_told_apart() -> None:
     apart = [text(point(1, 4, model=f"a_package_of_my_group.{each}_module:resnet50_with_a_long_name_{each}")) for each in "ab"]
     assert len(set(full_names(differing(apart)).values())) == 2
-    longer = [text(point(1, 4, model=f"m:{'x' * 30}{each}")) for each in "ab"]
-    assert list(full_names(differing(longer)).values()) == [f"model m:{'x' * 30}{each}" for each in "ab"]
-
-
-def test_a_long_value_that_differs_from_the_start_is_cut() -> None:
-    """As it begins."""
-    texts = [text(point(1, 4), gpu=name) for name in ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "V100")]
-    assert list(full_names(differing(texts)).values()) == ["GPU NVIDIA RTX PRO 6000 Blac", "GPU V100"]
 
 
 def test_keys_that_differ_together_are_named_once() -> None:
-    """A node type and its GPU say the same."""
+    """A node type and its GPU say the same; a single series needs no name."""
     texts = [text(point(1, 4, node_type="a40"), gpu="A40"), text(point(1, 4, node_type="v100"), gpu="V100")]
     assert list(full_names(differing(texts)).values()) == ["node type a40", "node type v100"]
-
-
-def test_a_single_series_needs_no_name() -> None:
-    """Nothing to tell it from."""
     assert full_names(differing([text(point(1, 1))])) == {text(point(1, 1)): ""}
 
 
@@ -102,11 +95,11 @@ def test_series_sort_by_what_differs_then_by_number() -> None:
     first = text(point(1, 4))
     batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
     workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]
-    assert sorted([*workers[::-1], *batches[::-1], first], key=lambda key: order(key, first)) == [first, *batches, *workers]
+    shuffled = [*workers[::-1], *batches[::-1], first]
+    assert sorted(shuffled, key=lambda key: series_order(key, first)) == [first, *batches, *workers]
 
 
 def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp_path: Path) -> None:
-    """In sentences, names and notes no hash stands where versions tell environments apart."""
     layouts = [point(1, 1), point(1, 2)]
     study = write_study(tmp_path / "s", layouts, repeat=3)
     for each in layouts:
@@ -121,6 +114,47 @@ def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp
 
 
 def test_a_variable_has_its_own_name() -> None:
-    """As a user writes it; a point without it has the default."""
     apart = differing([key_text({"env.NCCL_ALGO": "Ring"}), key_text({})])
     assert list(full_names(apart).values()) == ["NCCL_ALGO Ring", "NCCL_ALGO default"]
+
+
+VERSIONS = {"hpcddp": "0.2.0", "python": "3.11.9", "nccl": "2.20.5", "torch": "2.3.0", "cuda": "12.1"}
+
+
+def launch(**changes: Any) -> LaunchRecord:
+    return LaunchRecord(**{"schema": 1, "point": "p", "ranks": 1, "gpus": (), "env_id": "e", "versions": VERSIONS, **changes})
+
+
+def env_names(*launches: LaunchRecord) -> list[str]:
+    return list(environment_names((f"id{i}", launch_software(each)) for i, each in enumerate(launches)).values())
+
+
+def test_the_first_item_that_differs_names_an_environment() -> None:
+    """torch before CUDA before the rest, and one is enough where it tells all apart."""
+    newer = launch(versions=VERSIONS | {"torch": "2.5.1", "cuda": "12.4"})
+    assert env_names(launch(), newer) == ["torch 2.3.0", "torch 2.5.1"]
+    assert env_names(launch(), launch(versions=VERSIONS | {"python": "3.12.1"})) == ["Python 3.11.9", "Python 3.12.1"]
+    jpeg = launch(versions=VERSIONS | {"decoder": "simplejpeg 1.7"})
+    assert env_names(launch(), jpeg) == ["no decoder", "decoder simplejpeg 1.7"]
+    assert env_names(launch(), launch(freed_memory="kept")) == ["no freed memory", "freed memory kept"]
+
+
+def test_several_items_where_one_is_not_enough() -> None:
+    newer = launch(versions=VERSIONS | {"torch": "2.5.1"})
+    newest = launch(versions=VERSIONS | {"torch": "2.5.1", "nccl": "2.21.5"})
+    expected = ["torch 2.3.0, NCCL 2.20.5", "torch 2.5.1, NCCL 2.20.5", "torch 2.5.1, NCCL 2.21.5"]
+    assert env_names(launch(), newer, newest) == expected
+
+
+def test_containers_and_modules_name_what_versions_do_not() -> None:
+    boxes = [launch(environment={"APPTAINER_NAME": f"{each}.sif"}) for each in "ab"]
+    assert env_names(*boxes) == ["APPTAINER_NAME a.sif", "APPTAINER_NAME b.sif"]
+    mixed = [("x", launch_software(boxes[0])), ("y", launch_software(boxes[0])), ("y", launch_software(boxes[1]))]
+    assert environment_names(mixed) == {"x": "environment x", "y": "environment y"}
+    assert env_names(launch(environment={"SLURM_JOB_ID": "1"})) == ["environment id0"]
+
+
+def test_versions_are_told_as_they_are_written() -> None:
+    assert version_words(launch_software(launch(versions=VERSIONS | {"torchvision": None}, freed_memory="kept"))) == (
+        "torch 2.3.0, CUDA 12.1, NCCL 2.20.5, Python 3.11.9, hpcddp 0.2.0"
+    )

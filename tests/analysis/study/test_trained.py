@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.report.export_tables import latex_text, markdown_text
-from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.report.write import latex_text, markdown_text
+from hpcddp.analysis.study.frames import runs_frame
+from hpcddp.analysis.study.load import StudyRecords, load_study
+from hpcddp.analysis.study.scaling import scaling_frame
+from hpcddp.analysis.study.series import same_workload
 from hpcddp.analysis.study.trained import fact_text, facts_line, trained
-from hpcddp.core.optimizer import Optimizer
-from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
+from hpcddp.core.point import Data, Layout, Measure, Optimizer, OwnScript, Point, Workload
 from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, START_NS, Recorded, point, write_run, write_study
 
 DAY_NS = 86_400 * 10**9
 
 
-def facts(folder: Path, runs: list[tuple[Point, dict[str, Any]]], **changes: Any) -> dict[str, list[str]]:
+def facts_of(folder: Path, runs: list[tuple[Point, dict[str, Any]]], **changes: Any) -> dict[str, list[str]]:
     study = write_study(folder / "s", list(dict.fromkeys(each for each, _ in runs)), **changes)
     for number, (each, recorded) in enumerate(runs, start=1):
         write_run(study, each, Recorded(**{"step_ns": 8 * MS, **recorded}), number)
@@ -27,9 +30,8 @@ def facts(folder: Path, runs: list[tuple[Point, dict[str, Any]]], **changes: Any
 
 
 def test_a_built_in_workload_is_told_as_its_point_says(tmp_path: Path) -> None:
-    """Of model, data and optimizer what the sweep says, and keys that are not at their default."""
     each = point(1, 4, optimizer=Optimizer(lr=0.1, weight_decay=1e-4), compile=True, seed=7)
-    assert facts(tmp_path, [(each, {})]) == {
+    assert facts_of(tmp_path, [(each, {})]) == {
         **{"model": ["resnet18"], "data": ["synthetic-imagenet"], "precision": ["fp32"], "batch": ["32 samples per GPU"]},
         **{"workers": ["2 per rank"], "parallel": ["ddp"], "optimizer": ["sgd"], "learning rate": ["0.1"], "momentum": ["0.9"]},
         **{"seed": ["7"], "compile": ["on"], "weight decay": ["0.0001"], "GPU": ["V100"], "cluster": ["marconi100"]},
@@ -44,7 +46,7 @@ def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
         (point(1, 1, batch_per_gpu=128, gc="off"), {}),
         (point(1, 1, batch_per_gpu=64), {}),
     ]
-    found = facts(tmp_path, [*runs, (there, {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}})])
+    found = facts_of(tmp_path, [*runs, (there, {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}})])
     assert {name: sorted(found[name]) for name in ("GPU", "cluster", "date")} == {
         "GPU": ["A100", "V100"],
         "cluster": ["leonardo", "marconi100"],
@@ -57,18 +59,14 @@ def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
 
 def test_a_held_global_batch_is_named(tmp_path: Path) -> None:
     """Where the batch per GPU follows from it."""
-    found = facts(tmp_path, [(point(1, 1, batch_per_gpu=64), {}), (point(1, 2), {})], hold="global_batch")
+    found = facts_of(tmp_path, [(point(1, 1, batch_per_gpu=64), {}), (point(1, 2), {})], hold="global_batch")
     assert found["global batch"] == ["64 samples"]
 
 
-@pytest.mark.parametrize("parallel", ["fsdp", "hsdp"])
-def test_sharded_training_of_whole_epochs(tmp_path: Path, parallel: str) -> None:
-    """How parameters are spread, and how many epochs were trained."""
-    each = point(1, 2, parallel=parallel, work="train", epochs=3, optimizer=Optimizer(name="adamw"))
-    study = write_study(tmp_path / "s", [each])
-    write_run(study, each, Recorded(step_ns=MS, gates=FAILED))
-    found = trained(load_study(study).runs)
-    assert (found["parallel"], found["epochs"], found["optimizer"]) == ([parallel], ["3"], ["adamw"])
+def test_sharded_training_of_whole_epochs(tmp_path: Path) -> None:
+    each = point(1, 2, parallel="fsdp", work="train", epochs=3, optimizer=Optimizer(name="adamw"))
+    found = facts_of(tmp_path, [(each, {"gates": FAILED})])
+    assert (found["parallel"], found["epochs"], found["optimizer"]) == (["fsdp"], ["3"], ["adamw"])
     assert "momentum" not in found
 
 
@@ -77,14 +75,13 @@ def test_what_a_script_does_not_say_is_unknown(tmp_path: Path) -> None:
     workload = Workload(model="train:Net", data=Data(name="train:Cifar"), batch_per_gpu=16, loader_workers_per_rank=0)
     own = OwnScript(name="train.py", arguments=("--depth", "12"))
     each = Point(cluster="c", workload=workload, layout=Layout(), measure=Measure(warmup_steps=1, steps=5), script=own)
-    found = facts(tmp_path, [(each, {})])
+    found = facts_of(tmp_path, [(each, {})])
     assert {found.pop(name)[0] for name in ("optimizer", "seed")} == {"unknown (the script's own)"}
     assert (found["script"], found["workers"]) == (["train.py --depth 12"], ["none found per rank"])
     assert not {"parallel", "learning rate", "momentum", "compile"} & set(found)
 
 
 def test_processors_stand_in_for_gpus(tmp_path: Path) -> None:
-    """Their name is in the node's record; without one nothing is said."""
     each = point(1, 2, device="cpu")
     study = write_study(tmp_path / "s", [each])
     attempt = write_run(study, each, Recorded(step_ns=MS, gpu=None))
@@ -96,16 +93,14 @@ def test_processors_stand_in_for_gpus(tmp_path: Path) -> None:
 
 
 def test_runs_that_do_not_count_are_not_told_of(tmp_path: Path) -> None:
-    """Unless none counts; nothing is told of what has not run."""
-    assert facts(tmp_path / "a", [(point(1, 1), {}), (point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["V100"]
-    assert facts(tmp_path / "b", [(point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["A40"]
+    assert facts_of(tmp_path / "a", [(point(1, 1), {}), (point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["V100"]
+    assert facts_of(tmp_path / "b", [(point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["A40"]
     assert trained(load_study(write_study(tmp_path / "c", [point(1, 1)])).runs) == {}
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_every_report_says_it_once(tmp_path: Path) -> None:
-    """Page, Markdown, JSON, each LaTeX table and the terminal."""
-    found = facts(tmp_path, [(point(1, 1, batch_per_gpu=batch), {}) for batch in (32, 64)])
+    found = facts_of(tmp_path, [(point(1, 1, batch_per_gpu=batch), {}) for batch in (32, 64)])
     (result,) = analyze(tmp_path)
     report = tmp_path / "s/report"
     assert json.loads((report / "report.json").read_text())["trained"] == found
@@ -118,3 +113,73 @@ def test_every_report_says_it_once(tmp_path: Path) -> None:
         assert page.count(f"<dt>{name}</dt> <dd>{text}</dd>") == 1
         assert markdown.count(f"- **{markdown_text(name)}**: {markdown_text(text)}\n") == 1
         assert all(table.count(latex_text(f"{name} {text}")) == 1 for table in tables)
+
+
+def script(gpus: int, **changes: object) -> Point:
+    """`train.py --depth 12` on one node, as its sweep has it."""
+    chosen = {"model": "", "data": Data(name=""), "script": "train.py", "args": {"depth": 12}, **changes}
+    return point(1, gpus, **chosen)
+
+
+def facts(samples: int) -> dict[str, object]:
+    """As launch.json has them."""
+    return {"script": {"model": "train:Net", "data": "train:Words", "precision": "bf16", "samples_per_step": samples}}
+
+
+def measured(study: Study, each: Point, samples: int) -> None:
+    """A run whose steps take 100 ms."""
+    write_run(study, each, Recorded(step_ns=100 * MS, launch=facts(samples), end={"global_batch": samples * each.gpus}))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> StudyRecords:
+    """One and two ranks; four are planned. Read twice: the second time from the cache."""
+    points = [script(1), script(2), script(4)]
+    study = write_study(tmp_path / "s", points)
+    for each in points[:2]:
+        measured(study, each, 8)
+    load_study(study)
+    return load_study(study)
+
+
+def test_what_the_jobs_found_completes_the_points(records: StudyRecords) -> None:
+    assert [run.state for run in records.runs] == ["counts", "counts", "missing"]
+    found = records.runs[0].point
+    assert found is not None
+    assert (found.workload.model, found.workload.precision, found.workload.batch_per_gpu) == ("train:Net", "bf16", 8)
+    assert found.label == records.runs[0].label == script(1).label
+    scaling = scaling_frame(runs_frame(records), records.points, records.hold)
+    assert list(scaling["samples_per_s"]) == [80.0, 160.0]
+    assert list(scaling["efficiency_1gpu"]) == [1.0, 1.0]
+    assert trained(records.runs)["script"] == ["train.py --depth 12"]
+
+
+def test_planned_points_are_of_the_series(records: StudyRecords, tmp_path: Path) -> None:
+    """Also one without a run: what is known of the same arguments at another size is known of it.
+
+    A script may share a batch among its ranks: with `hold: global_batch` no key of the sweep needs to say it.
+    """
+    points = [script(1), script(2), script(4)]
+    study = write_study(tmp_path / "held", points, hold="global_batch")
+    for each, samples in zip(points[:2], (16, 8), strict=True):
+        measured(study, each, samples)
+    for found in (records, load_study(study)):
+        (series,) = runs_frame(found)["series"].dropna().unique()
+        assert [same_workload(series, each, found.hold) for each in found.points] == [True] * 3
+
+
+def test_another_argument_is_another_series(tmp_path: Path) -> None:
+    points = [script(1), script(1, args={"depth": 6})]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        measured(study, each, 8)
+    assert runs_frame(load_study(study))["series"].nunique() == 2
+
+
+def test_samples_that_are_not_the_recorded_ones(tmp_path: Path) -> None:
+    """end.json is held against launch.json, as against any point."""
+    each = script(2)
+    study = write_study(tmp_path / "s", [each])
+    write_run(study, each, Recorded(step_ns=100 * MS, launch=facts(8), end={"global_batch": 99}))
+    (run,) = load_study(study).runs
+    assert run.reason == "end.json: global_batch is 99, and the point's is 16"

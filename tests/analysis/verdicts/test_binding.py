@@ -14,7 +14,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.core.binding_record import RankBinding
+from hpcddp.core.launch_record import RankBinding
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.sweep.file import read_sweep
@@ -124,7 +124,6 @@ def bindings(bound: Bound, folder: Path) -> list[RankBinding]:
 
 @pytest.mark.dear
 def test_a_sound_binding_is_left_alone(tmp_path: Path) -> None:
-    """Whatever the node, and wherever the GPUs."""
     found = verdicts_of(SOUND, tmp_path)
     assert {name: verdicts for name, verdicts in found.items() if verdicts} == {}
 
@@ -137,7 +136,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Verdict]
 
 @pytest.mark.dear
 def test_a_planted_fault_is_found(planted: dict[str, list[Verdict]]) -> None:
-    """One verdict for each; what it advises to set, a sweep can have."""
     assert {name: [verdict.name for verdict in found] for name, found in planted.items()} == {
         name: [expected] for name, (_, expected) in FAULTS.items()
     }
@@ -161,7 +159,6 @@ def test_the_evidence_names_rank_gpu_and_sockets(tmp_path: Path) -> None:
 
 
 def test_the_evidence_names_the_cores_that_are_shared(planted: dict[str, list[Verdict]]) -> None:
-    """And how many each rank was to have."""
     (verdict,) = planted["two on the same cores"]
     assert verdict.evidence == ("ranks 0 and 1 of r000 run on the same 8 cores, and each was to have 8; the node has 32 (run r1)")
 
@@ -189,7 +186,6 @@ def test_too_few_cores_are_one_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [[], [{"cpus": "0-99999999999", "cores": "x"}] * 4, [{"cpus": ""}] * 3])
 def test_damaged_bindings_say_nothing(tmp_path: Path, damaged: list[dict[str, str]]) -> None:
-    """The run counts all the same."""
     each = point(1, 4)
     study = write_study(tmp_path / "s", [each])
     write_run(study, each, Recorded(step_ns=80 * MS, steps=40, launch={"bindings": damaged}))

@@ -33,12 +33,9 @@ Size = tuple[Layouts, int, float]
 TIMED_STEPS = 200
 SAMPLES, SECOND = 1_000_000, 10**9
 GATES = ("parameters agree", "loss is finite", "ranks stepped equally", "every epoch reshuffled", "no restart inside the window")
+PASSED = [{"name": gate, "passed": True, "evidence": "simulated"} for gate in GATES]
 MARCONI100 = load_profile("marconi100")
 NODE_TYPES = {"v100": {"physical_cores": 32, "smt": 4, "gpus": 4}}
-
-
-def nothing(each: Point, run: int) -> dict[str, Any]:
-    return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +43,8 @@ class Plan:
     """Runs of a study by its points; without changes they are sound."""
 
     case: Callable[[Point], Case] = lambda each: Case()
-    launch: Callable[[Point, int], Mapping[str, Any]] = nothing
-    end: Callable[[Point, int], Mapping[str, Any]] = nothing
+    launch: Callable[[Point, int], Mapping[str, Any]] = lambda each, run: {}
+    end: Callable[[Point, int], Mapping[str, Any]] = lambda each, run: {}
     """What launch.json and end.json of a run have besides."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the points."""
@@ -67,8 +64,7 @@ def study_of(folder: Path, plan: Plan, size: Size, seed: int) -> tuple[list[Poin
         events = simulate(case, runs, each.ranks, WARMUP_STEPS + TIMED_STEPS, seed + 7 * each.ranks)
         for run in range(runs):
             launch = {**launched(each, run), **plan.launch(each, run)}
-            passed = [{"name": gate, "passed": True, "evidence": "simulated"} for gate in GATES]
-            end = {"global_batch": each.global_batch, "gates": passed, **plan.end(each, run)}
+            end = {"global_batch": each.global_batch, "gates": PASSED, **plan.end(each, run)}
             write_attempt(study.attempt_dir(each.label, run + 1, launch["job"], 0), events, run, launch, end)
     return points, find(load_study(study))
 
@@ -89,31 +85,34 @@ def wide(each: Point) -> bool:
     return each.layout.nodes > 1
 
 
-def last_host(each: Point) -> str:
-    return f"node{each.layout.nodes - 1:03d}"
-
-
 def on_last_node(each: Point, rank: int) -> bool:
     return wide(each) and rank >= each.ranks - each.layout.gpus_per_node
 
 
-def telemetry(each: Point, **changes: Any) -> dict[str, Any]:
+def is_rank(each: Point, rank: int, number: int) -> bool:
+    """Of several ranks that one; -1 is the last."""
+    return each.ranks > 1 and rank == number % each.ranks
+
+
+def telemetry(each: Point, mhz: int = 1380, **changes: Any) -> dict[str, Any]:
     """Of nodes on which nobody else is, and whose GPUs are as they should be."""
-    gpu = {"gpu": 0, "readings": 20, "sm_mhz_median": 1380, "power_w_mean": 250.0, "throttle": {}}
+    gpu = {"gpu": 0, "readings": 20, "sm_mhz_median": mhz, "power_w_mean": 250.0, "throttle": {}}
     shares = {"cpu_busy_share": 0.2, "cpu_job_share": 0.19, "cpu_foreign_share": 0.01}
     hosts = [f"node{node:03d}" for node in range(each.layout.nodes)]
     return {"telemetry": {"nodes": [{"host": host, "readings": 20, "gpus": [gpu], **shares, **changes} for host in hosts]}}
 
 
-def of_gpus(each: Point, mhz: int) -> dict[str, Any]:
-    return telemetry(each, gpus=[{"gpu": 0, "readings": 20, "sm_mhz_median": mhz, "power_w_mean": 250.0, "throttle": {}}])
-
-
 def throttled(each: Point, run: int) -> dict[str, Any]:
-    hot = f"GPU 1 of {last_host(each)}: hw_thermal_slowdown in 40% of the readings"
-    gates = [*({"name": gate, "passed": True, "evidence": "simulated"} for gate in GATES)]
-    failed = {"name": "GPU clocks held", "passed": not (wide(each) and run), "evidence": hot}
-    return {**telemetry(each), "gates": [*gates, failed]}
+    hot = f"GPU 1 of node{each.layout.nodes - 1:03d}: hw_thermal_slowdown in 40% of the readings"
+    return {
+        **telemetry(each),
+        "gates": [*PASSED, {"name": "GPU clocks held", "passed": not (wide(each) and run), "evidence": hot}],
+    }
+
+
+def busy(each: Point, run: int) -> dict[str, Any]:
+    share = 0.06 * each.ranks_per_node
+    return telemetry(each, cpu_busy_share=share, cpu_job_share=share, cpu_foreign_share=0.0)
 
 
 def detected(each: Point, run: int) -> dict[str, Any]:
@@ -123,103 +122,72 @@ def detected(each: Point, run: int) -> dict[str, Any]:
 
 ON: dict[str, Any] = {"comm": "on"}
 WARM = Case(warm_ms=80.0, warm_steps=WARMUP_STEPS + 40)
+FEW_CORES = {"loader_workers_per_rank": 8, "physical_cores_per_rank": 2}
 
-CAUSES: Mapping[str, tuple[Plan, str, str]] = {
-    "slow rank": (
-        Plan(case=lambda each: Case(slower=lambda rank: 1.2 if each.ranks > 1 and rank == each.ranks - 1 else 1.0)),
-        "straggler",
-        "waiting for one slow rank or node",
-    ),
-    "slow node": (
-        Plan(case=lambda each: Case(slower=lambda rank: 1.2 if on_last_node(each, rank) else 1.0)),
-        "straggler",
-        "waiting for one slow rank or node",
-    ),
+STRAGGLER = ("straggler", "waiting for one slow rank or node")
+WARMUP = ("warm-up inside the window", "warm-up among the timed steps")
+COMMUNICATION = ("communication-bound", "exchanging gradients")
+
+CAUSES: Mapping[str, tuple[tuple[str, str], Plan]] = {
+    "slow rank": (STRAGGLER, Plan(case=lambda each: Case(slower=lambda rank: 1 + 0.2 * is_rank(each, rank, -1)))),
+    "slow node": (STRAGGLER, Plan(case=lambda each: Case(slower=lambda rank: 1 + 0.2 * on_last_node(each, rank)))),
     "slow loader on one rank": (
-        Plan(case=lambda each: Case(data_ms=lambda rank: 30.0 if each.ranks > 1 and rank == 1 else 0.5)),
-        "straggler",
-        "waiting for one slow rank or node",
+        STRAGGLER,
+        Plan(case=lambda each: Case(data_ms=lambda rank: 30.0 if is_rank(each, rank, 1) else 0.5)),
     ),
     "slow link of one node": (
-        Plan(case=lambda each: Case(link_ms=lambda rank: 25.0 if on_last_node(each, rank) else 0.0), changes=ON),
-        "slow link",
-        "waiting for gradients over one slow link",
+        ("slow link", "waiting for gradients over one slow link"),
+        Plan(case=lambda each: Case(link_ms=lambda rank: 25.0 * on_last_node(each, rank)), changes=ON),
     ),
     "thermal throttling": (
-        Plan(case=lambda each: Case(slower=lambda rank: 1.25 if on_last_node(each, rank) else 1.0), end=throttled),
-        "clock throttling",
-        "",
+        ("clock throttling", ""),
+        Plan(case=lambda each: Case(slower=lambda rank: 1 + 0.25 * on_last_node(each, rank)), end=throttled),
     ),
     "shared node": (
+        ("shared node", "other jobs on the nodes"),
         Plan(
-            case=lambda each: Case(slower=lambda rank: 1.2 if wide(each) else 1.0),
+            case=lambda each: Case(slower=lambda rank: 1 + 0.2 * wide(each)),
             end=lambda each, run: telemetry(each, cpu_foreign_share=0.3 if wide(each) else 0.01),
         ),
-        "shared node",
-        "other jobs on the nodes",
     ),
-    "warm-up detected": (
-        Plan(case=lambda each: WARM, end=detected),
-        "warm-up inside the window",
-        "warm-up among the timed steps",
-    ),
-    "warm-up not detected": (
-        Plan(case=lambda each: WARM, changes={"gc": "frozen"}),
-        "warm-up inside the window",
-        "warm-up among the timed steps",
-    ),
+    "warm-up detected": (WARMUP, Plan(case=lambda each: WARM, end=detected)),
+    "warm-up not detected": (WARMUP, Plan(case=lambda each: WARM, changes={"gc": "frozen"})),
     "too few cores": (
+        ("CPU starvation", "too few processor cores"),
         Plan(
             case=lambda each: Case(data_ms=lambda rank: 60.0 if each.ranks > 1 else 1.0),
             launch=lambda each, run: {"cpus_of_ranks": [8 if each.ranks > 1 else 128] * each.ranks},
-            end=lambda each, run: telemetry(
-                each, cpu_busy_share=0.06 * each.ranks_per_node, cpu_job_share=0.06 * each.ranks_per_node, cpu_foreign_share=0.0
-            ),
-            changes={"loader_workers_per_rank": 8, "physical_cores_per_rank": 2},
+            end=busy,
+            changes=FEW_CORES,
         ),
-        "CPU starvation",
-        "too few processor cores",
     ),
-    "small batch": (
-        Plan(case=lambda each: Case(compute_ms=10.0), changes={"batch_per_gpu": 4, **ON}),
-        "communication-bound",
-        "exchanging gradients",
-    ),
+    "small batch": (COMMUNICATION, Plan(case=lambda each: Case(compute_ms=10.0), changes={"batch_per_gpu": 4, **ON})),
     "slower computation": (
+        ("slower computation", "computation that is slower with more ranks"),
         Plan(
             case=lambda each: Case(slower=lambda rank: 1.0 + 0.08 * (each.layout.gpus_per_node > 1) + 0.08 * wide(each)),
-            end=lambda each, run: of_gpus(each, 1380 if each.ranks == 1 else 1250),
+            end=lambda each, run: telemetry(each, mhz=1380 if each.ranks == 1 else 1250),
         ),
-        "slower computation",
-        "computation that is slower with more ranks",
     ),
     "superlinear baseline": (
-        Plan(case=lambda each: Case(slower=lambda rank: 1.25 if each.ranks == 1 else 1.0)),
-        "suspect baseline",
-        "a baseline that is slower than larger points",
+        ("suspect baseline", "a baseline that is slower than larger points"),
+        Plan(case=lambda each: Case(slower=lambda rank: 1 + 0.25 * (each.ranks == 1))),
     ),
     "mixed GPUs": (
+        ("mixed hardware", "GPUs of several types"),
         Plan(launch=lambda each, run: {"gpus": ["A40" if wide(each) else "V100"]}),
-        "mixed hardware",
-        "GPUs of several types",
     ),
     "two versions of torch": (
+        ("mixed software", "several versions of software"),
         Plan(launch=lambda each, run: {"env_id": "two", "versions": {"torch": "2.6.0"}} if wide(each) else {}),
-        "mixed software",
-        "several versions of software",
     ),
     "clocks that step": (
-        Plan(case=lambda each: Case(clock_step_ms=30.0 if each.ranks > 1 else 0.0), changes=ON),
-        "the clock of rank",
-        "",
+        ("the clock of rank", ""),
+        Plan(case=lambda each: Case(clock_step_ms=30.0 * (each.ranks > 1)), changes=ON),
     ),
-    "exposed communication": (
-        Plan(case=lambda each: Case(transfer_ms=60.0), changes=ON),
-        "communication-bound",
-        "exchanging gradients",
-    ),
+    "exposed communication": (COMMUNICATION, Plan(case=lambda each: Case(transfer_ms=60.0), changes=ON)),
 }
-"""Cause -> runs that have it, the verdict or note that must come first, and what the sentence says."""
+"""Cause -> the verdict or note that must come first, what the sentence says, and runs that have it."""
 
 SIZES: Sequence[Size] = (([(1, 1), (1, 4), (2, 4)], 3, 1.0), ([(1, 1), (1, 2), (4, 2)], 6, 2.0))
 
@@ -232,7 +200,7 @@ def first_named(found: Findings) -> str:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_planted_cause_is_named_first(tmp_path: Path, cause: str, size: Size) -> None:
     """Before all other verdicts and in the sentence; what all of them advise can be run as it is printed."""
-    plan, first, headline = CAUSES[cause]
+    (first, headline), plan = CAUSES[cause]
     points, found = study_of(tmp_path / "s", plan, size, seed=len(cause))
     assert first in first_named(found), [(each.name, each.evidence) for each in found.verdicts]
     assert headline in " ".join(found.sentences)
@@ -270,14 +238,8 @@ def document(each: Point) -> dict[str, Any]:
     return {"schema": 1, "cluster": "marconi100", **parts, "layout": {**parts["layout"], "node_type": None}}
 
 
-def loading(each: Point, run: int) -> dict[str, Any]:
-    times = {"workers": 2, "samples_per_s": 1e6, "samples": 3200, "batches": 100, "read_s": 1.0, "compute_s": 1.0}
-    return {**telemetry(each), "loader": times}
-
-
-def trained(each: Point, run: int) -> dict[str, Any]:
-    return telemetry(each)
-
+LOADER = {"workers": 2, "samples_per_s": 1e6, "samples": 3200, "batches": 100, "read_s": 1.0, "compute_s": 1.0}
+LOADING = {"loader": LOADER}
 
 CLEAN_LAYOUTS: Sequence[Layouts] = (
     [(1, 1)],
@@ -305,7 +267,7 @@ def test_clean_studies_have_no_verdict(tmp_path: Path, seed: int) -> None:
         changes={**({"device": "cpu"} if seed % 7 == 0 else {}), **(ON if seed % 2 else {})},
         of_layout=lambda nodes, gpus: {"batch_per_gpu": 1024 // nodes // gpus} if strong else {},
         hold="global_batch" if strong else "batch_per_gpu",
-        end=loading if seed % 3 == 0 else trained,
+        end=lambda each, run: {**telemetry(each), **(LOADING if seed % 3 == 0 else {})},
     )
     _, found = study_of(tmp_path / "s", plan, (layouts, 1 + seed % 4, noise), seed=1000 * seed)
     assert {each.name: each.evidence for each in found.verdicts if each.name != "too few steps"} == {}
@@ -313,7 +275,6 @@ def test_clean_studies_have_no_verdict(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_trainings_have_no_verdict(tmp_path: Path, seed: int) -> None:
-    """Four epochs of 30 steps on one and two GPUs, with noise of 2 %."""
     points, draw = [point(1, gpus, work="train", epochs=4) for gpus in (1, 2)], Random(seed)
     study = write_study(tmp_path / "s", points, repeat=3)
     for each, run in itertools.product(points, (1, 2, 3)):

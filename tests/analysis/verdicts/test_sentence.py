@@ -1,29 +1,33 @@
+"""The sentences that a report begins with."""
+
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hpcddp.analysis.report.tables import scaling
+from hpcddp.analysis import analyze
+from hpcddp.analysis.report.tables import scaling, study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
-from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Point
-from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
-from tests.analysis.verdict_studies import Model, write
+from hpcddp.core.run_root import Study
+from tests.analysis.synthetic import MS, START_NS, Recorded, point, write_run, write_runs, write_study
+from tests.analysis.verdict_studies import Model, measured, write
 
 DEMO = {"physical_cores_per_rank": 1, "loader_workers_per_rank": 0}
-SOUND = Model(seed=0, layouts=[(1, 1), (2, 1)], steps=120, hook=False)
+PLAIN = Model(seed=0, layouts=[(1, 1), (2, 1)], steps=120, hook=False)
 
 
 def sentences_of(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str]:
     """The sentences on a study with these layouts and steps, six runs of twenty steps each: nothing is left open."""
-    points = [point(*layout) for layout in steps_ms]
-    study = write_study(folder, points, repeat=6)
-    for each, step_ms in zip(points, steps_ms.values(), strict=True):
-        write_runs(study, each, [step_ms * MS] * 6, steps=20)
+    study = measured(folder, {point(*layout): [step_ms] * 6 for layout, step_ms in steps_ms.items()}, steps=20)
     return find(load_study(study)).sentences
 
 
@@ -62,32 +66,19 @@ def test_the_largest_point_is_told_against_each_baseline_there_is(
 
 
 def test_a_study_like_the_demos(tmp_path: Path) -> None:
-    """One sentence says what came out, what would be perfect, what is in the way, and how sure that is: three runs of 1, 2 and 4
-    ranks on two cores.
-    """
+    """What came out, what would be perfect, what is in the way, and how sure that is: 1, 2 and 4 ranks on two busy cores."""
     points = {point(1, ranks, device="cpu", **DEMO): step_ms for ranks, step_ms in ((1, 40), (2, 50), (4, 100))}
     study = write_study(tmp_path / "s", list(points), repeat=3)
+    node = {"host": "r000", "cpu_busy_share": 0.99, "cpu_job_share": 0.98, "cpu_foreign_share": 0.01, "gpus": []}
+    profile = {"node_types": {"here": {"physical_cores": 2}}, "default_node_type": "here"}
     for each, step_ms in points.items():
-        for run, percent_slower in enumerate((0, 1, 2), start=1):
-            write_run(study, each, two_cores(each, step_ms * MS * (100 + percent_slower) // 100, run), run)
+        launch = {"backend": "local", "profile": profile, "cpus_of_ranks": [2] * each.ranks}
+        of_runs = {"steps": 100, "gpu": None, "launch": launch, "end": {"telemetry": {"hz": 1.0, "nodes": [node]}}}
+        write_runs(study, each, [step_ms * MS * (100 + slower) // 100 for slower in (0, 1, 2)], **of_runs)
     assert find(load_study(study)).sentences == [
         "4 ranks train no faster than 2 ranks: about 1.6 times as fast as one rank, where 4 times would be perfect "
         "(40 % efficiency), held back most by too few processor cores; not certain yet: only 3 runs each."
     ]
-
-
-def two_cores(each: Point, step_ns: int, run: int) -> Recorded:
-    """What a rank of the demo records on a machine of two cores that it keeps busy."""
-    node = {"host": "r000", "cpu_busy_share": 0.99, "cpu_job_share": 0.98, "cpu_foreign_share": 0.01, "gpus": []}
-    return Recorded(
-        step_ns=step_ns,
-        steps=100,
-        job=str(100 + run),
-        gpu=None,
-        launch={"backend": "local", "profile": {"node_types": {"here": {"physical_cores": 2}}, "default_node_type": "here"}}
-        | {"cpus_of_ranks": [2] * each.ranks},
-        end={"telemetry": {"hz": 1.0, "nodes": [node]}},
-    )
 
 
 @pytest.mark.parametrize(
@@ -105,8 +96,7 @@ def two_cores(each: Point, step_ns: int, run: int) -> Recorded:
     ],
 )
 def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    """With `about` and two digits; nothing of it on a sound study."""
-    model = dataclasses.replace(SOUND, **change)
+    model = dataclasses.replace(PLAIN, **change)
     (sentence,) = find(load_study(write(model, tmp_path / "s"))).sentences
     assert sentence.endswith(says)
     assert sentence.startswith("2 nodes with one GPU each train about 1.9 times as fast" if ";" in says else "2 nodes with one")
@@ -115,10 +105,7 @@ def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, chan
 
 def test_runs_are_counted_for_each_size(tmp_path: Path) -> None:
     """`each` where all have as many; one that failed leaves five of six."""
-    points = [point(1, 1), point(2, 1)]
-    study = write_study(tmp_path / "s", points, repeat=6)
-    for each, runs in zip(points, (6, 5), strict=True):
-        write_runs(study, each, [10 * MS] * runs, steps=20)
+    study = measured(tmp_path / "s", {point(1, 1): [10] * 6, point(2, 1): [10] * 5}, steps=20)
     (sentence,) = find(load_study(study)).sentences
     assert sentence.endswith("; not certain yet: as few as 5 runs.")
 
@@ -135,12 +122,8 @@ def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -
 
 
 def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
-    """Two sizes with one batch are told; another batch on one size is left to the table."""
     points = [point(1, 1), point(1, 2), point(1, 2, batch_per_gpu=64)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [MS], steps=20)
-    (sentence,) = find(load_study(study)).sentences
+    (sentence,) = find(load_study(measured(tmp_path / "s", dict.fromkeys(points, (1,)), steps=20))).sentences
     assert sentence == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
 
 
@@ -148,33 +131,18 @@ def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
 def test_many_series_are_counted(tmp_path: Path) -> None:
     """Four are told, each beginning with what tells it from the others in words; the others are in the table."""
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (1, 2, 4, 8, 16, 32) for gpus in (1, 2)]
-    study = write_study(tmp_path / "s", points)
-    for each in points:
-        write_runs(study, each, [MS])
-    sentences = find(load_study(study)).sentences
+    sentences = find(load_study(measured(tmp_path / "s", dict.fromkeys(points, (1,))))).sentences
     begin = "With {} per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency)"
     batches = ("1 sample", "2 samples", "4 samples", "8 samples")
     assert [each.partition(";")[0] for each in sentences[:4]] == [begin.format(batch) for batch in batches]
     assert sentences[4:] == ["2 more series: see the table."]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.01234, "0.0123"), (1.0, "1.00"), (78.94, "78.9"), (370, "370"), (1180.4, "1 180"), (2_500_000, "2 500 000")],
-)
-def test_quantities_have_the_digits_that_count(value: float, text: str) -> None:
-    """Three digits, or all before the point; thousands apart."""
-    assert quantity(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(1.8, "1.80"), (9.99, "9.99"), (9.996, "10.0"), (24.93, "24.9")])
-def test_speedups_have_three_digits(value: float, text: str) -> None:
-    """Also where rounding adds one."""
-    assert times(value) == text
-
-
-def test_shares_are_whole_percent() -> None:
-    """0.866 is 87 %."""
+def test_numbers_have_the_digits_that_count() -> None:
+    """Three digits, or all before the point; thousands apart; shares in whole percent."""
+    values = (0, 0.01234, 1.0, 78.94, 370, 1180.4, 2_500_000)
+    assert [quantity(each) for each in values] == ["0", "0.0123", "1.00", "78.9", "370", "1 180", "2 500 000"]
+    assert [times(each) for each in (1.8, 9.99, 9.996, 24.93)] == ["1.80", "9.99", "10.0", "24.9"]
     assert percent(0.866) == "87 %"
 
 
@@ -200,3 +168,125 @@ def test_a_starved_loop_is_not_efficient_without_a_word(tmp_path: Path, shares: 
     assert column == ([f"{100 * share:.0f} %" for share in shares] if max(shares) >= 0.1 else [])
     assert ("Ranks wait for data for" in table.note) == bool(column)
     assert ("those of a baseline among them" in table.note) == (shares[0] >= 0.1)
+
+
+NINE = dict(zip((0, 1, 2, 3, 4, 6, 8, 12, 16), (235, 260, 330, 400, 470, 560, 604, 580, 570), strict=True))
+"""Loader workers -> samples per second."""
+
+
+def workers(number: int, **changes: object) -> Point:
+    return point(1, 1, loader_workers_per_rank=number, **changes)
+
+
+def write_rates(folder: Path, rates: Mapping[Point, float], runs: int = 6, *, blocks: bool = False, drift: float = 0.0) -> Study:
+    """Runs that differ by 0.5 %, in turn or value after value, on a machine that gets slower by `drift` over the study."""
+    study, draw = write_study(folder, list(rates), runs), np.random.default_rng(len(rates))
+    order = [(each, run) for run in range(1, runs + 1) for each in rates]
+    for i, (each, run) in enumerate(sorted(order, key=lambda pair: list(rates).index(pair[0])) if blocks else order):
+        rate = rates[each] * (1 + 0.005 * draw.standard_normal()) * (1 - drift * i / len(order))
+        launch = {"started_unix_ns": START_NS + i * 60_000_000_000}
+        step_ns = round(1e9 * each.global_batch / rate)
+        write_run(study, each, Recorded(step_ns=step_ns, steps=20, job=str(100 + run), launch=launch), run)
+    return study
+
+
+def found(folder: Path, rates: Mapping[Point, float], runs: int = 6, *, blocks: bool = False, drift: float = 0.0) -> Findings:
+    return find(load_study(write_rates(folder / "s", rates, runs, blocks=blocks, drift=drift)))
+
+
+@pytest.mark.dear
+@pytest.mark.usefixtures("undrawn")
+def test_the_best_of_nine_values_is_the_heading(tmp_path: Path) -> None:
+    study = write_rates(tmp_path / "s", {workers(number): rate for number, rate in NINE.items()})
+    of_nine = find(load_study(study))
+    assert of_nine.sentences[0].startswith("Best: workers 8 trains 60")
+    assert " samples/s, 1.8" in of_nine.sentences[0]
+    assert of_nine.sentences[0].endswith(" as fast as workers 2 (the default).")
+    assert "larger values are slower: 16 is 0.9" in of_nine.sentences[1]
+    assert of_nine.verdicts == []
+    assert next(iter(study_tables(of_nine))) == "effect_loader_workers_per_rank"
+    (result,) = analyze(study.folder)
+    assert result.text.splitlines()[0] == "s: effect of workers on one GPU"
+    for file in ("index.html", "report.md"):
+        text = (study.folder / "report" / file).read_text().partition("How this was measured")[0]
+        assert text.index("Best: workers 8") < text.index("Effect of workers") < text.index("Throughput")
+        assert "weak scaling" not in text
+        assert "100 %" not in text
+        assert "speedup" not in text.lower().replace("speedups", "")
+
+
+def test_the_default_may_be_best(tmp_path: Path) -> None:
+    rates = {workers(number): rate for number, rate in {1: 300, 2: 400, 4: 350}.items()}
+    sentence = found(tmp_path, rates).sentences[0]
+    assert re.fullmatch(r"Best: workers 2 \(the default\) trains (399|400|401) samples/s; no other value is faster\.", sentence)
+
+
+def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """Where no value has an effect, too."""
+    times = {workers(1): [100.01, 101.01, 102.01], workers(2): [100, 101, 102]}
+    (heading, *_) = find(load_study(measured(tmp_path / "s", times, steps=20))).sentences
+    assert heading.startswith(
+        "No measurable effect of workers: workers 2 (the default) trains 317 samples/s; no other value is faster"
+    )
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("runs", [3, 6])
+def test_twelve_values_that_do_nothing_have_no_effect(tmp_path: Path, runs: int) -> None:
+    of_twelve = found(tmp_path, {workers(number): 300 for number in range(12)}, runs)
+    assert of_twelve.sentences[0].startswith("No measurable effect of workers: workers 2 (the default) trains 30")
+    assert "At 1x1, workers has no measurable effect: throughput is " in of_twelve.sentences[1]
+    (panel,) = of_twelve.effects[0].panels
+    ratios = [against for value in panel.values if (against := panel.against_base(value))]
+    assert all(each.low is not None and each.high is not None and each.low <= 1 <= each.high for each in ratios)
+
+
+@pytest.mark.dear
+def test_two_keys_that_depend_on_each_other_are_said_to(tmp_path: Path) -> None:
+    """With the best of all points; keys whose effects multiply do not."""
+    interacting = {(1, 32): 300, (1, 64): 306, (8, 32): 400, (8, 64): 560}
+    multiplying = {(1, 32): 300, (1, 64): 330, (8, 32): 400, (8, 64): 440}
+    said, unsaid = (
+        found(tmp_path / name, {workers(number, batch_per_gpu=batch): rate for (number, batch), rate in rates.items()}).sentences
+        for name, rates in (("a", interacting), ("b", multiplying))
+    )
+    assert said[0].startswith("Best: batch/GPU 64, workers 8 trains 5")
+    assert said[0].endswith(" as fast as batch/GPU 32, workers 1 (the base).")
+    (depends,) = [sentence for sentence in said if "depend on each other" in sentence]
+    assert depends.startswith("With workers 8, batch/GPU 64 is 1.4")
+    assert " times as fast as 32; with workers 1 it is 1.0" in depends
+    assert not any("depend on each other" in sentence for sentence in unsaid)
+
+
+@pytest.mark.dear
+def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
+    """Drift of the machine looks like an effect there; of runs in turn it does not."""
+    rates = {workers(number): 300 for number in (1, 2, 4, 8)}
+    of_blocks, interleaved = (found(tmp_path / str(blocks), rates, blocks=blocks, drift=0.06) for blocks in (True, False))
+    assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 trains ")
+    assert "; not certain: values were measured one after the other, and drift of the machine" in of_blocks.sentences[0]
+    assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of" in of_blocks.sentences[1]
+    assert of_blocks.sentences[1].endswith("each value then has its first run before any has its second.")
+    assert not any(panel.is_sure for axis in of_blocks.effects for panel in axis.panels)
+    assert interleaved.sentences[0].startswith("No measurable effect of workers")
+    assert not any("drift" in sentence for sentence in interleaved.sentences)
+
+
+def test_one_run_of_each_says_so(tmp_path: Path) -> None:
+    (heading, *_) = found(tmp_path, {workers(1): 200, workers(2): 300}, runs=1).sentences
+    assert heading.startswith("Fastest in these runs: workers 2 (the default) trains ")
+    assert heading.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance.")
+
+
+@pytest.mark.parametrize(
+    ("wait", "end"),
+    [
+        (0.6, "for 60 % of the step, one GPU for 60 %), held back most by waiting for data"),
+        (0.0, "(50 % efficiency)"),
+    ],
+)
+def test_the_sentence_says_why(tmp_path: Path, wait: float, end: str) -> None:
+    """Where efficiency is below 90 % and something is known to hold the largest point back."""
+    shares = {"data_wait": wait, "forward": 0.3}
+    study = measured(tmp_path / "s", {point(1, 1): [16], point(1, 2): [32]}, steps=20, shares=shares)
+    assert find(load_study(study)).sentences[0].partition(";")[0].endswith(end)

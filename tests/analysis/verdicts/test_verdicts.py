@@ -1,10 +1,12 @@
-"""Each verdict on studies made to show it, and none on sound ones."""
+"""Each verdict on studies made to show it, and none on sound ones; how they are printed."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -15,19 +17,25 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis import analyze
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.util.wording import WIDE
+from hpcddp.analysis.verdicts import advice
+from hpcddp.analysis.verdicts.advice import decided
+from hpcddp.analysis.verdicts.context import Advice, Set, Verdict, listed, phrase, run_numbers, where
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.verdicts import ALL
-from hpcddp.core.attempt_records import GateResult
-from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.damaged_record import DamagedFiles
-from hpcddp.core.point import Point
-from hpcddp.core.telemetry_record import GpuTelemetry
+from hpcddp.analysis.verdicts.verdicts import ALL, verdict_lines
+from hpcddp.core.attempt_records import DamagedFiles, GateResult, GpuTelemetry
+from hpcddp.core.launch_record import RankBinding
+from hpcddp.core.point import OwnScript, Point
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare
-from tests.analysis.verdict_studies import Layout, Model, sound, write
+from tests.analysis.synthetic import point
+from tests.analysis.verdict_studies import STARVED, Layout, Model, measured, sound, write
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SWEEPS = Path(__file__).parents[3] / "jobs"
 
@@ -243,3 +251,139 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         read_sweep(SWEEPS / "marconi100-resnet50.yaml", [option])  # refuses what no sweep can have
     assert set(hits) | BY_EVENTS == set(ALL)
     assert (dict(missed), dict(false), alarms) == ({}, {}, {})
+
+
+def test_what_is_to_be_copied_is_not_broken() -> None:
+    """Lines are as wide as a terminal; a command in backticks stays in one."""
+    command = "`--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7`"
+    long = Verdict(name="n", where="w", evidence="e " * 99, advice="do it " * 15 + command, numbers={}, runs=(), weight=1)
+    lines = verdict_lines([long])
+    assert max(map(len, lines)) <= WIDE
+    assert any(command in line for line in lines)
+
+
+def test_of_many_alike_two_are_told() -> None:
+    alike = [
+        Verdict(name="n", where=f"at {number}", evidence="e", advice="do it", numbers={}, runs=(), weight=1)
+        for number in range(5)
+    ]
+    assert verdict_lines(alike) == [
+        "  VERDICT  n at 0: e",
+        "  VERDICT  n at 1: e",
+        "           and 3 more of this name: see report.json",
+        "           do it",
+    ]
+
+
+def test_verdicts_stand_before_the_table_and_in_report_json(tmp_path: Path) -> None:
+    write(STARVED, tmp_path / "s")
+    (result,) = analyze(tmp_path)
+    assert result.text.index("VERDICT  CPU starvation at every point") < result.text.index("gates ")
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "s/report/report.json").read_bytes())["verdicts"]
+    assert [(verdict["name"], len(verdict["runs"])) for verdict in rows] == [("CPU starvation", 9), ("input-bound", 9)]
+    assert rows[0]["numbers"] == {"busy_share": pytest.approx(0.96), "cores": 2.0, "needed": 17}
+
+
+def test_places_and_runs_in_words(tmp_path: Path) -> None:
+    points = [point(1, 1), point(1, 2), point(2, 2), point(4, 2)]
+    records = load_study(measured(tmp_path / "s", dict.fromkeys(points, (1,) * 6)))
+    series = find(records).shown
+    rows = [row for _, row in series.iterrows()]
+    assert where(rows, series, "") == "at every point"
+    assert where(rows[1:], series, "batch/GPU 64") == "at every point from 1x2 on (batch/GPU 64)"
+    assert where(rows[:2], series, "") == "at 1x1 and 1x2"
+    assert listed(list("abcdefg")) == "a, b, c, d and 3 more"
+    assert run_numbers([run for run in records.runs if run.run in (1, 2, 3, 5)]) == "runs r1-r3, r5"
+    assert run_numbers(records.runs[:1]) == "run r1"
+
+
+FOLDER = Path(advice.__file__).parent
+OWN_SCRIPT = Path(__file__).parents[3] / "jobs/own-script.yaml"
+SOURCES = {file.stem: file.read_text() for file in FOLDER.glob("*.py")}
+
+KEYS = sorted(
+    {key for text in SOURCES.values() for key in re.findall(r'"((?:workload|layout|measure|slurm)\.(?!optimizer)[\w.]+)"', text)}
+)
+"""Every key that the sources name."""
+
+VALUES: dict[str, object] = {"measure.stop": "seconds", "measure.warmup": "detect", "measure.comm": "on", "measure.gc": "frozen"}
+VALUES |= {"layout.exclusive": True, "layout.launcher": "torchrun", "layout.node_type": "a100", "slurm.exclude": "r001"}
+VALUES |= {"slurm.options": ["-x"], "slurm.srun_options": ["-x"]}
+
+STARTED_BY_ITSELF = dataclasses.replace(point(1, 2), script=OwnScript(name="train.py"))
+IN_SWEEP = point(1, 2, script="train.py")
+
+
+def verdict(name: str, todo: Advice, weight: float = 1.0) -> Verdict:
+    return Verdict(name=name, where="at 1x2", evidence="", todo=todo, numbers={}, runs=(), weight=weight)
+
+
+def said(todo: Advice, *points: Point) -> str:
+    """The advice of a study with these points."""
+    return decided([verdict("stalls", todo)], [], points)[0][0].advice
+
+
+def test_settings_are_written_in_one_place() -> None:
+    """Elsewhere they are data, or they could contradict each other."""
+    assert [name for name, text in SOURCES.items() if re.search(r"`--set [^K]|repeat: \d", text) and name != "advice"] == []
+
+
+def test_no_key_has_two_values() -> None:
+    """The first decides, and the others refer to it, notes too; what agrees stays."""
+    more, fewer = Set({"workload.loader_workers_per_rank": 7}), Set({"workload.loader_workers_per_rank": 1})
+    both = Set({"layout.physical_cores_per_rank": 8, "workload.loader_workers_per_rank": 1})
+    cores = Set({"layout.physical_cores_per_rank": 4})
+    found = [verdict(name, phrase("so: ", each)) for name, each in (("a", more), ("b", both), ("c", cores), ("d", more))]
+    verdicts, notes = decided(found, [phrase("too many: ", fewer, "."), "of nothing"], [point(1, 1)])
+    assert [each.advice for each in verdicts] == [
+        "so: `--set workload.loader_workers_per_rank=7`",
+        "do first what the verdict `a` advises, `--set workload.loader_workers_per_rank=7`",
+        "so: `--set layout.physical_cores_per_rank=4`",
+        "so: `--set workload.loader_workers_per_rank=7`",
+    ]
+    assert notes == ["too many: do what the verdict `a` advises.", "of nothing"]
+
+
+def test_what_serves_all_is_advised_to_all() -> None:
+    """The most steps that anybody needs, and every host that somebody would leave out."""
+    found = [verdict(str(n), phrase(Set({"measure.steps": n, "slurm.exclude": f"r{n}"}))) for n in (300, 1200, 500)]
+    verdicts, notes = decided(found, [phrase(Set({"measure.steps": 100}))], [point(1, 1)])
+    assert {each.advice for each in verdicts} == {"`--set measure.steps=1200 --set slurm.exclude=r300,r500,r1200`"}
+    assert notes == ["`--set measure.steps=1200`"]
+
+
+def test_values_are_quoted_for_a_shell() -> None:
+    assert said(phrase(Set({"slurm.options": ["--hint=x"]})), point(1, 1)) == "`--set 'slurm.options=[\"--hint=x\"]'`"
+    texts = {true: said(phrase(Set({"k": true})), point(1, 1)) for true in (True, 2.5, 30.0, "a b")}
+    assert list(texts.values()) == ["`--set k=true`", "`--set k=2.5`", "`--set k=30`", "`--set 'k=a b'`"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_a_script_decides_is_no_key_of_its_sweep(key: str) -> None:
+    """Neither by itself nor beside another key; what is left as a key, its sweep can have."""
+    for values in ({key: VALUES.get(key, 4)}, {key: VALUES.get(key, 4), "layout.physical_cores_per_rank": 8}):
+        text = said(phrase(Set(values)), IN_SWEEP)
+        settings = [word for option in re.findall(r"`(--set [^`]+)`", text) for word in shlex.split(option) if "=" in word]
+        read_sweep(OWN_SCRIPT, settings)
+        assert not any(each.startswith(("workload.", "measure.input")) for each in settings)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_no_sweep_has_cannot_be_set(key: str) -> None:
+    """A script that was started by itself has no `--set`; hpcddp's own loops have it as it is, beside a script's, too."""
+    values = phrase(Set({key: VALUES.get(key, 4), "layout.physical_cores_per_rank": 8}))
+    assert "--set" not in said(values, STARTED_BY_ITSELF)
+    assert said(values, point(1, 1)) == said(values, point(1, 1), IN_SWEEP)
+
+
+def test_in_its_words() -> None:
+    steps = phrase(Set({"measure.steps": 2100}), ", or ", Set({"measure.stop": "interval"}), " to go on until it is known")
+    by_itself = "`measure(..., steps=2100)`, or `measure.stop: interval` in a sweep of the script to go on until it is known"
+    assert said(steps, STARTED_BY_ITSELF) == by_itself
+    workers = Set({"workload.loader_workers_per_rank": 4})
+    assert said(phrase("take ", workers), IN_SWEEP) == "take `DataLoader(..., num_workers=4)`"
+    both = phrase(Set({"layout.physical_cores_per_rank": 8, "workload.loader_workers_per_rank": 7}))
+    assert said(both, IN_SWEEP) == "`DataLoader(..., num_workers=7)` with `--set layout.physical_cores_per_rank=8`"
+    several = phrase(Set({"measure.warmup_steps": 500, "measure.stop": "seconds"}))
+    assert said(several, STARTED_BY_ITSELF) == "`measure.warmup_steps: 500, measure.stop: seconds` in a sweep of the script"
+    assert said(phrase(Set({"repeat": 6})), STARTED_BY_ITSELF) == "starting it 6 times"

@@ -9,20 +9,41 @@ lines                     where each number of the text can be looked up
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import Finding
+from hpcddp.analysis.figures.axis import rate_axis, size_ticks
+from hpcddp.analysis.figures.colours import INK, PARTS
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
+from hpcddp.analysis.figures.references import overlay
+from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries, legend_mm, overlay_legend
+from hpcddp.analysis.figures.style import DEFAULT, entitle, letters, new_figure, rc_style
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.text import count
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
-from tests.docs.studies.text import BLOCK, cited_numbers, read_page
+from tests.docs.studies.text import (
+    AUDITS,
+    BLOCK,
+    PAGES,
+    ROOT,
+    cited_numbers,
+    commands,
+    csv_rows,
+    link_of,
+    read_page,
+    small_commands,
+    small_result,
+)
 
 LONG_TABLE = 8
 """Rows of published points that a page shows; of more it says where they are."""
@@ -63,12 +84,9 @@ def published_table(study: str, arguments: str) -> str:
         }
         for line, row in rows.items()
     ]
-    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else _where(list(rows))
+    first = f"[line {min(rows)}](../../analysis/figures/reference_points.csv#L{min(rows)})"
+    shown_or_where = table(cells) if len(cells) <= LONG_TABLE else f"{len(rows)} rows from {first} on."
     return f"{shown_or_where}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
-
-
-def _where(lines: list[int]) -> str:
-    return f"{len(lines)} rows from [line {lines[0]}](../../analysis/figures/reference_points.csv#L{lines[0]}) on."
 
 
 def audit_list(study: str, name: str) -> str:
@@ -76,12 +94,11 @@ def audit_list(study: str, name: str) -> str:
     kinds: dict[str, list[Finding]] = {}
     for found in audits(AUDITS / f"{name}.csv")[0].findings:
         kinds.setdefault(found.kind, []).append(found)
-    lines = [f"- {_lines(of[0].lines, name)}: {of[0].sentence}{_more(len(of) - 1)}" for of in kinds.values()]
+    lines = [
+        f"- {_lines(of[0].lines, name)}: {of[0].sentence}{f' (and {len(of) - 1} more like it)' if of[1:] else ''}"
+        for of in kinds.values()
+    ]
     return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"
-
-
-def _more(like_it: int) -> str:
-    return f" (and {like_it} more like it)" if like_it else ""
 
 
 def _lines(lines: tuple[int, ...], name: str) -> str:
@@ -136,3 +153,73 @@ MAKERS: Mapping[str, Callable[[str, str], str]] = {
     "measured": measured_table,
     "lines": line_links,
 }
+
+
+PANEL_MM = 62.0
+"""Height of its two panels."""
+
+BAR = 0.62
+"""Height of a bar, as a share of a line."""
+
+
+def overlay_names(study: str) -> list[str]:
+    """The published points that the page's commands draw beside one's own."""
+    named = re.findall(r"--overlay (\S+)", "\n".join([*commands(study), *small_commands(study)]))
+    return list(dict.fromkeys(named))
+
+
+def fingerprint(study: str) -> str:
+    """Of everything that is drawn: stands in the figure's description."""
+    points = overlay(overlay_names(study), rejected=True).to_dict("records")
+    drawn = json.dumps([points, small_result(study)["rows"]], sort_keys=True)
+    return hashlib.sha256(drawn.encode()).hexdigest()[:16]
+
+
+def draw(study: str) -> None:
+    """Writes docs/studies/STUDY.svg."""
+    points = overlay(overlay_names(study), rejected=True)
+    entries = legend_entries(points, letters(DEFAULT, 2), measured=False)
+    with new_figure(DEFAULT, PANEL_MM, 2, legend_mm(entries)) as (figure, (left, right)):
+        draw_overlay(left, points)
+        _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
+        _measured_axes(right, study)
+        overlay_legend(figure, entries)
+        entitle(left, DEFAULT, "Published", "throughput, samples/s")
+        entitle(right, DEFAULT, "Here, small: nodes x ranks", "throughput, samples/s")
+    with rc_style():
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Description": fingerprint(study)})
+    (PAGES / f"{study}.svg").write_bytes(out.getvalue())
+
+
+def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
+    sizes = sorted(set(gpus))
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
+    ax.set_xticks([float(size) for size in size_ticks(sizes, str)], labels=[str(size) for size in size_ticks(sizes, str)])
+    ax.minorticks_off()
+    ax.set_xlabel("GPUs")
+    rate_axis(ax, min(rates) / 1.15, max(rates) * 1.15, quantity)
+
+
+def _measured_axes(ax: Axes, study: str) -> None:
+    rows = small_result(study)["rows"]
+    heights = range(len(rows))
+    ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=PARTS["backward"])
+    for height, row in enumerate(rows):
+        ax.annotate(
+            quantity(row["samples_per_s"]), (row["samples_per_s"], height), (3, 0), textcoords="offset points", va="center"
+        )
+        if row["n"] > 1:
+            ax.plot([row["samples_per_s_low"], row["samples_per_s_high"]], [height, height], color=INK, linewidth=1.0)
+    ax.set_yticks(heights, labels=[_name(row) for row in rows])
+    ax.invert_yaxis()
+    ax.set_xlim(0, max(row["samples_per_s"] for row in rows) * 1.22)
+    ax.set_xticks([])
+    ax.spines["bottom"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _name(row: dict[str, object]) -> str:
+    size = f"{row['nodes']} x {row['gpus_per_node']}"
+    return f"{row['what']}\n{size}" if row["what"] else size

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.point import flat_keys, point_from_dict
-from tests.docs.studies.evidence import PAGES
-from tests.docs.studies.text import small_commands
+from tests.docs.studies.text import PAGES, small_commands
 
 Done = subprocess.CompletedProcess[str]
 

@@ -1,0 +1,262 @@
+"""JSON of a study, checked once, so that nothing later meets another type: study.json, preflight's records, and of an attempt
+launch.json with its software, end.json and comm.json.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from hpcddp.analysis.records.impossible import check_comm_times
+from hpcddp.analysis.records.rows import Rejected
+from hpcddp.analysis.util.regular_files import is_there, read_object, read_raw
+from hpcddp.analysis.util.wording import shortened
+from hpcddp.core.attempt_records import AttemptEnd, TrainingEnd
+from hpcddp.core.comm_record import CommRecord
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import LaunchRecord
+from hpcddp.core.point import Point
+from hpcddp.core.preflight import PreflightRecord
+from hpcddp.core.records import SCHEMA
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import Count, MissingKeyError, Positive, SchemaError, decode_record
+from hpcddp.core.text import escape_controls
+
+MOST_RUNS = 1_000_000
+HOLDS = ("batch_per_gpu", "global_batch")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training;
+    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known.
+    """
+
+    name: str
+    hold: str
+    repeats: Mapping[str, int]
+    train_epochs: int | None = None
+    in_sweep: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    label: str
+    repeat: Positive | None = None
+    in_sweep: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sweep:
+    hold: str = HOLDS[0]
+    train_epochs: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Content:
+    """study.json."""
+
+    name: str | None = None
+    repeat: Positive
+    points: tuple[_Entry, ...]
+    sweep: _Sweep = _Sweep()
+
+
+def read_expected(study: Study) -> StudyFile:
+    """HpcddpError where it is damaged; jobs submitted by hand have none."""
+    file, name = study.study_file, study.folder.resolve().name
+    if not is_there(file):
+        return StudyFile(name, HOLDS[0], {})
+    try:
+        return _checked(decode_record(_Content, read_raw(file)), name, study)
+    except FileNotFoundError as error:
+        raise HpcddpError(f"{file} is damaged: it links to nothing") from error
+    except MissingKeyError as error:
+        raise HpcddpError(f"{file} is damaged: it lacks '{error.key}'") from error
+    except SchemaError as error:
+        raise HpcddpError(f"{file} is damaged: {schema_sentence('study.json', error)}") from error
+    except Rejected as error:
+        raise HpcddpError(f"{file} is damaged: {error}") from error
+
+
+def _checked(found: _Content, name: str, study: Study) -> StudyFile:
+    repeats = {entry.label: entry.repeat or found.repeat for entry in found.points}
+    for label in repeats:
+        if label in ("", ".", "..") or "/" in label or not label.isprintable():
+            raise Rejected(f"{label!r} is no label of a point")
+    if sum(repeats.values()) > MOST_RUNS:
+        raise Rejected(f"it asks for {sum(repeats.values()):,} runs")
+    if found.sweep.hold not in HOLDS:
+        raise Rejected(f"hold is {found.sweep.hold!r}")
+    there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
+    in_sweep = {entry.label: entry.in_sweep for entry in found.points if entry.in_sweep is not None}
+    return StudyFile(escape_controls(found.name or name), found.sweep.hold, there, found.sweep.train_epochs, in_sweep)
+
+
+def read_preflights(study: Study, warnings: list[str]) -> tuple[PreflightRecord, ...]:
+    """Oldest first; what cannot be read is a warning."""
+    found = []
+    for file in sorted(study.preflights.glob("*.json")) if study.preflights.is_dir() else []:
+        try:
+            found.append(decode_record_file(PreflightRecord, read_object(file), file.name))
+        except (Rejected, HpcddpError, FileNotFoundError) as error:
+            warnings.append(f"preflight/{file.name} cannot be read: {error}")
+    return tuple(sorted(found, key=lambda record: record.unix_ns))
+
+
+def latest_on(host: str, records: Sequence[PreflightRecord], before_unix_ns: int | None) -> PreflightRecord | None:
+    """The newest that measured the host, of those before a run began; `records` oldest first."""
+    known = [record for record in records if before_unix_ns is None or record.unix_ns <= before_unix_ns]
+    return next((record for record in reversed(known) if host in record.hosts), None)
+
+
+PROPER = {
+    **{"torch": "torch", "cuda": "CUDA", "rocm": "ROCm", "nccl": "NCCL", "rccl": "RCCL", "python": "Python"},
+    **{"cudnn": "cuDNN", "miopen": "MIOpen", "torchvision": "torchvision", "hpcddp": "hpcddp"},
+}
+"""Key of launch.json's versions -> how it is written; what changes times most comes first."""
+
+VERSIONED = [*PROPER.values()]
+
+AROUND = ("APPTAINER_NAME", "SINGULARITY_NAME", "CH_RUNNING", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "LOADEDMODULES")
+"""Variables that name a container, an environment or modules."""
+
+LETTERS = 24
+"""Letters of such a variable in a name, as long as that many are enough to distinguish values."""
+
+
+def launch_software(launch: LaunchRecord) -> dict[str, str]:
+    """The versions of what is installed, and whatever else may tell environments apart."""
+    found = {PROPER.get(name, name): version for name, version in launch.versions.items()}
+    found |= {"freed memory": launch.freed_memory, **{name: launch.environment.get(name) for name in AROUND}}
+    return {name: str(found[name]) for name in sorted(found, key=_weight) if found[name] is not None}
+
+
+def version_words(facts: Mapping[str, str]) -> str:
+    """`torch 2.3.0, CUDA 12.1`"""
+    return ", ".join(f"{name} {version}" for name, version in facts.items() if name not in ("freed memory", *AROUND))
+
+
+def environment_names(found: Iterable[tuple[str | None, Mapping[str, str]]]) -> dict[str | None, str]:
+    """Id of an environment -> `torch 2.3.0`: the first item that differs, and more items only where that is not enough.
+
+    `found`: the id and the software of each run. An item that differs between runs of one environment is not used. The id is in
+    the name only where no item tells the environment from the others.
+    """
+    runs: dict[str | None, list[Mapping[str, str]]] = {}
+    for env_id, facts in found:
+        runs.setdefault(env_id, []).append(facts)
+    chosen: list[tuple[str, ...]] = [() for _ in runs]
+    for name in sorted({name for each in runs.values() for facts in each for name in facts}, key=_weight):
+        values = [{facts.get(name, "") for facts in each} for each in runs.values()]
+        if all(len(of_one) == 1 for of_one in values):
+            texts = shortened([of_one.pop() for of_one in values], LETTERS if name in AROUND else sys.maxsize)
+            longer = [(*of, f"{name} {text}" if text else f"no {name}") for of, text in zip(chosen, texts, strict=True)]
+            chosen = longer if len(set(longer)) > len(set(chosen)) else chosen
+    of_id = dict(zip(runs, chosen, strict=True))
+    unclear = {env_id for env_id, texts in of_id.items() if not texts or chosen.count(texts) > 1}
+    return {each: ", ".join([*texts, *([f"environment {each}"] if each in unclear else [])]) for each, texts in of_id.items()}
+
+
+def _weight(name: str) -> tuple[bool, int, str]:
+    return name in AROUND, VERSIONED.index(name) if name in VERSIONED else len(VERSIONED), name
+
+
+End = TypeVar("End", bound=AttemptEnd)
+T = TypeVar("T")
+
+OF_ATTEMPT = ("launch.json", "end.json")
+
+
+def decode_record_file(cls: type[T], plain: object, name: str) -> T:
+    """`plain`, the content of the file of that name, as a `cls`; Rejected with the place and the value where it is none."""
+    try:
+        return decode_record(cls, plain)
+    except SchemaError as error:
+        raise Rejected(schema_sentence(name, error)) from error
+
+
+def schema_sentence(name: str, error: SchemaError) -> str:
+    """What is wrong in the file of that name: `end.json: ranks[0].rows is None, not a whole number`."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).removeprefix(".")
+    where = f"{name}: {place}" if place else name
+    if isinstance(error, MissingKeyError):
+        of_attempt = name in OF_ATTEMPT and (not error.path or (error.path[0] == "ranks" and len(error.path) == 2))
+        return f"{' or '.join(OF_ATTEMPT) if of_attempt else where} lacks '{error.key}'"
+    return f"{where} {error.of_record}" if error.of_record else f"{where}: {error.message}"
+
+
+@dataclass(frozen=True)
+class EndFile:
+    """The content of an attempt's end.json, which is checked only when it is decoded."""
+
+    plain: Mapping[str, object]
+
+    @property
+    def state(self) -> object:
+        """`done`, `interrupted` or `failed`."""
+        return self.plain.get("state")
+
+    @property
+    def reason(self) -> object:
+        """A sentence, of an attempt that is not done."""
+        return self.plain.get("reason")
+
+    def decoded(self, cls: type[End]) -> End:
+        """As a record of that class; Rejected where the file does not fit it."""
+        return decode_record_file(cls, self.plain, "end.json")
+
+
+def read_launch(attempt: Path, point: Point | None) -> LaunchRecord:
+    """launch.json; Rejected where it is damaged, newer than this reader or of another point than the folder's."""
+    label = attempt.parent.parent.name
+    if point is None or point.label != label:
+        raise Rejected(f"point.json of {label} is missing or of another point")
+    launch = decode_record_file(LaunchRecord, _read(attempt / "launch.json"), "launch.json")
+    try:
+        launch.profile_facts()
+    except SchemaError as error:
+        raise Rejected(schema_sentence("launch.json", error)) from error
+    if launch.schema != SCHEMA:
+        raise Rejected(f"records of schema {launch.schema}; this hpcddp reads {SCHEMA}")
+    if launch.point != point.id:
+        raise Rejected(f"launch.json is of another point, {launch.point}")
+    if launch.ranks != point.ranks:
+        raise Rejected(f"launch.json tells of {launch.ranks} ranks, the point has {point.ranks}")
+    return launch
+
+
+def read_end_file(attempt: Path, warnings: list[str]) -> EndFile | None:
+    """end.json; None where there is none or (with a warning) it cannot be read."""
+    file = attempt / "end.json"
+    if not is_there(file):
+        return None
+    try:
+        return EndFile(read_object(file))
+    except (HpcddpError, FileNotFoundError):
+        warnings.append(f"{'/'.join(file.parts[-4:])} is damaged; the attempt counts as not ended")
+        return None
+
+
+def read_training_end(attempt: Path) -> TrainingEnd:
+    """end.json of an attempt that trained and is done or was interrupted; Rejected where it is damaged or missing."""
+    return EndFile(_read(attempt / "end.json")).decoded(TrainingEnd)
+
+
+def read_comm(attempt: Path) -> CommRecord:
+    """comm.json; Rejected where it is damaged or newer than this reader."""
+    comm = decode_record_file(CommRecord, _read(attempt / "comm.json"), "comm.json")
+    if comm.schema != SCHEMA:
+        raise Rejected(f"comm.json of schema {comm.schema}; this hpcddp reads {SCHEMA}")
+    check_comm_times(comm)
+    return comm
+
+
+def _read(file: Path) -> Mapping[str, object]:
+    try:
+        return read_object(file)
+    except (HpcddpError, FileNotFoundError) as error:
+        raise Rejected(f"{file.name} is damaged or missing") from error

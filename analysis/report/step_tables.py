@@ -1,0 +1,223 @@
+"""Tables of what a step is made of: its parts; the exchange of DDP, of sharded parameters, in loops of the user's own; limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.report.table import (
+    Cell,
+    Column,
+    Spec,
+    Table,
+    giga,
+    key_columns,
+    milli,
+    number_cell,
+    number_of,
+    size_columns,
+    table_of,
+    unit_of,
+    words_of,
+)
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.comm_bench import OPS
+from hpcddp.analysis.study.frames import NAMES, hidden_parts, shown_parts, step_total_s
+from hpcddp.analysis.study.series import Apart
+from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.core.point import Point
+from hpcddp.core.text import message_size
+
+TERMINAL_HEADS = {
+    "data_wait": "data",
+    "h2d_exposed": "copy",
+    "forward": "fwd",
+    "backward": "bwd",
+    "comm_exposed": "comm",
+    "transfer": "transfer",
+    "peer_wait": "wait",
+    "optimizer": "opt",
+    "other": "other",
+    "unaccounted": "unacc",
+    "h2d_hidden": "(copy)",
+    "comm_hidden": "(comm)",
+}
+"""Of the breakdown's columns; what is hidden behind other parts is in brackets."""
+
+
+HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
+
+
+def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
+    """The step, and each part's share of it."""
+    step_s = step_total_s(points)
+    specs = [
+        *size_columns(unit_of(points)),
+        *key_columns(apart),
+        (Column("step ms", always=True), number_of("step_s", milli)),
+        (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
+        *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
+        *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
+    ]
+    note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
+    return table_of("breakdown", "Where the step goes", note, specs, points)
+
+
+def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str], group: str) -> Iterator[Spec]:
+    shares = parts.div(step_s, axis=0)
+    for part in parts:
+        column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
+        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
+
+
+def _percent_number(share: float) -> str:
+    """Without the sign: `39`; noise below nothing is `0`."""
+    return f"{100 * share:.0f}".replace("-0", "0")
+
+
+def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
+    """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
+    points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
+    specs = [
+        *size_columns(unit_of(points)),
+        *key_columns(apart),
+        (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
+        *(
+            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
+            for name, head in EXCHANGED.items()
+        ),
+        (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
+        (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
+        (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
+    ]
+    note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
+    return table_of("exchange", "How gradients travel", note, specs, points)
+
+
+EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
+
+
+def _by_point(runs: Sequence[Run], seen: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
+    """Runs that count with what was seen of them, by their points, the smallest first."""
+    points = {run.point.id: run.point for run in runs if run.state == "counts" and run.point and seen(run)}
+    ordered = sorted(points.values(), key=lambda point: (point.ranks, point.layout.nodes, point.label))
+    counting = [(run, seen(run)) for run in runs if run.state == "counts" and run.point and seen(run)]
+    return [(point, [pair for pair in counting if pair[0].point and pair[0].point.id == point.id]) for point in ordered]
+
+
+def _seen_table(
+    name: str, title: str, measured: list[tuple[Point, list[tuple[Run, Any]]]], specs: list[Spec], rows: list[dict[str, Any]]
+) -> Table:
+    """A row per point below its size; what measured it is in the note."""
+    gpu = unit(measured[0][0].device) if measured else unit("cuda")
+    sizes = [
+        {"nodes": point.layout.nodes, "gpus_per_node": point.layout.gpus_per_node, "label": point.label, "n": len(found)}
+        for point, found in measured
+    ]
+    methods = sorted({each.method for _, found in measured for _, each in found})
+    note = f"Means over ranks and steps, medians over runs. Measured by {' and '.join(methods)}." if methods else ""
+    return table_of(
+        name, title, note, [*size_columns(gpu)[:2], *specs], [size | row for size, row in zip(sizes, rows, strict=True)]
+    )
+
+
+OF_POINT: list[Spec] = [(Column("point", numeric=False, terminal=None), words_of("label")), (Column("n"), number_of("n", str))]
+
+WAITS = (
+    ("parameters before forward", "fwd ms", "all_gather_forward_s"),
+    ("before backward", "bwd ms", "all_gather_backward_s"),
+    ("gradients", "grads ms", "reduce_scatter_s"),
+)
+"""Of a step with sharded parameters: in words, on the terminal, and in its record."""
+
+
+def sharding_table(runs: Sequence[Run]) -> Table:
+    """A row per point with `comm: on`, medians over its runs; no rows where nothing is sharded, or nothing was marked."""
+    measured = sorted(
+        _by_point(runs, lambda run: run.sharded if run.step_ns else None), key=lambda pair: pair[0].workload.parallel
+    )
+    specs: list[Spec] = [
+        (Column("parallel", numeric=False), words_of("parallel")),
+        *OF_POINT,
+        (Column("step ms"), number_of("step_s", milli)),
+        *((Column(name, "waits for, ms", terminal=head), number_of(key, milli)) for name, head, key in WAITS),
+        (Column("of the step", "waits for, ms", terminal="of step"), number_of("share", percent)),
+    ]
+    rows = [
+        {
+            "parallel": point.workload.parallel,
+            "step_s": median(run.step_ns or 0.0 for run, _ in found) / 1e9,
+            **{key: median(getattr(each, key) for _, each in found) for *_, key in WAITS},
+            "share": median(
+                sum(float(getattr(each, key)) for *_, key in WAITS) / (run.step_ns or 1.0) * 1e9 for run, each in found
+            ),
+        }
+        for point, found in measured
+    ]
+    return _seen_table("sharding", "What ranks wait for where parameters are sharded", measured, specs, rows)
+
+
+def profiled_table(runs: Sequence[Run]) -> Table:
+    """A row per point with `comm: check`, medians over its runs; no rows where no profiler saw a collective."""
+    measured, head = _by_point(runs, lambda run: run.profiled), "in profiled steps, ms"
+    specs: list[Spec] = [
+        *OF_POINT,
+        (Column("step", head, terminal="step ms"), number_of("step_s", milli)),
+        (Column("collectives", head, terminal="coll. ms"), number_of("collectives_s", milli)),
+        (Column("of them exposed", head, terminal="exposed"), number_of("exposed_s", milli)),
+        (Column("by the step clock", head, terminal="by clock"), number_of("clock_s", milli)),
+        (Column("exposed, of the step", head, terminal="of step"), number_of("share", percent)),
+        (Column("longest", numeric=False, terminal="most in"), words_of("longest")),
+    ]
+    rows = []
+    for _, found in measured:
+        profiles = [each for _, each in found]
+        clocks_s = [each.step_clock_exposed_s for each in profiles if each.step_clock_exposed_s is not None]
+        rows.append(
+            {
+                **{key: median(getattr(each, key) for each in profiles) for key in ("step_s", "collectives_s", "exposed_s")},
+                "clock_s": median(clocks_s) if clocks_s else None,
+                "share": median(each.exposed_s / each.step_s for each in profiles if each.step_s),
+                "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
+            }
+        )
+    return _seen_table("profiled-exchange", "What a profiler saw of the exchange", measured, specs, rows)
+
+
+def limits(rows: pd.DataFrame) -> Table:
+    """Full training beside what the trainer and the loader reach alone."""
+
+    def size(row: Any) -> Cell:
+        return Cell(f"{row['nodes']} × {row['gpus_per_node']}", float(row["nodes"] * row["gpus_per_node"]))
+
+    specs = [
+        (Column("layout", numeric=False, terminal=f"nodes x {unit_of(rows)}s"), size),
+        (Column("series", numeric=False), words_of("series")),
+        (Column("full training", terminal="full", always=True), number_of("full", quantity)),
+        (Column("trainer's limit", always=True), number_of("synthetic", quantity)),
+        (Column("loader's limit", always=True), number_of("io", quantity)),
+    ]
+    note = "Samples/s: with everything; with one batch that is there already; loading and copying without training."
+    return table_of("limits", "What limits training", note, specs, rows)
+
+
+BUS = "bus bandwidth, GB/s"
+
+
+def collectives(rows: pd.DataFrame) -> Table:
+    """Latency and bus bandwidth, one line per layout and operation."""
+    specs = [
+        (Column("layout", numeric=False), words_of("layout")),
+        (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
+        (
+            Column("latency, µs", terminal="latency us", always=True),
+            number_of("latency_s", lambda seconds: quantity(seconds * 1e6)),
+        ),
+        (Column("fitted", BUS, terminal="fitted GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
+        (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
+        (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),
+    ]
+    return table_of("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)

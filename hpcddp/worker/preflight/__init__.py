@@ -1,1 +1,0 @@
-"""Preflight: what each node does in a few seconds, before the first run."""

@@ -1,1 +1,0 @@
-"""The survey of a node: what no Slurm knows of it, read where every user may read it."""

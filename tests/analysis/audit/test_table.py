@@ -1,0 +1,206 @@
+"""Tables are read as people write them, and what cannot be read is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.audit.audit import audits
+from hpcddp.analysis.audit.cells import Number, Size, number, print_like, seconds, size_of
+from hpcddp.analysis.audit.columns import column
+from hpcddp.analysis.audit.table import read_tables
+from hpcddp.core.errors import UsageError
+from hpcddp.core.written_lists import expand_node_list
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("8521", None, 8521),
+        ("12.5", "min", 750),
+        ("75 min", None, 4500),
+        ("1:05", None, 65),
+        ("2:22:01", None, 8521),
+        ("1-02:03:04", None, 93784),
+        ("1h23m", None, 4980),
+        ("1,200.5", None, 1200.5),
+        ("0,95", None, 0.95),
+        ("12.3 ± 0.4", None, 12.3),
+        ("350 ms", None, 0.35),
+        ("350 ± 5 ms", None, 0.35),
+        ("12.3 s ± 3 %", None, 12.3),
+        ("2:05 ± 3 s", None, 125),
+        ("2,5 h", None, 9000),
+        ("1,200 s", None, 1200),
+        ("1 200 s", None, 1200),
+        ("1 h 200 s", None, 3800),
+        ("1 h and 30 min", None, 5400),
+        ("3 hours total", None, 10800),
+    ],
+)
+def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
+    assert seconds(text, unit).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0,950", 0.95), ("1,200", 1200), ("12,345.5", 12345.5), ("0,5", 0.5)])
+def test_thousands_do_not_begin_with_zero(text: str, value: float) -> None:
+    """A comma before three digits parts thousands where there are any, and is a decimal comma after a zero."""
+    assert number(text).value == value
+
+
+@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "12.5.1 s", "1e999", "0e999"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="time"):
+        seconds(text)
+
+
+def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
+    """1.80 is from 1.795 (rounded) to 1.81 (cut off); 2:05 is from 2:04.5 to 2:06."""
+    assert (number("1.80").interval.low, number("1.80").interval.high) == pytest.approx((1.795, 1.81))
+    assert (seconds("2:05").interval.low, seconds("2:05").interval.high) == pytest.approx((124.5, 126))
+
+
+@pytest.mark.parametrize(
+    ("shown", "unit", "value", "text"),
+    [
+        ("1h23m", None, 5400, "1:30:00"),
+        ("1m 59.6s", None, 119.96, "2:00"),
+        ("12.3 ± 0.4 s", None, 13.04, "13.0 s"),
+        ("350±5 ms", None, 0.4, "400 ms"),
+        ("0,95 ± 0,01", None, 0.8, "0.80"),
+        ("12,5", "min", 780, "13.0"),
+        ("1,200", None, 1250, "1250"),
+        ("2:05", None, 3723, "1:02:03"),
+    ],
+)
+def test_what_follows_is_told_as_the_cell_is_printed(shown: str, unit: str | None, value: float, text: str) -> None:
+    assert print_like(value, seconds(shown, unit)) == text
+
+
+def test_what_follows_of_a_claim_keeps_its_mark() -> None:
+    assert print_like(80, number("95,1 ± 0,3 %")) == "80.0 %"
+    assert print_like(1.8, number("1.95x ± 0.02")) == "1.80 x"
+
+
+@pytest.mark.parametrize(
+    ("header", "meaning", "unit", "baseline"),
+    [
+        ("Epoch time (min)", "time", "min", None),
+        ("img/s", "throughput", None, None),
+        ("#GPUs", "gpus", None, None),
+        ("GPUs/node", "gpus_per_node", None, None),
+        ("efficiency vs 1 node", "efficiency", None, "1 node"),
+        ("Efficiency (vs. one GPU) [%]", "efficiency", "percent", "1 GPU"),
+        ("speedup_1gpu", "speedup", None, "1 GPU"),
+        ("time_h", "time", "h", None),
+        ("GlobalBatchSize", "global_batch", None, None),
+    ],
+)
+def test_headers_as_people_write_them(header: str, meaning: str, unit: str | None, baseline: str | None) -> None:
+    found = column(header)
+    assert (found.meaning, found.unit, found.baseline) == (meaning, unit, baseline)
+
+
+def read_cell(folder: Path, header: str, cell: str, gpus: int = 1) -> Mapping[str, Number]:
+    """What is read of a table of one row, without a remark."""
+    (folder / "t.csv").write_text(f'gpus,{header}\n{gpus},"{cell}"\n', encoding="utf-8")
+    table = read_tables(folder / "t.csv")[0]
+    assert table.remarks == ()
+    return table.rows[0].numbers
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "meaning", "value"),
+    [
+        ("tok/s", "1,200", "throughput", 1200),
+        ("Tokens/sec", "1200", "throughput", 1200),
+        ("ktok/s", "1.2", "throughput", 1200),
+        ("throughput (k tokens/s)", "1.2", "throughput", 1200),
+        ("seq/min", "120", "throughput", 2),
+        ("epochs/h", "2", "throughput", 1 / 1800),
+        ("throughput", "1200 tok/s", "throughput", 1200),
+        ("s/epoch", "35.1", "time", 35.1),
+        ("sec / it", "0.35", "time", 0.35),
+        ("ms/step", "350", "time", 0.35),
+        ("time (min/epoch)", "2", "time", 120),
+        ("hours per epoch", "2.5", "time", 9000),
+        ("epoch time", "35 s/epoch", "time", 35),
+        ("it/s", "2.5", "time", 0.4),
+        ("epoch time (s)", "1:05", "time", 65),
+        ("step time (µs)", "350", "time", 0.00035),
+    ],
+)
+def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
+    assert read_cell(tmp_path, header, cell)[meaning].value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("header", "cell"),
+    [
+        ("img/s/GPU", "100"),
+        ("throughput (tok/s/GPU)", "100"),
+        ("samples/s per GPU", "100"),
+        ("Tokens / sec / GPU", "1,200"),
+        ("TPS/GPU", "5,762"),
+    ],
+)
+def test_of_rates_of_one_gpu_those_of_all_follow(tmp_path: Path, header: str, cell: str) -> None:
+    assert read_cell(tmp_path, header, cell, gpus=4)["throughput"].value == pytest.approx(4 * number(cell).value)
+
+
+@pytest.mark.parametrize("header", ["img/s/node", "GFLOPs", "s/it per GPU"])
+def test_what_is_no_rate_of_the_gpus_is_not_read(tmp_path: Path, header: str) -> None:
+    (tmp_path / "t.csv").write_text(f"gpus,time,{header}\n1,10,100\n2,5,100\n", encoding="utf-8")
+    assert "throughput" not in read_tables(tmp_path / "t.csv")[0].rows[0].numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1 GPU (baseline)", Size(gpus=1)),
+        ("8x A100", Size(gpus=8, gpu_type="A100")),
+        ("A100 x 8", Size(gpus=8, gpu_type="A100")),
+        ("2 nodes x 4 GPUs", Size(nodes=2, per_node=4)),
+        ("2x4", Size(nodes=2, per_node=4)),
+        ("16 GPUs (2 nodes)", Size(nodes=2, gpus=16)),
+        ("4 GPUs + NVLink", Size(gpus=4, rest="NVLink")),
+        ("2x g4dn.xlarge", Size(nodes=2)),
+        ("one", Size(gpus=1)),
+        ("FSDP", None),
+    ],
+)
+def test_sizes_in_words(text: str, size: Size | None) -> None:
+    """As many nodes and GPUs as the words tell; what else they say tells rows apart."""
+    assert size_of(text) == size
+
+
+def test_node_lists() -> None:
+    assert expand_node_list("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
+    assert expand_node_list("a1,b[09-10]-ib") == ["a1", "b09-ib", "b10-ib"]
+    for text in ("gn[03-07-09]", "gn[05-02]", "gn[1", "gn]", "gn[x]"):
+        with pytest.raises(ValueError, match="not a node list"):
+            expand_node_list(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "table.csv:1: empty"),
+        ("nodes,time\n", "table.csv:1: a header and no rows"),
+        ("time,speedup\n1,1\n", "table.csv:1: no column says how many GPUs"),
+        ("nodes,tme\n1,1\n", "no column holds a result; name one efficiency, speedup, steps, throughput, time"),
+        ("nodes,colour\n1,red\n", "table.csv:1: no column holds a result"),
+        ("nodes,time\n1,late\n2,soon\n", "table.csv:2: time: `late` is not a time; write seconds"),
+        ("nodes,time\n1,10,12\n", "table.csv:2: 3 cells under 2 headers"),
+        ("nodes,time\n,10\n", "table.csv:2: neither nodes nor gpus is filled in"),
+        ("nodes,time\n1.5,10\n", "`1.5` is not a whole number"),
+        ("gpus,time\n" + "1,100\n" * 1_001, "1,001 rows, and at most 1,000 are audited"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        audits(tmp_path / "table.csv")[0]
+    assert message in str(error.value)
