@@ -7,6 +7,7 @@ time themselves (marked `timed`) come last and by themselves: beside others they
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -54,6 +55,7 @@ class Forked:
         timed = [item for item in session.items if _is(item, "timed") and item not in set(on_slurm)]
         apart = {*on_slurm, *timed}
         dealt = _dealt(_chunks(item for item in session.items if item not in apart))
+        gc.freeze()  # what was collected is nobody's garbage
         shares = dict.fromkeys(NAMES, dealt) | ({"on a Slurm": iter([on_slurm])} if on_slurm else {})
         try:
             for name, chunks in shares.items():

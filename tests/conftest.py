@@ -1,4 +1,4 @@
-"""Fixtures: a real Slurm (`rcc_twin`, `marconi100_twin`, `twins`, `controllers`), a slow network (`link`), a `browser`; hooks."""
+"""Fixtures: a real Slurm (`rcc_twin`, `twins`, `controllers`), a slow network (`link`), a `browser`; hooks."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ LIMIT_S, SOAK_LIMIT_S = 600, 7200
 MAY_TAKE_LONG = ("slurm", "timed", "gpu", "soak", "dear")
 BEGAN_S = pytest.StashKey[float]()
 
-BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
-
 
 @pytest.fixture(scope="session", autouse=True)
 def unsynced() -> Iterator[None]:
@@ -69,12 +67,6 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
 def rcc_twin(twins: Twins) -> Twin:
     """The rcc twin, up until a test asks for another one."""
     return twins.get("rcc")
-
-
-@pytest.fixture(scope="module")
-def marconi100_twin(twins: Twins) -> Twin:
-    """The marconi100 twin, up until a test asks for another one."""
-    return twins.get("marconi100")
 
 
 @pytest.fixture(scope="module")
@@ -160,16 +152,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules without a twin come first, then those of one twin, those of it and the next, and so on: each boots once."""
-    ranks: dict[Path, list[int]] = {item.path: [] for item in items}
-    for item in items:
-        ranks[item.path] += _boot_ranks(item)
-    items.sort(key=lambda item: (min(ranks[item.path], default=0), max(ranks[item.path], default=0)))
-
-
-def _boot_ranks(item: pytest.Item) -> list[int]:
-    fixtures = getattr(item, "fixturenames", ())
-    return [rank for rank, name in enumerate(BOOT_ORDER, start=1) if name in fixtures]
+    """Modules that use controllers come last: the twin goes down for them, once."""
+    last = {item.path for item in items if "controllers" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in last)
 
 
 OFF_BY = 0.01

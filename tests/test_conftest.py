@@ -75,12 +75,11 @@ def test_it_is_that_of_children_too() -> None:
     after_a_child({}, 0.08, is_last=True)
 
 
-def test_modules_are_ordered_by_the_twin_they_need() -> None:
-    """No twin, rcc, rcc then marconi100, marconi100; a module keeps its tests together and in order."""
-    rcc, marconi100 = ["rcc_twin"], ["marconi100_twin", "tmp_path"]
-    fixtures_of = [("m", marconi100), ("both", rcc), ("both", marconi100), ("r", []), ("r", rcc), ("none", ["tmp_path"])]
+def test_modules_with_controllers_come_last() -> None:
+    """Each keeps its tests together and in order."""
+    fixtures_of = [("a", ["rcc_twin"]), ("b", []), ("b", ["controllers"]), ("c", ["rcc_twin"]), ("b", ["tmp_path"])]
     items: list[Any] = [SimpleNamespace(path=Path(name), fixturenames=fixtures) for name, fixtures in fixtures_of]
-    expected = [items[i] for i in (5, 3, 4, 1, 2, 0)]
+    expected = [items[i] for i in (0, 3, 1, 2, 4)]
     pytest_collection_modifyitems(items)
     assert items == expected
 

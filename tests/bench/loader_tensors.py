@@ -64,46 +64,23 @@ class Classic(datasets.CIFAR10):  # type: ignore[misc]
         self.target_transform = None
 
 
-def image_rate(batches: Callable[[], Iterable[Any]], count: int) -> float:
-    """Samples/s of so many batches, the first of an epoch not counted."""
-    taken = iter(batches())
-    next(taken)
-    begin_s = time.perf_counter()
-    for _ in range(count):
-        next(taken)
-    return count * BATCH / (time.perf_counter() - begin_s)
-
-
-def cifar10_rates(rounds: int) -> dict[str, list[float]]:
-    """Rates by name, one a round."""
+def of_cifar10(rounds: int) -> dict[str, object]:
+    """Prints the rates."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:WORKERS])
     images = torch.randint(256, (CIFAR10.train_samples, *CIFAR10.shape), dtype=torch.uint8)
     source = CroppedSource(TensorSource(CIFAR10, images, torch.zeros(len(images), dtype=torch.int64)))
     data, places, rank = ResidentData(source, torch.device("cpu")), loader_of(Places(source)), loader_of(source)
     classic: DataLoader[Any] = DataLoader(Classic(images), BATCH, shuffle=True, num_workers=WORKERS)
     ways: dict[str, Callable[[], float]] = {
-        "classic": lambda: image_rate(lambda: classic, 12),
-        "rank": lambda: image_rate(lambda: rank.epoch(0), 60),
-        "resident": lambda: image_rate(lambda: (data.batch(each) for each in places.epoch(0)), 60),
+        "classic": lambda: rate(classic, 6),
+        "rank": lambda: rate(rank.epoch(0), 1.5),
+        "resident": lambda: rate((data.batch(each) for each in places.epoch(0)), 1.5),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name in random.sample(sorted(ways), len(ways)):
-            found[name].append(ways[name]())
-    return found
-
-
-def of_cifar10(rounds: int) -> dict[str, object]:
-    """Prints the rates."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:WORKERS])
-    found = cifar10_rates(rounds)
-    for name, rates in found.items():
-        print(f"{name:>9} {statistics.median(rates):10,.0f} images/s")
-    ratios = {
-        name: statistics.median(ours / classic for ours, classic in zip(found[name], found["classic"], strict=True))
-        for name in ("rank", "resident")
-    }
-    figures = {f"{name}_to_classic": round(ratio, 1) for name, ratio in ratios.items()}
-    return {"bench": "loader_cifar10", **figures, "bound": CLASSIC_BOUND, "holds": min(ratios.values()) >= CLASSIC_BOUND}
+    rates = [timed(number, ways) for number in range(rounds)]
+    for name in ways:
+        print(f"{name:>9} {statistics.median(each[name] for each in rates):10,.0f} images/s")
+    figures = {f"{name}_to_classic": round(ratio(rates, name, "classic"), 1) for name in ("rank", "resident")}
+    return {"bench": "loader_cifar10", **figures, "bound": CLASSIC_BOUND, "holds": min(figures.values()) >= CLASSIC_BOUND}
 
 
 BATCH, RUN = 512, 18

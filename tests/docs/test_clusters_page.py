@@ -19,7 +19,7 @@ from hpcddp.detect.trial import TrialVerdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
 from tests.docs.key_tables import CLUSTERS_FILE, profile_keys
-from tests.test_packaging import offline, wheel
+from tests.test_packaging import empty_wheel, offline
 
 __all__ = ["run"]  # a fixture
 
@@ -86,7 +86,7 @@ def test_shown_profiles_are_read(reader: Path) -> None:
 def test_the_lines_that_make_an_environment(tmp_path: Path) -> None:
     (lines,) = (re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in BLOCKS if "python3 -m venv" in block)
     for name, version in (("torch", "2.9.1"), ("torchvision", "0.24.1")):
-        wheel(tmp_path, name, version, "py3-none-any")
+        empty_wheel(tmp_path, name, version, "py3-none-any")
     (tmp_path / "mksquashfs").write_text("#!/bin/sh\necho $* > $2\n")
     (tmp_path / "mksquashfs").chmod(0o755)
     path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"

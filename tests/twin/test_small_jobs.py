@@ -13,7 +13,7 @@ from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import Study
 from hpcddp.study.study_status import preflights_of
 from tests.twin.twin import Twin
-from tests.twin.userland import SMALL, User, read
+from tests.twin.userland import SMALL, User, read, without_torch
 
 SWEEP = (
     SMALL
@@ -40,7 +40,7 @@ def the_only(study: Path) -> PreflightRecord:
 
 def test_nodes_are_measured_and_the_runs_go_on(rcc_twin: Twin, tmp_path: Path) -> None:
     """In one allocation with a spare node the runs are on a node that is left; by a job of its own, before the others."""
-    user = User(rcc_twin, tmp_path)
+    user = without_torch(User(rcc_twin, tmp_path))
     (tmp_path / "small.yaml").write_text(SWEEP)
     said = user.hpcddp("submit", "small.yaml", "--runs", "in-one", "--one-allocation", "-y").stdout
     assert "one job of 2 nodes, 1 of them spare, for 10 min" in said

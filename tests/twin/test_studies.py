@@ -18,7 +18,7 @@ from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
-from tests.twin.twin import Twin
+from tests.twin.twin import Twin, Twins
 from tests.twin.userland import User, read
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -158,7 +158,8 @@ SIXTY_FOUR = {
 
 
 @pytest.mark.soak
-def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
+def test_sixty_four_ranks(twins: Twins, tmp_path: Path) -> None:
+    twin = twins.get("marconi100")
     profile = load_profile("marconi100")
     sweep = make_sweep(SIXTY_FOUR, ["slurm.walltime_min=20"], Path("soak")).sweep
     point = resolve(sweep, profile)
@@ -167,9 +168,9 @@ def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
     forked = dataclasses.replace(launch, command=f"python3 -u {shlex.quote(str(NODE))} 4")
     script = render(profile, point, dataclasses.replace(request, ranks_per_node=1, cpus_per_rank=16), forked)
     sbatch = ["sbatch", "--parsable", f"--output={tmp_path}/log"]
-    job = marconi100_twin.run(sbatch, text=script, cwd=tmp_path).stdout.strip()
-    marconi100_twin.wait_jobs(600)
-    assert {row["JobID"]: row["State"] for row in marconi100_twin.sacct()}[job] == "COMPLETED", (tmp_path / "log").read_text()
+    job = twin.run(sbatch, text=script, cwd=tmp_path).stdout.strip()
+    twin.wait_jobs(600)
+    assert {row["JobID"]: row["State"] for row in twin.sacct()}[job] == "COMPLETED", (tmp_path / "log").read_text()
     (result,) = analyze(tmp_path)
     assert "64" in result.text
     assert not result.missing

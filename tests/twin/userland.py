@@ -121,7 +121,7 @@ sys.path.append({checkout!r})
 def without_torch(user: User) -> User:
     """The same, whose ranks write the records of a run and train nothing."""
     folder = user.home / ".site"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     modules = ("hpcddp.worker.attempt", "hpcddp.worker.script_run")
     site = SITE.format(file=str(Path(__file__).with_name("stand_in.py")), modules=modules, checkout=str(CHECKOUT))
     (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
