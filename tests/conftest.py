@@ -18,8 +18,8 @@ from hypothesis import settings
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import PARTS, steps_file
-from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
+from tests.machine import cannot_run
 from tests.twin.controllers import OF_OTHER_RULES, Controllers
 from tests.twin.daemons import missing
 from tests.twin.twin import Twin, Twins

@@ -1,10 +1,15 @@
-"""A submission plan as `hpcddp submit` makes it of a small sweep file, and the study it is for."""
+"""A submission plan as `hpcddp submit` makes it of a small sweep file, its study, and lines of its submissions.jsonl."""
 
+from __future__ import annotations
+
+import time
 from pathlib import Path
+from typing import Any
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
+from hpcddp.study.submission_log import Event, SubmissionEvent, append
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -60,3 +65,9 @@ def study_of(folder: Path) -> Study:
 
 def labels(planned: SubmissionPlan) -> list[str]:
     return [entry.point.label for entry in planned.points]
+
+
+def log_event(study: Study, label: str, event: Event = "submitted", *, run: int = 1, token: str = "t", **facts: Any) -> None:
+    """Adds a line on the run; on Slurm where `backend` is not given."""
+    facts = {"backend": "slurm", "unix_s": time.time(), **facts}
+    append(study, [SubmissionEvent(event=event, token=token, label=label, run=run, **facts)])

@@ -27,7 +27,7 @@ from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.stop_rule import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
-from tests.preflight_sets import clean, slowed
+from tests.fake_node import clean, slowed
 
 Layout = tuple[int, int]
 

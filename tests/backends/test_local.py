@@ -29,7 +29,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
 from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.fake_slurm import wait_for
-from tests.given_event import log_event
+from tests.given_plan import log_event
 from tests.worker import given
 
 HERE = Path(__file__).parent

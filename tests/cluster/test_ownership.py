@@ -24,7 +24,7 @@ from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
 from tests.given_plan import study_of, submission_plan
-from tests.intruder import NOBODY, as_nobody, need_root
+from tests.machine import NOBODY, as_nobody, need_root
 
 
 @pytest.fixture(autouse=True)

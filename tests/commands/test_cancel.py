@@ -21,9 +21,8 @@ from tests.analysis.synthetic import point as synthetic_point
 from tests.analysis.synthetic import write_study
 from tests.commands.conftest import Run, use
 from tests.fake_backend import FakeBackend
-from tests.given_event import log_event
-from tests.given_plan import SWEEP
-from tests.intruder import as_nobody, need_root
+from tests.given_plan import SWEEP, log_event
+from tests.machine import as_nobody, need_root
 
 POINTS = [Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=b)) for b in (8, 16)]
 FIRST, SECOND = (point.label for point in POINTS)

@@ -18,8 +18,8 @@ from click.shell_completion import ShellComplete
 from hpcddp.cli import main
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.sweep.shipped import shipped_sweeps
-from tests.cannot_run import cannot_run
 from tests.commands.conftest import Run
+from tests.machine import cannot_run
 
 SWEEP = """\
 schema: 1

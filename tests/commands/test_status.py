@@ -15,7 +15,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_event import log_event
+from tests.given_plan import log_event
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 

@@ -25,7 +25,7 @@ from tests.commands.conftest import Run, use
 from tests.fake_backend import FakeBackend
 from tests.given_one_allocation import SWEEP as IN_ONE
 from tests.given_plan import SWEEP, slurm_profile, submission_plan
-from tests.intruder import NOBODY, need_root
+from tests.machine import NOBODY, need_root
 
 LOST = JobState(phase="failed", detail="a node failed (NODE_FAIL)", word="NODE_FAIL")
 

@@ -17,7 +17,7 @@ from hpcddp.core import errors
 from hpcddp.core.errors import USAGE, HpcddpError
 from hpcddp.core.records import append_line, write_aside, write_file
 from hpcddp.core.schema import MissingKeyError, SchemaError
-from tests.small_disk import fill, small_disk
+from tests.machine import fill, small_disk
 from tests.test_source import module_name, sources
 
 TAKEN = {

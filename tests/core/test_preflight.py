@@ -15,7 +15,7 @@ from hpcddp.core.preflight import (
     slow_readings,
     usable_hosts,
 )
-from tests.preflight_sets import PLANTED, TYPICAL, clean, slowed
+from tests.fake_node import PLANTED, TYPICAL, clean, slowed
 
 
 def of_nodes(*products: float) -> list[RankReadings]:

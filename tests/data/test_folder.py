@@ -26,7 +26,7 @@ from hpcddp.data.writing.pack import pack_imagenet
 from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.files import noise_digits, started, write_imagenet
-from tests.small_disk import small_disk
+from tests.machine import small_disk
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:

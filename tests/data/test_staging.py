@@ -14,7 +14,7 @@ from hpcddp.core.point import Data
 from hpcddp.data import staging
 from hpcddp.data.staging import READ, RootFiles, copy_files, find_files
 from tests.data.files import noise
-from tests.small_disk import small_disk
+from tests.machine import small_disk
 
 
 def write(root: Path, *paths: str) -> None:

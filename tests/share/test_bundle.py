@@ -28,8 +28,8 @@ from hpcddp.study.study_status import preflights_of
 from tests.analysis.study.test_accuracy import training, trainings
 from tests.analysis.study.test_trained import measured, script
 from tests.analysis.synthetic import point, write_study
+from tests.fake_node import clean, slowed
 from tests.given_study import ALICE, SECRETS, write_given
-from tests.preflight_sets import clean, slowed
 
 LABEL = point(1, 1).label
 

@@ -26,7 +26,7 @@ from hpcddp.study.submission_log import user_name
 from hpcddp.study.used_hours import StudyHours, study_hours
 from tests.analysis.synthetic import point, write_study
 from tests.fake_backend import FakeBackend
-from tests.given_event import log_event
+from tests.given_plan import log_event
 
 NODE = NodeAdapters(found=("mlx5_0",), used=("mlx5_0",))
 

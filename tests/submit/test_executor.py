@@ -25,7 +25,7 @@ from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.submit.executor import ClusterExecutor, FunctionJob
 from hpcddp.submit.function_request import function_plan, own_modules, search_path
 from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
-from tests.intruder import NOBODY, need_root
+from tests.machine import NOBODY, need_root
 
 Make = Callable[..., ClusterExecutor]
 

@@ -25,8 +25,7 @@ from hpcddp.submit.pending import pending_runs
 from hpcddp.submit.session import wait_until_over
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_event import log_event
-from tests.given_plan import labels, study_of, submission_plan
+from tests.given_plan import labels, log_event, study_of, submission_plan
 
 
 def lines(study: Study) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.node_share import job_cpus, machine_cores, node_share
 from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.ranks import this_rank
-from tests.fake_topology import FakeNode
+from tests.fake_node import FakeNode
 from tests.worker import given
 
 TWO_SOCKETS = FakeNode(sockets=2, cores=8, threads=2, numa_per_socket=2, gpus=(0, 3, -1))

@@ -30,7 +30,7 @@ from hpcddp.worker.training.checkpoint import (
     unpack,
     write_checkpoint,
 )
-from tests.small_disk import fill, small_disk
+from tests.machine import fill, small_disk
 from tests.worker import forked, given
 from tests.worker.forked import ran
 

@@ -21,7 +21,7 @@ from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Recorded, point, write_measured, write_run
-from tests.small_disk import fill, small_disk
+from tests.machine import fill, small_disk
 
 POINTS = (point(1, 1), point(1, 2), point(2, 2))
 BROKEN = POINTS[1].label

@@ -20,7 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, Recorded, point, write_measured, write_run, write_runs, write_study
 from tests.analysis.verdicts.test_input import study_of, times
-from tests.fake_topology import FakeNode
+from tests.fake_node import FakeNode
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -19,7 +19,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.sweep.file import read_sweep
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
-from tests.fake_topology import FakeNode
+from tests.fake_node import FakeNode
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

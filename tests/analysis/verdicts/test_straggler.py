@@ -20,7 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, write_run, write_study
 from tests.analysis.verdict_studies import Model, write
-from tests.preflight_sets import clean, slowed
+from tests.fake_node import clean, slowed
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
