@@ -176,6 +176,7 @@ def state() -> tuple[bool, int]:
 @pytest.mark.parametrize(("policy", "inside"), [("python", (True, False)), ("frozen", (True, True)), ("off", (False, False))])
 def test_policies(policy: Policy, inside: tuple[bool, bool]) -> None:
     """frozen: today's objects are looked at no more. off: nothing is collected. An error ends them too."""
+    gc.unfreeze()  # what the session has frozen
     gc.collect()
     before, freed = state(), Loop.freed
     Loop()

@@ -202,13 +202,20 @@ def as_sound(model: Model, seed: int) -> Model:
 
 
 @pytest.mark.dear
-def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("seeds", "sound_studies"), [(1, 10), pytest.param(SEEDS, SOUND, marks=pytest.mark.soak)])
+def test_precision_and_recall(seeds: int, sound_studies: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every verdict is found in every study that has it, in no other and in no sound one; what it advises to set can be set."""
     hits, missed, false, advice = Counter[str](), Counter[str](), Counter[str](), set[str]()
-    planted = [(number, seed) for number in range(len(FAULTS)) for seed in range(SEEDS)]
+    planted = [(number, seed) for number in range(len(FAULTS)) for seed in range(seeds)]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         of_faults = pool.map(of_fault, planted, itertools.repeat(tmp_path), chunksize=4)
-        of_sound = dict(zip(range(SOUND), pool.map(of_seed, range(SOUND), itertools.repeat(tmp_path), chunksize=5), strict=True))
+        of_sound = dict(
+            zip(
+                range(sound_studies),
+                pool.map(of_seed, range(sound_studies), itertools.repeat(tmp_path), chunksize=5),
+                strict=True,
+            )
+        )
         for (number, _), verdicts in zip(planted, of_faults, strict=True):
             (_, expected), found = list(FAULTS.values())[number], {name for name, _ in verdicts}
             advice |= {each for _, each in verdicts}
@@ -218,8 +225,10 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     alarms = {seed: verdicts for seed, verdicts in of_sound.items() if verdicts}
     right, named = hits.total(), hits.total() + false.total() + sum(map(len, alarms.values()))
     with capsys.disabled():
-        of = f"{right} of {right + missed.total()} planted in {SEEDS * len(FAULTS)} studies"
-        print(f"\nverdicts: {right} of {named} told are right, {of} told; {len(alarms)} of {SOUND} sound studies with any")
+        of = f"{right} of {right + missed.total()} planted in {seeds * len(FAULTS)} studies"
+        print(
+            f"\nverdicts: {right} of {named} told are right, {of} told; {len(alarms)} of {sound_studies} sound studies with any"
+        )
     for option in re.findall(r"--set ([a-z_.]+=[^` ]+)", " ".join(sorted(advice))):
         read_sweep(SWEEPS / "marconi100-resnet50.yaml", [option])  # refuses what no sweep can have
     assert set(hits) | BY_EVENTS == set(ALL)
