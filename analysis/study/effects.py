@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,15 +205,21 @@ def ratio(a: Values, b: Values) -> Ratio:
     claims more than the interval of six (99.2 %), and is wider.
     """
     middle = float(_median(a) / _median(b))
+    return Ratio(middle, *ends_of(middle, a, b, operator.truediv))
+
+
+def ends_of(
+    middle: float, a: Values, b: Values, apart: Callable[[Any, Any], Any]
+) -> tuple[float | None, float | None, str | None]:
+    """Low, high and what they are, of how far the medians of two groups are `apart`: their ratio, or their difference."""
     if len(a) == len(b) == 1:
-        return Ratio(middle, None, None, None)
+        return None, None, None
     if interval_rank(min(len(a), len(b))) is None:
-        return Ratio(middle, float(min(a) / max(b)), float(max(a) / min(b)), "range")
+        return float(apart(min(a), max(b))), float(apart(max(a), min(b))), "range"
     draw = np.random.default_rng(SEED)
-    drawn = np.median(resampled(a, draw), axis=1) / np.median(resampled(b, draw), axis=1)
+    drawn = apart(np.median(resampled(a, draw), axis=1), np.median(resampled(b, draw), axis=1))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    low, high = min(float(low), middle), max(float(high), middle)  # of equal runs they are one value but for its last bit
-    return Ratio(middle, low, high, INTERVAL)
+    return min(float(low), middle), max(float(high), middle), INTERVAL  # of equal runs they are one value but for its last bit
 
 
 def effect_confidence(n: int) -> float:

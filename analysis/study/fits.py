@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.study.effects import SEED, interval_rank, resampled
+from hpcddp.analysis.study.frames import typed_frame
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.batch_means import CONFIDENCE
@@ -323,7 +324,7 @@ def fit_study(runs: pd.DataFrame, scaling: pd.DataFrame, hold: str) -> list[Fitt
 
 def laws_frame(fitted: Sequence[Fitted]) -> pd.DataFrame:
     """A row per parameter of each fitted law; LAW_COLUMNS."""
-    return pd.DataFrame([row for each in fitted for row in _rows(each)], columns=list(LAW_COLUMNS)).astype(LAW_COLUMNS)
+    return typed_frame((row for each in fitted for row in _rows(each)), LAW_COLUMNS)
 
 
 def _tracks(points: pd.DataFrame) -> Iterator[tuple[str, dict[int, tuple[str, int, int]]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -56,11 +57,15 @@ went through hpcddp's communication hook, without which nothing of EXCHANGE is k
 the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`; FIGURES are telemetry's."""
 
 
+def typed_frame(rows: Iterable[Any], columns: Mapping[str, str]) -> pd.DataFrame:
+    """The rows as a table; `columns`: column -> pandas type. NA is what a row lacks."""
+    return pd.DataFrame(list(rows), columns=list(columns)).astype(columns)
+
+
 def runs_frame(records: StudyRecords) -> pd.DataFrame:
     """All runs, counting or not, by label and run number."""
     names = environment_names((run.env_id, run.software) for run in records.runs if run.env_id)
-    rows = [_row(run, records.hold, names.get(run.env_id)) for run in records.runs]
-    return pd.DataFrame(rows, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
+    return typed_frame((_row(run, records.hold, names.get(run.env_id)) for run in records.runs), RUN_COLUMNS)
 
 
 def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, point_accuracy
 from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
-from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
+from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs, typed_frame
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
@@ -59,18 +59,15 @@ interval of an efficiency includes the spread of both medians; the baseline's ow
 
 def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
     """The scaling table: points that have runs that count, larger series first, within a series by GPUs and nodes."""
-    rows = [_point_row(group) for _, group in by_point(runs)]
     series: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in (_point_row(group) for _, group in by_point(runs)):
         series.setdefault(row["series"], []).append(row)
     for key, members in series.items():
         node = full_node_gpus(members, [point for point in planned if same_workload(key, point, hold)])
         for row in members:
             row.update(_against(row, members, node))
         members.sort(key=lambda row: (row["gpus"], row["nodes"]))
-    ordered = _ordered(series)
-    flat = [row for key in ordered for row in series[key]]
-    return pd.DataFrame(flat, columns=list(SCALING_COLUMNS)).astype(SCALING_COLUMNS)
+    return typed_frame((row for key in _ordered(series) for row in series[key]), SCALING_COLUMNS)
 
 
 def by_point(runs: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
@@ -240,7 +237,7 @@ def outliers_frame(runs: pd.DataFrame) -> pd.DataFrame:
         for index in outliers(rates):
             percent = 100 * (rates[index] / median(rates) - 1)
             rows.append({**timed.iloc[index][["label", "run", "series"]], "percent": percent})
-    return pd.DataFrame(rows, columns=list(OUTLIER_COLUMNS)).astype(OUTLIER_COLUMNS)
+    return typed_frame(rows, OUTLIER_COLUMNS)
 
 
 def outlier_notes(far: pd.DataFrame) -> Iterator[str]:

@@ -7,19 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import (
-    AGAIN,
-    DOUBTFUL,
-    HOSTS,
-    WRONG,
-    Advice,
-    Case,
-    Set,
-    Verdict,
-    by_slurm,
-    phrase,
-    run_names,
-)
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.text import count, natural
 
@@ -63,7 +52,7 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
         evidence=f"all are rejected{most}: {reason} ({runs[0].name})",
         todo=f"change what the reason names; then {AGAIN}",
         numbers={"runs": len(runs), "of": len(done)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=WRONG + 1,
     )
 
@@ -100,7 +89,7 @@ def _of_gate(case: Case, gate: str, advice: Advice, weight: float) -> Iterator[V
             evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
             todo=phrase(advice, f"; then {AGAIN}"),
             numbers={"runs": len(found), "of": judged},
-            runs=run_names(found),
+            runs=context.run_names(found),
             weight=weight + 0.99 * len(found) / judged,
         )
 
@@ -123,13 +112,13 @@ def shared_node(case: Case) -> Iterator[Verdict]:
         evidence=f"others took up to {percent(share)} of a node's CPU time in the timed steps ({host}, {worst.name})",
         todo=_share_advice(worst, host),
         numbers={"foreign_share": share, "runs": len(runs), "of": len(case.counting)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=DOUBTFUL + min(0.99, share),
     )
 
 
 def _share_advice(run: Run, host: str) -> Advice:
-    if not by_slurm(run):
+    if not context.by_slurm(run):
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
         return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))
@@ -166,7 +155,7 @@ def damaged_data(case: Case) -> Iterator[Verdict]:
             evidence=f"{_words(run, split, files)}; in their places others were taken twice",
             todo=f"copy the damaged files again (end.json names the first); then {AGAIN}",
             numbers={"damaged": files.pictures, "read": files.read, "share": _share(files)},
-            runs=run_names(runs),
+            runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, _share(files)),
         )
 

@@ -172,20 +172,15 @@ HEADS = {
 ORDER = "; not certain: values were measured one after the other, and drift of the machine looks the same"
 
 
-def best_sentence(case: Case, doubts: Doubts) -> str:
-    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`; empty where no two
-    of the points that are shown are compared."""
-    return _best_of(case, case.points, case.names, doubts)
-
-
 def loader_sentence(case: Case, doubts: Doubts) -> str:
     """The same of points that only load, at the largest layout that has several; empty where there is none."""
     several = [rows for _, rows in case.loading.groupby(["nodes", "gpus_per_node"]) if len(rows) > 1]
-    return _best_of(case, several[-1], full_names(differing(several[-1]["series"])), doubts) if several else ""
+    return best_sentence(case, several[-1], full_names(differing(several[-1]["series"])), doubts) if several else ""
 
 
-def _best_of(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
-    """Of rows of one size, with the names of their series."""
+def best_sentence(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
+    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`, of rows of one
+    size, with the names of their series; empty where no two of them are compared."""
     size = rows.iloc[0]
     axes = [replace(axis, panels=tuple(panel for panel in axis.panels if _is_among(panel, size, names))) for axis in case.effects]
     axes = [axis for axis in axes if axis.panels]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -15,19 +15,8 @@ from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import (
-    AGAIN,
-    HOSTS,
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    by_slurm,
-    phrase,
-    run_names,
-)
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, by_slurm, phrase
 from hpcddp.core.preflight import SlowReading, below_words
 from hpcddp.core.text import count, natural
 
@@ -60,22 +49,12 @@ class Straggler:
     """The share of all-reduces at which it was the last to be ready; None where step rows alone say that it is slow."""
 
 
-class LastRank(NamedTuple):
-    """A rank or host that is last at nearly every all-reduce of one run; fields as those of Straggler."""
-
-    who: str
-    host: str
-    last: float
-    wait_s: float
-    cost: float
-
-
 def straggler(case: Case) -> Iterator[Verdict]:
     """A host, or on one node a rank, that the others wait for in runs that count."""
     found = _found(case)
     for name in sorted({each.who for each in found}):
         mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
-        worst, runs = mine[0], run_names([each.run for each in mine])
+        worst, runs = mine[0], context.run_names([each.run for each in mine])
         more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
         yield Verdict(
             where=f"on {name}",
@@ -109,9 +88,7 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     by step rows alone."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     groups = case.stragglers.groupby(["label", "run"], sort=True)
-    judged = [
-        (run, culprit(ranks.assign(step_ns=run.step_ns))) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns
-    ]
+    judged = [(run, culprit(run, ranks)) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns]
     runs = Counter(run.label for run, _ in judged)
     often = Counter((run.label, found.who) for run, found in judged if found)
     for run, found in judged:
@@ -122,8 +99,7 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
         unlike = 2 * often[run.label, found.who] < runs[run.label]
         least_ns = max(OWN_TIME * found.wait_s * 1e9, SLOWER * (run.step_ns or 0.0) * unlike)
         if over_ns is None or over_ns >= least_ns:
-            part = _part(uneven, ranks) if uneven and ranks else None
-            yield Straggler(run, found.who, found.host, part, found.wait_s, found.cost, found.last)
+            yield replace(found, part=_part(uneven, ranks) if uneven and ranks else None)
 
 
 def slow_link(case: Case) -> Iterator[Verdict]:
@@ -139,7 +115,7 @@ def slow_link(case: Case) -> Iterator[Verdict]:
             f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",
             todo=phrase(f"ask the site to check the network link of {host}, and ", _leave_out(run, host), f"; then {AGAIN}"),
             numbers={"transfer_s": its_ns / 1e9, "others_s": others_ns / 1e9, "cost": cost, "found_in_runs": len(mine)},
-            runs=run_names([run for run, _, _ in mine]),
+            runs=context.run_names([run for run, _, _ in mine]),
             weight=LIMITED + 0.99,
         )
 
@@ -192,8 +168,8 @@ def waited_share(case: Case, row: PointRow) -> float | None:
     return share if share > COSTLY else None
 
 
-def culprit(ranks: pd.DataFrame) -> LastRank | None:
-    """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something."""
+def culprit(run: Run, ranks: pd.DataFrame) -> Straggler | None:
+    """The rank, otherwise the host, that is last at nearly every all-reduce and costs something; in which part is not said."""
     if len(ranks) < 2:
         return None
     number, at, last_at = (ranks[name].to_numpy() for name in ("rank", "host", "last"))
@@ -203,9 +179,9 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
         if last_at[mine].sum() <= OFTEN_LAST:
             continue
         last, wait_s = min(1.0, float(ranks.loc[mine, "last"].sum())), float(ranks.loc[~mine, "peer_wait_s"].mean())
-        cost = wait_s * 1e9 / ranks["step_ns"].iloc[0]
+        cost = wait_s * 1e9 / (run.step_ns or math.inf)
         if last > OFTEN_LAST and cost > COSTLY:
-            return LastRank(who, str(ranks.loc[mine, "host"].iloc[0]), last, wait_s, float(cost))
+            return Straggler(run, who, str(ranks.loc[mine, "host"].iloc[0]), None, wait_s, cost, last)
     return None
 
 
@@ -251,7 +227,7 @@ def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
         f"{' and others' if len(runs) > 1 else ''})",
         todo=phrase(leave_out, f"; then {AGAIN}"),
         numbers={"below": slow[0].below, "runs": len(runs)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=LIMITED,
     )
 
