@@ -22,7 +22,7 @@ from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
 from hpcddp.analysis.runs.timeline import read_timeline
 from hpcddp.analysis.util.files import record_or_none
-from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
+from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, ScriptFacts
 from hpcddp.core.own_script import completed
@@ -107,7 +107,13 @@ def _done_run(run: Run, attempt: Path, file: json_files.EndFile, warnings: list[
             parts = read_attempts(attempt, launch, end, run.point, warnings, epoch_ends=[each.step for each in epochs or ()])
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
-            run = _timed(_with_restarts(run, end, parts), parts, epochs)
+            run = _timed(run, parts, epochs)
+            if end.history:
+                run = replace(
+                    run,
+                    restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
+                    lost_steps=sum(stretch.steps for stretch in end.history) - sum(part.steps.step.size for part in parts),
+                )
             if epochs:  # their rows count samples exactly, whatever the batch of each step
                 run = replace(run, epochs=epochs, samples_trained=epochs[-1].samples)
             buckets = buckets_of_run(parts, attempt, warnings)
@@ -118,10 +124,11 @@ def _done_run(run: Run, attempt: Path, file: json_files.EndFile, warnings: list[
             gates = file.decoded(CommEnd).gates
             run = _launched(run, [launch])
             run = replace(run, signals=read_signals(attempt, run.point, launch, gates), collectives=json_files.read_comm(attempt))
-        failed = failed_gates(gates) or json_files.missing_gate(gates, launch, run.trains)
+        failed = "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed)
+        why = failed or json_files.missing_gate(gates, launch, run.trains)
     except Rejected as reason:
         return replace(run, reason=one_line(str(reason)))
-    return replace(run, reason=one_line(failed)) if failed else replace(run, state="counts")
+    return replace(run, reason=one_line(why)) if why else replace(run, state="counts")
 
 
 def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
@@ -162,15 +169,6 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         sharded=end.sharded_exchange,
         profiled=end.profiled_exchange,
         **{f"eval_{name}": getattr(evaluation, name) for name in ("samples", "correct", "loss")},
-    )
-
-
-def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords]) -> Run:
-    steps = sum(stretch.steps for stretch in end.history)
-    return replace(
-        run,
-        restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
-        lost_steps=steps - sum(each.steps.step.size for each in attempts) if end.history else 0,
     )
 
 
@@ -236,8 +234,3 @@ def _per_passed(run: Run, samples: int | None) -> Run:
     readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
     per_passed = None if joules is None else joules * taken / samples
     return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
-
-
-def failed_gates(gates: Sequence[GateResult]) -> str | None:
-    """The gates that failed with their evidence, in words; None where all passed."""
-    return "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed) or None

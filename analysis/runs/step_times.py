@@ -32,8 +32,7 @@ class LossEnds:
 
 
 def loss_ends(steps: RunSteps, first: float | None, last: float | None) -> LossEnds | None:
-    """By the step rows; of rows without losses by `first` and `last`, end.json's of a single step each. None where neither is
-    known."""
+    """By step rows; of rows without losses `first` and `last`, end.json's of one step each. None where neither is known."""
     if steps.loss_e9 is None or not np.isfinite(steps.loss_e9).any():
         return None if first is None and last is None else LossEnds(start=first, end=last, steps=1)
     losses = losses_e9(steps)

@@ -188,6 +188,7 @@ def _epoch_row(run: Run, each: Epoch, row: dict[Any, Any]) -> dict[str, Any]:
 
 
 BASES = ("1gpu", "1node")
+"""Baselines of speedups: one GPU, and one full node."""
 
 TARGET_COLUMNS = {
     **_SIZE,

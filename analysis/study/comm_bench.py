@@ -76,8 +76,7 @@ OPS = {
 """Name in records -> in words, in the order they are shown."""
 
 UNSTEADY = 2.0
-"""Slowest / fastest of five batches of 20 ms from which on a size is unsteady: something else had the link or the processors
-for most of a batch."""
+"""Slowest / fastest of five batches of 20 ms of an unsteady size: for most of a batch something else had the link."""
 
 _WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
 _WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}

@@ -1,6 +1,4 @@
-"""How well a point's median over runs is known, by interpolated order statistics; how much groups of runs differ, and whether by
-more than runs at one value do.
-"""
+"""How well a point's median over runs is known, by interpolated order statistics; whether groups of runs differ beyond chance."""
 
 from __future__ import annotations
 
@@ -112,8 +110,7 @@ def p_value(groups: Groups) -> float | None:
 
 
 def interaction_p_value(cells: Sequence[Groups]) -> float | None:
-    """The same of cells, by two keys: how often chance makes the effect of one depend on the other at least as much (two-way
-    analysis of variance, of logarithms of rates)."""
+    """The same of cells: how often chance makes two keys depend on each other at least as much (analysis of variance)."""
     groups = [cell for row in cells for cell in row]
     return None if min(map(len, groups)) < LEAST else _share_drawn(groups, _beside_sum, len(cells))
 

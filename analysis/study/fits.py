@@ -183,8 +183,7 @@ def _rms(errors: Floats) -> float:
 
 
 def _intervals(law: Law, n: Floats, rates: Rates) -> dict[str, tuple[float, float]]:
-    """Intervals of the parameters: the law is fitted again to medians of runs drawn with replacement at each point. None where
-    a point has fewer than six runs."""
+    """Intervals of the parameters: refitted to medians of runs drawn with replacement at each point; none below six runs."""
     if interval_rank(min(map(len, rates.values()))) is None:
         return {}
     draw = np.random.default_rng(SEED)

@@ -152,8 +152,7 @@ HIDDEN = ("h2d_hidden", "comm_hidden")
 
 
 def shown_parts(scaling: pd.DataFrame) -> pd.DataFrame:
-    """Seconds per step by part, for rows of scaling_frame; NA where a part was not measured. Parts that no point measured are
-    left out."""
+    """Seconds per step by part, for rows of scaling_frame; NA: not measured, and parts that no point measured are left out."""
     parts = pd.DataFrame({name: _sum(scaling, of) for name, of in SHOWN.items()}, index=scaling.index)
     parts["comm_exposed"] = parts["comm_exposed"].mask(parts["transfer"].notna())
     return parts.dropna(axis="columns", how="all")
@@ -216,8 +215,7 @@ OF_TRAINING = {
 
 
 def with_training(scaling: pd.DataFrame, epochs: int | None) -> pd.DataFrame:
-    """The table with the costs of a training of `epochs` epochs, the same number at every size; unchanged where `epochs` is
-    None."""
+    """The table with the costs of a training of `epochs` epochs at every size; unchanged where `epochs` is None."""
     if epochs is None:
         return scaling
     known = scaling["epoch_s"].notna()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from statistics import NormalDist, median
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,8 @@ import pandas as pd
 from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
-from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, point_accuracy
+from hpcddp.analysis.runs.step_times import TO_DEVIATION
+from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, BASES, point_accuracy
 from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
 from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs, typed_frame
 from hpcddp.analysis.study.series import same_workload, series_order
@@ -34,10 +35,6 @@ BREAKDOWN_COLUMNS = {
 to step_s; `unaccounted_s` is what records that lack a part leave of it. Transfer and peer wait are comm_exposed split up; what is
 hidden is outside the sum."""
 
-BASELINES = ("1gpu", "1node")
-"""Baselines of speedups: one GPU, and one full node."""
-
-
 AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "efficiency_{}_high"), "Float64")
 
 SCALING_COLUMNS = {
@@ -45,7 +42,7 @@ SCALING_COLUMNS = {
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
     **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
     **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
-    **{name.format(base): kind for base in BASELINES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
+    **{name.format(base): kind for base in BASES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
@@ -165,7 +162,7 @@ def _step_s(runs: pd.DataFrame) -> float:
 
 def _against(row: dict[str, Any], members: Sequence[dict[str, Any]], node_gpus: int) -> dict[str, Any]:
     found: dict[str, Any] = {"full_node_gpus": node_gpus}
-    for name, gpus in zip(BASELINES, (1, node_gpus), strict=True):
+    for name, gpus in zip(BASES, (1, node_gpus), strict=True):
         for base in members:
             if (base["nodes"], base["gpus_per_node"]) == (1, gpus) and row["gpus"] >= gpus:
                 found |= _against_base(name, row, base)
@@ -210,9 +207,6 @@ to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviat
 
 SMALLEST = 0.02
 """Share of the median below which no difference is an outlier: nobody looks for its cause."""
-
-TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
-"""Of a normal distribution, standard deviation / median absolute deviation."""
 
 OUTLIER_COLUMNS = {"label": "string", "run": "Int64", "series": "string", "percent": "Float64"}
 """`percent`: throughput above (below: negative) the median of the point's runs."""

@@ -1,7 +1,6 @@
 """Binding: ranks that share cores, and ranks on another socket than their GPU, by what launch.json says of each rank.
 
-Either is certain where it is found. What it costs is not measured, so that it stands behind verdicts
-that have measured a cost.
+Either is certain, but what it costs is not measured: it stands behind verdicts that have measured a cost.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from hpcddp.analysis.verdicts.context import CORES, LIMITED, WORKERS, Advice, Ca
 from hpcddp.core.text import count
 
 BUSY = 0.9
-"""Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
-less."""
+"""Share of the job's CPU time from which on its CPUs are busy: loaders that wait for disks or the trainer use less."""
 
 
 def cores_of(run: Run) -> float | None:
@@ -91,8 +89,7 @@ def starved_runs(case: Case, rows: Sequence[PointRow]) -> list[Run]:
 
 
 def starved_share(case: Case, row: PointRow) -> float | None:
-    """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; otherwise
-    None."""
+    """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; else None."""
     runs = case.runs_of(row)
     shares = [share for run in runs if (share := starved(run)) is not None]
     return max(shares) if shares and 2 * len(shares) >= len(runs) else None

@@ -222,7 +222,7 @@ class TransportFault:
 
 
 def tcp_fault(network: RunNetwork) -> TransportFault | None:
-    """Plain TCP between nodes whose fabric has RDMA. Any counts: NCCL takes it only where it found nothing else, or was told to."""
+    """Plain TCP between nodes that have RDMA. Any counts: NCCL takes it only where it found nothing else, or was told to."""
     record = network.transport
     if not record.is_tcp or not _has_rdma(network) or len(record.nodes) < 2:
         return None

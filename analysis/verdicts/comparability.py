@@ -11,7 +11,7 @@ import pandas as pd
 from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
-from hpcddp.analysis.study.series import as_planned
+from hpcddp.analysis.study.series import as_planned, same_workload
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, shared, starved_share
@@ -35,8 +35,7 @@ from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
-"""Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
-below."""
+"""Width of a baseline's interval or range as a share of its median: six runs with a deviation of 1 % stay below."""
 
 ABOVE_PERFECT = 0.05
 """Efficiency above 1 from which on the baseline is suspect: less is noise of a baseline."""
@@ -192,7 +191,8 @@ def baseline_missing(case: Case) -> Iterator[Verdict]:
 
 
 def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verdict:
-    planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
+    of_size = [each for each in case.records.points if (each.layout.nodes, each.layout.gpus_per_node) == (1, gpus)]
+    planned = [point.label for point in of_size if same_workload(row["series"], point, case.records.hold)]
     ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
     if not planned:
         why, advice = _no_point(case.by_itself, gpus)
@@ -220,8 +220,7 @@ def _no_point(by_itself: bool, gpus: int) -> tuple[str, str]:
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
-    """Why runs of a baseline that ended do not serve as a baseline, and what to do: `hpcddp submit` does not run them again by
-    itself."""
+    """Why runs of a baseline that ended serve as none, and what to do: `hpcddp submit` alone does not run them again."""
     rejected = [run for run in ended if run.state == "rejected"]
     if not rejected:
         return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"

@@ -280,8 +280,7 @@ def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
 
 
 def detail_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
-    """(title, run): the worst run of the straggler that costs most, and the middle one of the largest point; each with several
-    ranks, and once."""
+    """(title, run): the worst run of the costliest straggler, and the middle one of the largest point; of several ranks, once."""
     accused = [verdict.runs[0] for verdict in verdicts if verdict.name == "straggler"][: MOST_RUNS - 1]
     runs = [run for run in case.counting if run.name in accused]
     if len(case.points):

@@ -30,8 +30,7 @@ CLOCKS = "GPU clocks held"
 NODES = "nodes as asked for"
 
 FOREIGN = 0.05
-"""Share of a node's CPU time that others may use: several cores of a large node; monitoring and file system daemons take one at
-most."""
+"""Share of a node's CPU time that others may use: several cores of a large node; daemons take one at most."""
 
 
 def done_for_nothing(runs: Sequence[Run]) -> list[Run]:

@@ -76,7 +76,7 @@ def _for_few(case: Case, row: PointRow, share: float) -> bool:
     """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does: it waits for
     the mean over ranks less what ranks wait beyond it."""
     known = [(run.unevenness, run.step_ns) for run in case.runs_of(row) if run.unevenness and run.step_ns]
-    late = [(uneven, ns) for uneven, ns in known if any(each.by_data for each in slow_ranks(uneven, ns))]
+    late = [(uneven, ns) for uneven, ns in known if any(each.part == "data_wait" for each in slow_ranks(uneven, ns))]
     few = [ns for uneven, ns in late if share - statistics.fmean(uneven.part_over_ns["data_wait"]) / ns < context.INPUT_SHARE]
     return bool(few) and 2 * len(few) >= len(known)
 
@@ -153,8 +153,7 @@ def _widest_row(rows: Sequence[PointRow]) -> PointRow:
 
 
 MOST_WAITING = 0.10
-"""Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of
-them."""
+"""Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 %, a sound run, wait 5 % for the latest."""
 
 OF_NOISE = 0.06
 """Deviation of a rank's steps that is ordinary noise, as a share of the step: of 256 ranks the slowest one is then 17 % late,

@@ -1,5 +1,4 @@
-"""What a study found, in one sentence per series that a newcomer understands and a reader can quote; of a study of keys, which
-values are best."""
+"""What a study found, in a sentence per series that a newcomer understands and a reader can quote; of keys, the best values."""
 
 from __future__ import annotations
 
@@ -338,8 +337,7 @@ def _target_sentence(rows: list[Row], name: str, sizes: dict[tuple[int, int], st
 
 
 def _faster(first: Row, last: Row) -> str:
-    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; against the smallest size, if that is a
-    baseline."""
+    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; where the smallest size is a baseline."""
     kinds = ["1gpu", "1node"] if first["gpus_per_node"] == 1 else ["1node"]
     known = [base for base in kinds if pd.notna(first[f"speedup_{base}"]) and pd.notna(last[f"speedup_{base}"])]
     base = next(iter(known), None)

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -68,7 +68,8 @@ def straggler(case: Case) -> Iterator[Verdict]:
 
 
 def _found(case: Case) -> list[Straggler]:
-    return [*_by_all_reduces(case), *_by_own_time(case)]
+    hooked = list(_by_all_reduces(case))
+    return [*hooked, *_by_own_time(case, {(each.run.name, each.host) for each in hooked})]
 
 
 def _evidence(found: Straggler, more: str) -> str:
@@ -143,14 +144,12 @@ def _leave_out(run: Run, host: str) -> Advice:
     return phrase("leave it out, ", Set({HOSTS: host})) if by_slurm(run) else f"leave {host} out"
 
 
-def _by_own_time(case: Case) -> Iterator[Straggler]:
-    """Stragglers by step rows only: slow in at least half of the runs of a point that the host took part in, so that one bad
-    moment makes none."""
+def _by_own_time(case: Case, hooked: Collection[tuple[str, str]]) -> Iterator[Straggler]:
+    """By step rows only: slow in at least half of the runs of a point that the host took part in; one bad moment makes none."""
     timed = [run for run in case.counting if run.unevenness and run.step_ns]
     slow = [(run, each) for run in timed if run.unevenness and run.step_ns for each in slow_ranks(run.unevenness, run.step_ns)]
     of_name = Counter((run.label, each.name) for run, each in slow)
     took_part = Counter((run.label, host) for run in timed if run.unevenness for host in set(run.unevenness.hosts))
-    hooked = {(each.run.name, each.host) for each in _by_all_reduces(case)}
     for run, each in slow:
         known = (run.name, each.host) in hooked  # said by its all-reduces
         if not known and 2 * of_name[run.label, each.name] >= took_part[run.label, each.host]:
@@ -158,8 +157,7 @@ def _by_own_time(case: Case) -> Iterator[Straggler]:
 
 
 def waited_share(case: Case, row: PointRow) -> float | None:
-    """The share of a point's step that the others wait for a straggler: the median over its runs, so that one bad run is no
-    cause; None where that is at most COSTLY."""
+    """The share of a point's step that others wait for a straggler, the median over its runs; None where at most COSTLY."""
     worst = {run.name: 0.0 for run in case.runs_of(row)}
     for each in _found(case):
         if each.run.name in worst:
@@ -237,8 +235,7 @@ SLOWER = 0.05
 costs that a site takes out of service."""
 
 MOSTLY = 0.5
-"""Share of all waiting: a rank that is always slow explains all of it, a rank that was slow now and then, like others, a small
-part."""
+"""Share of all waiting: a rank that is always slow explains all of it, one that was slow now and then a small part."""
 
 WORDS = {
     "data_wait": "waiting for its batch",
@@ -262,10 +259,6 @@ class SlowRanks:
     """Time per step beyond that of the median rank."""
     part: str | None
     """The part of the step that holds most of that time; None where the parts were not measured."""
-
-    @property
-    def by_data(self) -> bool:
-        return self.part == "data_wait"
 
 
 def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
@@ -296,8 +289,7 @@ def _ranks_of(run: Run, name: str) -> list[int]:
 
 
 def waiting_share(case: Case, row: PointRow) -> float:
-    """The share of a point's step that ranks wait for each other at least, by step rows only: the median over its runs; 0 where
-    it is not known."""
+    """The share of a point's step that ranks wait for each other at least, by step rows: the median over runs; 0: unknown."""
     shares = [run.unevenness.waiting_ns / run.step_ns for run in case.runs_of(row) if run.unevenness and run.step_ns]
     return statistics.median(shares) if shares else 0.0
 

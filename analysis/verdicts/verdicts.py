@@ -117,14 +117,12 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as report.json has them."""
-    changed = ({"numbers": dict(each.numbers), "runs": list(each.runs)} for each in found)
-    rows = [{**vars(each), **plain} for each, plain in zip(found, changed, strict=True)]
+    rows = [{**vars(each), "numbers": dict(each.numbers), "runs": list(each.runs)} for each in found]
     return [{name: value for name, value in row.items() if name != "todo"} for row in rows]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
-    """Verdicts as the terminal shows them: each with its evidence, then its advice, which is shown once where several in a row
-    have the same."""
+    """Verdicts as the terminal shows them: each with its evidence and advice, which is shown once for several in a row."""
     names = dict.fromkeys(verdict.name for verdict in found)
     of_name = {name: [verdict for verdict in found if verdict.name == name] for name in names}
     shown = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]
