@@ -49,7 +49,8 @@ def _completed(point: Point, known: Sequence[Point], runs: Sequence[Run], hold: 
     facts = {run.label: run.script for run in runs if run.script}
     if own := facts.get(point.label):
         return completed(point, own)
-    alike = next((each for each in known if _arguments(each) == _arguments(point)), None)
+    arguments = point.workload.script, point.workload.args
+    alike = next((each for each in known if (each.workload.script, each.workload.args) == arguments), None)
     other = facts.get(alike.label) if alike else None
     if alike is None or other is None:
         return point
@@ -57,10 +58,6 @@ def _completed(point: Point, known: Sequence[Point], runs: Sequence[Run], hold: 
     if hold == "global_batch":
         samples = max(1, alike.global_batch // point.gpus)
     return completed(point, replace(other, samples_per_step=samples))
-
-
-def _arguments(point: Point) -> tuple[object, ...]:
-    return point.workload.script, point.workload.args
 
 
 def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], warnings: list[str]) -> Run:

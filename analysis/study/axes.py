@@ -84,8 +84,8 @@ class AxisPanel:
 
     @cached_property
     def in_blocks(self) -> tuple[AxisValue, AxisValue] | None:
-        """Two values of which all runs of the first started after all runs of the second, the furthest apart in throughput: drift
-        of the machine looks like an effect then. Few runs say nothing of that."""
+        """Two values of which all runs of the first started after all of the second, the furthest apart: drift of the machine
+        looks like an effect then. Few runs say nothing of that."""
         known = [each for each in self.values if len(each.started_ns) == len(each.rates) >= LEAST]
         found = [pair for pair in permutations(known, 2) if min(pair[0].started_ns) > max(pair[1].started_ns)]
         return max(found, key=lambda pair: abs(math.log(pair[0].rate / pair[1].rate)), default=None)

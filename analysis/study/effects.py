@@ -183,8 +183,7 @@ INTERVAL = f"{100 * CONFIDENCE:.0f} %"
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians. `kind` says what low and high are: `95 %` (an interval), `range`, or None for one run against
-    one, which has neither."""
+    """The ratio of two medians. `kind`: low and high are `95 %` (an interval), a `range`, or None of one run against one."""
 
     ratio: float
     low: float | None

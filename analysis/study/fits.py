@@ -69,8 +69,7 @@ AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, 
 """Time per sample and unit: (1 - s) + s n; s is the share of one unit's time that no other unit can take over (Amdahl 1967)."""
 
 GUSTAFSON = Law("gustafson", "s + (1 - s) n", lambda n: columns(1.0, 1 / n), True, _serial)
-"""Throughput per unit: (1 - s) + s / n; for work that grows with n, each further unit adds 1 - s of the first one's throughput
-(Gustafson 1988)."""
+"""Throughput per unit: (1 - s) + s / n; each further unit adds 1 - s of the first one's throughput (Gustafson 1988)."""
 
 USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(1.0, n, n * (n - 1)), False, _usl)
 """Time per sample and unit: 1 + sigma (n - 1) + kappa n (n - 1), the Universal Scalability Law (Gunther 2007, "Guerrilla

@@ -12,7 +12,7 @@ from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
 from hpcddp.analysis.study.series import as_planned, same_workload
-from hpcddp.analysis.util.wording import percent, quantity, unit, units
+from hpcddp.analysis.util.wording import more_runs, percent, quantity, unit, units
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, shared, starved_share
 from hpcddp.analysis.verdicts.context import (
@@ -224,7 +224,7 @@ def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
     rejected = [run for run in ended if run.state == "rejected"]
     if not rejected:
         return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
-    more = f" (and {count(len(rejected) - 1, 'more run')})" if len(rejected) > 1 else ""
+    more = more_runs(len(rejected), " (and {})")
     return f"{rejected[0].name} was rejected{more}: {rejected[0].reason}", f"mend what rejected them, then {AGAIN}"
 
 

@@ -45,8 +45,7 @@ WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
 
 INPUT_SHARE = 0.10
-"""Share of the step from which on waiting for data counts. A loader's jitter costs less in a sound study; ten per cent is more
-than DDP costs on the first node."""
+"""Share of the step from which on waiting for data counts: more than a loader's jitter, or DDP on the first node, costs."""
 
 AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
 """How to have a run measured again that is done."""

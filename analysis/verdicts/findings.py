@@ -97,8 +97,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     buckets = table("buckets", comm_bench.BUCKET_COLUMNS, lambda: comm_bench.buckets_frame(records.runs))
     fits = table("fits of collectives", comm_bench.FIT_COLUMNS, lambda: comm_bench.fits_frame(records.runs))
     effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
-    no_rates: readings.Rates = {}
-    rates = failures.contain("rates by input", lambda: readings.rates_by_input(scaling), no_rates)
+    rates = failures.contain("rates by input", lambda: readings.rates_by_input(scaling), readings.Rates())
     case = Case(records, runs, shown, names, rates, stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     holding = [each for each in fitted if each.fit.holds]
@@ -152,7 +151,7 @@ Said = TypeVar("Said")
 
 def _all_of(failures: Failures, parts: Mapping[str, Callable[[], Iterable[Said]]]) -> list[Said]:
     """What the parts say, one after the other; one that raises says nothing."""
-    none: list[Said] = []
+    none = list[Said]()
     return [each for of, say in parts.items() for each in failures.contain(of, lambda say=say: list(say()), none)]  # type: ignore[misc]
 
 
@@ -208,8 +207,7 @@ LEAST_STEPS = 20
 """Steps of a point below which there is no distribution."""
 
 TIMES_COLUMNS = {"row": "Int64", "kind": "string", "bin": "Int64", "count": "Int64"}
-"""Steps of the runs that a point's throughput comes from. `row` is the point's in the scaling table, `kind` is timed or
-warm-up, `bin` is that of distribution.py."""
+"""Steps behind a point's throughput. `row`: of the scaling table; `kind`: timed or warm-up; `bin`: as Bins has it."""
 
 RANKS_COLUMNS = {
     **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.util.wording import percent
+from hpcddp.analysis.util.wording import more_runs, percent
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
@@ -164,8 +164,7 @@ def damaged_notes(runs: Sequence[Run]) -> Iterator[str]:
     few = [each for each in _found(runs) if _share(each[2]) < DAMAGED_SHARE]
     if few:
         run, split, files = max(few, key=lambda each: (each[2].pictures, each[0].name))
-        others = len({each[0].key for each in few}) - 1
-        more = f", and some in {count(others, 'more run')}" if others else ""
+        more = more_runs(len({each[0].key for each in few}), ", and some in {}")
         yield f"{_words(run, split, files)}{more}: the next picture of the batch was taken in the place of each"
 
 

@@ -156,8 +156,7 @@ MOST_WAITING = 0.10
 """Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 %, a sound run, wait 5 % for the latest."""
 
 OF_NOISE = 0.06
-"""Deviation of a rank's steps that is ordinary noise, as a share of the step: of 256 ranks the slowest one is then 17 % late,
-which the sentence says, and no verdict."""
+"""Deviation of a rank's steps, as a share, that is ordinary noise: the slowest of 256 ranks is then 17 % late, no verdict."""
 
 BY_DATA = 0.5
 """Share of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
@@ -216,8 +215,7 @@ def _uneven_advice(by_data: bool) -> Advice:
 LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
 
 CORES_WAITED = 0.2
-"""Share of the loaders' time from which on they lack processors: on as many processors as processes, what else a node does takes
-a few per cent of it."""
+"""Share of the loaders' time from which on they lack processors: what else a node does takes a few per cent of it."""
 
 MOSTLY = 0.5
 """Share of the loaders' time that is most of it."""

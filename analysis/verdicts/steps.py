@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.runs.step_times import Stalls
-from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.util.wording import more_runs, percent, quantity
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
 from hpcddp.analysis.verdicts.context import DOUBTFUL, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase
@@ -254,11 +254,10 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
     rows = [row for row, _ in found]
     worst = max((run for _, run in found), key=lambda run: (lost_share(run), run.name))
     runs = [run for row in rows for run in case.runs_of(row) if run.stalls]
-    more = f", and so in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
     assert worst.stalls is not None
     return Verdict(
         where=context.where(rows, series, name),
-        evidence=f"{_words(worst, worst.stalls, what)}{more}",
+        evidence=f"{_words(worst, worst.stalls, what)}{more_runs(len(runs), ', and so in {}')}",
         todo=_advice(case, series, rows, worst, what),
         numbers={
             "mean_by_median": worst.stalls.mean_ns / worst.stalls.median_ns,

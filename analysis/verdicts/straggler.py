@@ -14,7 +14,7 @@ import pandas as pd
 from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
-from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.util.wording import more_runs, percent, quantity
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, by_slurm, phrase
 from hpcddp.core.preflight import SlowReading, below_words
@@ -25,8 +25,7 @@ COSTLY = 0.02
 """A straggler is the last rank at more than this share of all-reduces, and costs more than this share of the step."""
 
 OWN_TIME = 0.5
-"""Share of what the others wait for it that the last rank must need longer by itself: otherwise it is late for another reason,
-such as gradients that reach it late."""
+"""Share of what others wait for it that the last rank must need longer by itself: else, say, its gradients come late."""
 
 SLOW_LINK = 1.5
 """Times the median host's transfer that gradients take to one whose link is slow."""
@@ -55,7 +54,7 @@ def straggler(case: Case) -> Iterator[Verdict]:
     for name in sorted({each.who for each in found}):
         mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
         worst, runs = mine[0], context.run_names([each.run for each in mine])
-        more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
+        more = more_runs(len(runs), ", and in {}")
         yield Verdict(
             where=f"on {name}",
             evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",

@@ -1,7 +1,6 @@
 """Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
 
 Each function of ALL is given a Case (context.py) and yields Verdicts; every threshold has its reason, and stands above its use.
-What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/step_times.py.
 
 What is advised is decided here, in the words of the study's loops: no key of a sweep is advised two values. The weightiest
 verdict decides; one that would set another value refers to it. Numbers of which more does no harm become the largest that anybody
@@ -93,10 +92,9 @@ OF_A_KIND = 2
 
 def verdicts(case: Case, failures: Failures) -> list[Verdict]:
     """All verdicts on a study: the weightiest first, of equal weights those of most runs, then in the order of ALL."""
-    none: list[Verdict] = []
+    none = list[Verdict]()
     each = [failures.contain(f"the verdict `{name}`", partial(_all_of, name, find, case), none) for name, find in ALL.items()]
-    found = list(itertools.chain.from_iterable(each))
-    return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
+    return sorted(itertools.chain.from_iterable(each), key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
 
 
 def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
