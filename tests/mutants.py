@@ -286,8 +286,8 @@ FAULTS = {
     ],
     "analysis/study/effects.py": [
         Change(
-            'float(min(a) / max(b)), float(max(a) / min(b)), "range"',
-            'float(min(a) / min(b)), float(max(a) / max(b)), "range"',
+            'float(apart(min(a), max(b))), float(apart(max(a), min(b))), "range"',
+            'float(apart(min(a), min(b))), float(apart(max(a), max(b))), "range"',
             "the interval of few runs is far too narrow",
         ),
     ],

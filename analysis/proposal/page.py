@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -21,7 +21,6 @@ from hpcddp.analysis.util.wording import percent, percent_within, percents, quan
 from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence, target_sentences
 from hpcddp.analysis.verdicts.verdicts import doubts
-from hpcddp.core.attempt_records import GpuTelemetry
 from hpcddp.core.own_script import command_text
 from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
@@ -301,12 +300,6 @@ SHOWN_RANKS = 8
 """Of uneven ranks; the records have all."""
 
 
-class _RankGpu(NamedTuple):
-    rank: int
-    host: str
-    gpu: GpuTelemetry
-
-
 def gpu_use(found: Proposal) -> list[Block]:
     """The blocks of the page; none on CPUs."""
     if found.sizes[0].row["device"] == "cpu":
@@ -344,14 +337,14 @@ COLUMNS: dict[str, CellOf] = {
 """Of a size: its rows of scaling_frame and of readings as one."""
 
 RANK_COLUMNS: dict[str, CellOf] = {
-    "rank": lambda of: text_cell(of.rank),
-    "host": lambda of: text_cell(of.host),
-    "utilisation": lambda of: number_cell(of.gpu.util_percent_mean, "{:.0f} %".format),
-    "GPU memory, GB": lambda of: number_cell(of.gpu.mem_used_peak_bytes, giga),
-    "mean power, W": lambda of: number_cell(of.gpu.power_w_mean, quantity),
-    "energy, Wh": lambda of: number_cell(of.gpu.energy_j, lambda joules: quantity(joules / 3600)),
+    "rank": words_of("rank"),
+    "host": words_of("host"),
+    "utilisation": number_of("util_percent_mean", "{:.0f} %".format),
+    "GPU memory, GB": number_of("mem_used_peak_bytes", giga),
+    "mean power, W": number_of("power_w_mean", quantity),
+    "energy, Wh": number_of("energy_j", lambda joules: quantity(joules / 3600)),
 }
-"""Of a _RankGpu."""
+"""Of a GPU as GpuTelemetry has it, with its rank and host."""
 
 
 def _not_read(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -371,19 +364,20 @@ def _by_rank(found: Proposal) -> list[Block]:
         return []
     run = max(uneven, key=lambda each: each[1])[0]
     gpus = _of_ranks(run)
-    middle = pd.Series([each.gpu.util_percent_mean for each in gpus], dtype=float).median()
-    furthest = sorted(gpus, key=lambda each: -abs((each.gpu.util_percent_mean or 0.0) - middle))[:SHOWN_RANKS]
+    middle = pd.Series([gpu["util_percent_mean"] for gpu in gpus], dtype=float).median()
+    furthest = sorted(gpus, key=lambda gpu: -abs((gpu["util_percent_mean"] or 0.0) - middle))[:SHOWN_RANKS]
     which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs that are furthest off"
     window_s = run.readings.nodes[0].window_s
     time = "" if window_s is None else f", over {time_words(window_s)} of timed steps"
     text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
-    return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda each: each.rank))]
+    return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda gpu: gpu["rank"]))]
 
 
-def _of_ranks(run: Run) -> list[_RankGpu]:
+def _of_ranks(run: Run) -> list[dict[str, Any]]:
     """Nodes are in the order of their first ranks, and ranks of a node number its GPUs."""
     each = run.point.layout.gpus_per_node if run.point else 0
-    return [_RankGpu(i * each + gpu.gpu, str(node.host), gpu) for i, node in enumerate(run.readings.nodes) for gpu in node.gpus]
+    nodes = enumerate(run.readings.nodes)
+    return [{**vars(gpu), "rank": i * each + gpu.gpu, "host": str(node.host)} for i, node in nodes for gpu in node.gpus]
 
 
 def _spread(run: Run) -> float:
@@ -438,8 +432,7 @@ def targets_of(found: Proposal) -> pd.DataFrame:
 
 
 def what_changes_it(found: Proposal) -> list[Block]:
-    """A sentence for each key that was varied beside the size, at the largest size at which enough runs tell its effect from
-    chance; nothing without one."""
+    """A sentence for each key that was varied, at the largest size at which its effect is told from chance; or nothing."""
     tested = [(axis, [panel for panel in axis.panels if panel.p is not None]) for axis in found.found.effects]
     sentences = [effect_sentence(axis, panels[-1]) for axis, panels in tested if panels]
     return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []

@@ -41,11 +41,6 @@ class MeasuredSize:
     def nodes(self) -> int:
         return int(self.row["nodes"])
 
-    @property
-    def full(self) -> bool:
-        """Whether it uses all GPUs of each node."""
-        return bool(self.row["gpus_per_node"] == self.row["full_node_gpus"])
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -163,7 +158,8 @@ def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
 
 def choose(sizes: Sequence[MeasuredSize], nodes: int | None) -> Choice | None:
     """The size of full nodes that the user wants, or else the largest whose efficiency against one node is at least ENOUGH."""
-    full = sorted((size for size in sizes if size.full), key=lambda size: size.nodes)
+    full = [size for size in sizes if size.row["gpus_per_node"] == size.row["full_node_gpus"]]
+    full.sort(key=lambda size: size.nodes)
     if nodes is not None:
         fitting = [size for size in full if size.nodes == nodes]
         if not fitting:

@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.buckets import (
-    ExchangeWindows,
-    RunBuckets,
-    first_table,
-    joined_buckets,
-    read_buckets,
-    with_shared_boundaries,
-)
+from hpcddp.analysis.records import buckets
 from hpcddp.analysis.records.json_files import EndFile, check_end, environment_names, launch_software, read_end_file, read_launch
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import RunSteps, StepSpan, before, rank_results, read_steps
@@ -131,7 +124,7 @@ class AttemptRecords:
     ranks: tuple[RankEnd, ...]
     """In order; without end.json as far as launch.json says."""
     steps: RunSteps
-    windows: ExchangeWindows
+    windows: buckets.ExchangeWindows
 
     @property
     def hooked(self) -> bool:
@@ -249,9 +242,9 @@ def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> lis
 def _read(stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]) -> AttemptRecords:
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
     hooked = _hooked(ranks)
-    windows = ExchangeWindows(ranks, span, first_table(stretch.attempt, ranks[0], warnings) if hooked else None)
+    windows = buckets.ExchangeWindows(ranks, span, buckets.first_table(stretch.attempt, ranks[0], warnings) if hooked else None)
     steps = read_steps(stretch.attempt, ranks, span, launch.step_rows, warnings, watch=windows.add if hooked else None)
-    steps = with_shared_boundaries(steps, windows, ranks)
+    steps = buckets.with_shared_boundaries(steps, windows, ranks)
     if stretch.stop is not None:
         steps = before(steps, stretch.stop)
         if steps.step.size != stretch.steps or not np.array_equal(steps.step, np.arange(stretch.first_step, stretch.stop)):
@@ -263,20 +256,20 @@ def _hooked(ranks: Sequence[RankEnd]) -> bool:
     return all(entry.bucket_rows for entry in ranks)
 
 
-def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> RunBuckets | None:
+def buckets_of_run(attempts: Sequence[AttemptRecords], last: Path, warnings: list[str]) -> buckets.RunBuckets | None:
     """All attempts' all-reduces; None: none recorded any. Rejected where those of `last` cannot be read, of others a warning."""
     found = []
     for each in attempts:
         try:
-            buckets = read_buckets(each.folder, each.ranks, each.windows, warnings)
+            read = buckets.read_buckets(each.folder, each.ranks, each.windows, warnings)
         except Rejected as reason:
             if each.folder == last:
                 raise
             warnings.append(f"{'/'.join(each.folder.parts[-3:])}: its all-reduces are left aside: {reason}")
             continue
-        if buckets is not None:
-            found.append(buckets)
-    return joined_buckets(found) if found else None
+        if read is not None:
+            found.append(read)
+    return buckets.joined_buckets(found) if found else None
 
 
 def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> TrainingEnd:

@@ -174,7 +174,6 @@ class RunBuckets:
 
     @property
     def aligned(self) -> bool:
-        """Whether times of different ranks can be compared; one rank has nobody to be compared with."""
         return self.clock_error_ns is not None or len(self.hosts) == 1
 
 

@@ -48,10 +48,6 @@ class Epoch:
     total: int | None
     eval_loss: float | None
 
-    @property
-    def evaluated(self) -> bool:
-        return self.correct is not None
-
 
 def read_epochs(attempt: Path, end: TrainingEnd, warnings: list[str]) -> tuple[Epoch, ...] | None:
     """All epochs of the run that `attempt` ended; None where its point trains none. Rejected where rows cannot be true."""

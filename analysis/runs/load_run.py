@@ -8,43 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcddp.analysis.records import json_files
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of_run, merged_end, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
-from hpcddp.analysis.records.json_files import (
-    EndFile,
-    check_end,
-    launch_software,
-    missing_gate,
-    read_comm,
-    read_end_file,
-    read_launch,
-)
 from hpcddp.analysis.records.rows import RECORDED, Rejected
 from hpcddp.analysis.records.steps import joined, mean_step_ns, part_mean_ns, samples_of_steps, some
+from hpcddp.analysis.runs import step_times
 from hpcddp.analysis.runs.communication import communication, read_network
 from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
-from hpcddp.analysis.runs.step_times import (
-    batch_of_steps,
-    begins_epoch,
-    distribution,
-    evened,
-    loss_ends,
-    mean_half_percent,
-    most_often,
-    run_stalls,
-    samples_of,
-    samples_trained,
-    timed_epochs,
-    typical_step,
-    windows_apart,
-)
 from hpcddp.analysis.runs.timeline import read_timeline
 from hpcddp.analysis.util.files import record_or_none
-from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
+from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, ScriptFacts
 from hpcddp.core.own_script import completed
@@ -71,7 +49,8 @@ def _completed(point: Point, known: Sequence[Point], runs: Sequence[Run], hold: 
     facts = {run.label: run.script for run in runs if run.script}
     if own := facts.get(point.label):
         return completed(point, own)
-    alike = next((each for each in known if _arguments(each) == _arguments(point)), None)
+    arguments = point.workload.script, point.workload.args
+    alike = next((each for each in known if (each.workload.script, each.workload.args) == arguments), None)
     other = facts.get(alike.label) if alike else None
     if alike is None or other is None:
         return point
@@ -81,10 +60,6 @@ def _completed(point: Point, known: Sequence[Point], runs: Sequence[Run], hold: 
     return completed(point, replace(other, samples_per_step=samples))
 
 
-def _arguments(point: Point) -> tuple[object, ...]:
-    return point.workload.script, point.workload.args
-
-
 def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], warnings: list[str]) -> Run:
     """The run by its newest attempt that ended `done`, and those whose steps it went on from; `blank` where there is none.
 
@@ -92,7 +67,7 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
     """
     why = "not started"
     for attempt in reversed(attempts):
-        end = read_end_file(attempt, warnings)
+        end = json_files.read_end_file(attempt, warnings)
         if end is not None and end.state == "done":
             return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
         if why == "not started":
@@ -103,7 +78,7 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
     return replace(blank, reason=one_line(why))
 
 
-def _why_not_done(attempt: Path, end: EndFile | None, outcomes: Mapping[str, str]) -> str:
+def _why_not_done(attempt: Path, end: json_files.EndFile | None, outcomes: Mapping[str, str]) -> str:
     if end is None:
         failed = outcomes.get(job_of(attempt))
         return f"attempt {attempt.name} failed: {failed}" if failed else f"attempt {attempt.name} has not ended"
@@ -111,10 +86,10 @@ def _why_not_done(attempt: Path, end: EndFile | None, outcomes: Mapping[str, str
     return f"attempt {attempt.name} {became}: {end.reason or 'reason unknown'}"
 
 
-def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Run:
+def _done_run(run: Run, attempt: Path, file: json_files.EndFile, warnings: list[str]) -> Run:
     """The run of an attempt that ended `done`; what is known of it stays even where it is rejected."""
     try:
-        launch = read_launch(attempt, run.point)
+        launch = json_files.read_launch(attempt, run.point)
         run = replace(run, network=read_network(attempt, run.point, launch))
         if run.trains:
             end = file.decoded(TrainingEnd)
@@ -122,14 +97,20 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             processors = tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
             run = replace(run, start_up=start_up(attempt, launch), processors=processors)
             run = _trained(_launched(run, [launch]), attempt, launch, end)
-            check_end(end, run.point)
+            json_files.check_end(end, run.point)
             epochs = read_epochs(attempt, end, warnings)
             if epochs and run.point:
                 check_batches(epochs, run.point)
             parts = read_attempts(attempt, launch, end, run.point, warnings, epoch_ends=[each.step for each in epochs or ()])
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
-            run = _timed(_with_restarts(run, end, parts), parts, epochs)
+            run = _timed(run, parts, epochs)
+            if end.history:
+                run = replace(
+                    run,
+                    restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
+                    lost_steps=sum(stretch.steps for stretch in end.history) - sum(part.steps.step.size for part in parts),
+                )
             if epochs:  # their rows count samples exactly, whatever the batch of each step
                 run = replace(run, epochs=epochs, samples_trained=epochs[-1].samples)
             buckets = buckets_of_run(parts, attempt, warnings)
@@ -139,11 +120,12 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         else:
             gates = file.decoded(CommEnd).gates
             run = _launched(run, [launch])
-            run = replace(run, signals=read_signals(attempt, run.point, launch, gates), collectives=read_comm(attempt))
-        failed = failed_gates(gates) or missing_gate(gates, launch, run.trains)
+            run = replace(run, signals=read_signals(attempt, run.point, launch, gates), collectives=json_files.read_comm(attempt))
+        failed = "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed)
+        why = failed or json_files.missing_gate(gates, launch, run.trains)
     except Rejected as reason:
         return replace(run, reason=one_line(str(reason)))
-    return replace(run, reason=one_line(failed)) if failed else replace(run, state="counts")
+    return replace(run, reason=one_line(why)) if why else replace(run, state="counts")
 
 
 def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
@@ -154,7 +136,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     return replace(
         run,
         env_id=launch.env_id,
-        software=launch_software(launch),
+        software=json_files.launch_software(launch),
         started_unix_ns=launches[0].started_unix_ns,
         gpu=gpu,
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
@@ -187,15 +169,6 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
     )
 
 
-def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords]) -> Run:
-    steps = sum(stretch.steps for stretch in end.history)
-    return replace(
-        run,
-        restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
-        lost_steps=steps - sum(each.steps.step.size for each in attempts) if end.history else 0,
-    )
-
-
 def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch] | None) -> Run:
     """No time spans a restart: each step is one attempt's, and each attempt's warm-up is left out.
 
@@ -207,23 +180,23 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
     step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
-    batches = [samples_of_steps(each, batch_of_steps(each.step, epochs, run.global_batch or 0)) for each in stretches]
+    batches = [samples_of_steps(each, step_times.batch_of_steps(each.step, epochs, run.global_batch or 0)) for each in stretches]
     steady_batches = np.concatenate(batches)[steps.steady]
-    steady_samples = samples_of(steady_batches)
+    steady_samples = step_times.samples_of(steady_batches)
     if steps.samples is not None and np.isfinite(steps.samples).all():
         run = _per_passed(run, steady_samples)
     detected = [each.end.protocol.warmup_detected_steps or 0 if each.end else 0 for each in attempts]
     warmings = [np.arange(each.step.size) < steps for each, steps in zip(stretches, detected, strict=True)]
-    batch = most_often(steady_batches, most=not epochs)
+    batch = step_times.most_often(steady_batches, most=not epochs)
     if batch is not None:
         alike = [found == batch for found in batches]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
         warmings = [each[which] for each, which in zip(warmings, alike, strict=True) if which.any()]
     of_batch, warming = joined(stretches), np.concatenate(warmings)
-    even = evened(of_batch, begins_epoch(of_batch.step, epochs))
+    even = step_times.evened(of_batch, step_times.begins_epoch(of_batch.step, epochs))
     if not (warming & even.steady).any():
         warming = slow_start(even)
-    found = run_stalls(even, ~warming)
+    found = step_times.run_stalls(even, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     only_loads = run.point is not None and run.point.measure.input == "io"
     return replace(
@@ -232,18 +205,18 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         timed_ns=int(steps.sum_ns[steps.steady].sum()),
         step_ns=float(step_ns),
         steady_samples=steady_samples,
-        typical=typical_step(of_batch),
-        step_ci_percent=mean_half_percent(even.sum_ns[even.steady] / len(steps.window_ns)),
-        windows_apart=windows_apart(steps),
+        typical=step_times.typical_step(of_batch),
+        step_ci_percent=step_times.mean_half_percent(even.sum_ns[even.steady] / len(steps.window_ns)),
+        windows_apart=step_times.windows_apart(steps),
         part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
-        timed_epochs=tuple(timed_epochs(steps.step[steps.steady], epochs).tolist()),
-        first_wait_ns=part_mean_ns(some(steps, begins_epoch(steps.step, epochs)), "data_wait"),
+        timed_epochs=tuple(step_times.timed_epochs(steps.step[steps.steady], epochs).tolist()),
+        first_wait_ns=part_mean_ns(some(steps, step_times.begins_epoch(steps.step, epochs)), "data_wait"),
         early=early(even, warming, found is not None),
         rhythm=rhythm(even),
         stalls=found,
-        distribution=distribution(stretches),
-        samples_trained=None if only_loads or not run.global_batch else samples_trained(steps, run.global_batch),
-        losses=loss_ends(steps, run.loss_first, run.loss_last),
+        distribution=step_times.distribution(stretches),
+        samples_trained=None if only_loads or not run.global_batch else step_times.samples_trained(steps, run.global_batch),
+        losses=step_times.loss_ends(steps, run.loss_first, run.loss_last),
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
     )
@@ -258,8 +231,3 @@ def _per_passed(run: Run, samples: int | None) -> Run:
     readings = replace(run.readings, nodes=tuple(replace(node, samples=samples) for node in nodes))
     per_passed = None if joules is None else joules * taken / samples
     return replace(run, readings=readings, used=replace(run.used, energy_j_per_1000_samples=per_passed))
-
-
-def failed_gates(gates: Sequence[GateResult]) -> str | None:
-    """The gates that failed with their evidence, in words; None where all passed."""
-    return "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed) or None

@@ -63,19 +63,17 @@ def far_ranks(nodes: Sequence[NodeBindings]) -> Iterator[FarRank]:
     """Each rank that is on another socket than its GPU, or takes its memory from another."""
     for node in nodes:
         for rank, binding in enumerate(node.ranks, node.first_rank):
-            if runs_far(binding) or remembers_far(binding):
+            if runs_far(binding) or _is_far(binding, binding.memory_sockets):
                 yield node.host, rank, binding
 
 
 def runs_far(binding: RankBinding) -> bool:
     """Whether none of its cores is on the GPU's socket."""
-    return binding.gpu_socket is not None and bool(binding.sockets) and binding.gpu_socket not in binding.sockets
+    return _is_far(binding, binding.sockets)
 
 
-def remembers_far(binding: RankBinding) -> bool:
-    """Whether it may take no memory of the GPU's socket."""
-    near = binding.gpu_socket
-    return near is not None and bool(binding.memory_sockets) and near not in binding.memory_sockets
+def _is_far(binding: RankBinding, sockets: Sequence[int]) -> bool:
+    return binding.gpu_socket is not None and bool(sockets) and binding.gpu_socket not in sockets
 
 
 def shared_cores(nodes: Sequence[NodeBindings], cores_per_rank: int) -> Iterator[SharedCores]:

@@ -34,8 +34,7 @@ BY_BROADCAST = 0.5
 
 @dataclass(frozen=True)
 class Unevenness:
-    """Of one run of several ranks, in ns a step; `over` is what a rank needs more than the median one (of two in the middle the
-    faster)."""
+    """Of one run of several ranks, ns a step; `over`: beyond the median rank (of two in the middle the faster)."""
 
     hosts: tuple[str, ...]
     over_ns: tuple[float, ...]

@@ -18,8 +18,7 @@ from hpcddp.core.batch_means import mean_interval
 from hpcddp.core.schema import LARGEST_INT
 
 LOSS_STEPS = 10
-"""Steps at either end that a loss is the mean of: one batch's own loss differs from the next one's by a tenth and more. Fewer in
-a run of less than twice as many."""
+"""Steps at either end that a loss is the mean of, as batches differ by a tenth; fewer in a run of less than twice them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,7 @@ class LossEnds:
 
 
 def loss_ends(steps: RunSteps, first: float | None, last: float | None) -> LossEnds | None:
-    """By the step rows; of rows without losses by `first` and `last`, end.json's of a single step each. None where neither is
-    known."""
+    """By step rows; of rows without losses `first` and `last`, end.json's of one step each. None where neither is known."""
     if steps.loss_e9 is None or not np.isfinite(steps.loss_e9).any():
         return None if first is None and last is None else LossEnds(start=first, end=last, steps=1)
     losses = losses_e9(steps)
@@ -202,8 +200,7 @@ CHANCE = 3.0
 """Standard errors by which mean and median of symmetric noise do not differ."""
 
 ERROR_OF_DIFFERENCE = math.sqrt(math.pi / 2 - 1)
-"""Of mean - median of n normal values, times their deviation / sqrt(n): their variances are 1 / n and pi / 2 n, the covariance
-is 1 / n."""
+"""Of mean - median of n normal values, times deviation / sqrt(n): variances 1 / n and pi / 2 n, covariance 1 / n."""
 
 TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Of a normal distribution, standard deviation / median absolute deviation."""

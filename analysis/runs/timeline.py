@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +156,8 @@ def lines_of_step(files: Iterable[Path], step: int) -> Iterator[list[bytes]]:
 
 
 def _of_step(lines: Iterable[bytes], step: int) -> list[bytes]:
-    found = []
-    for line in lines:
-        number = _number(line)
-        if number is None or number > step:
-            break
-        if number == step:
-            found.append(line)
-    return found
+    until = takewhile(lambda line: (number := _number(line)) is not None and number <= step, lines)
+    return [line for line in until if _number(line) == step]
 
 
 def _before(opened: Any, end: int, step: int, likely: int) -> int:

@@ -4,6 +4,7 @@ long each size takes to an accuracy, from the epochs of all trainings.
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,16 +12,14 @@ from fractions import Fraction
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.effects import SEED, interval_rank, ratio, resampled, spread
-from hpcddp.analysis.study.frames import unit_hours
+from hpcddp.analysis.study.effects import ends_of, ratio, spread
+from hpcddp.analysis.study.frames import typed_frame, unit_hours
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.util.wording import accuracy_words
-from hpcddp.core.batch_means import CONFIDENCE
 
 ACCURACY_COLUMNS = {
     **{"eval_n": "Int64", "accuracy": "Float64", "accuracy_low": "Float64", "accuracy_high": "Float64"},
@@ -138,15 +137,8 @@ class Gap:
 
 def gap(a: Sequence[Fraction], b: Sequence[Fraction]) -> Gap:
     """Median of `a` - median of `b`, at least one each, with the interval that effects.ratio has for a ratio."""
-    middle = statistics.median(a) - statistics.median(b)
-    if len(a) == len(b) == 1:
-        return Gap(float(middle), None, None, None)
-    if interval_rank(min(len(a), len(b))) is None:
-        return Gap(float(middle), float(min(a) - max(b)), float(max(a) - min(b)), "range")
-    draw = np.random.default_rng(SEED)
-    drawn = np.median(resampled(a, draw), axis=1) - np.median(resampled(b, draw), axis=1)
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Gap(float(middle), min(float(low), float(middle)), max(float(high), float(middle)), f"{100 * CONFIDENCE:.0f} %")
+    middle = float(statistics.median(a) - statistics.median(b))
+    return Gap(middle, *ends_of(middle, a, b, operator.sub))
 
 
 def same_training(*groups: Evaluated) -> bool:
@@ -180,7 +172,7 @@ def epochs_frame(records: StudyRecords, runs: pd.DataFrame) -> pd.DataFrame:
         if run.state == "counts"
         for each in run.epochs or ()
     ]
-    return pd.DataFrame(rows, columns=list(EPOCHS_COLUMNS)).astype(EPOCHS_COLUMNS)
+    return typed_frame(rows, EPOCHS_COLUMNS)
 
 
 def _epoch_row(run: Run, each: Epoch, row: dict[Any, Any]) -> dict[str, Any]:
@@ -196,6 +188,7 @@ def _epoch_row(run: Run, each: Epoch, row: dict[Any, Any]) -> dict[str, Any]:
 
 
 BASES = ("1gpu", "1node")
+"""Baselines of speedups: one GPU, and one full node."""
 
 TARGET_COLUMNS = {
     **_SIZE,
@@ -256,8 +249,8 @@ class _Reached:
 
 def targets_frame(records: StudyRecords, runs: pd.DataFrame, scaling: pd.DataFrame) -> pd.DataFrame:
     """TARGET_COLUMNS of every size of every series that trained epochs; `scaling`: the shown rows of scaling_frame."""
-    rows = [row for _, series in scaling.groupby("series", sort=False) for row in _of_series(records, runs, series)]
-    return pd.DataFrame(rows, columns=list(TARGET_COLUMNS)).astype(TARGET_COLUMNS)
+    series = scaling.groupby("series", sort=False)
+    return typed_frame((row for _, points in series for row in _of_series(records, runs, points)), TARGET_COLUMNS)
 
 
 def _of_series(records: StudyRecords, runs: pd.DataFrame, series: pd.DataFrame) -> Iterator[dict[str, Any]]:

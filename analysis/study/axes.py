@@ -63,12 +63,6 @@ class AxisValue:
         return float(self.point["samples_per_s"])
 
 
-def came_after(later: AxisValue, earlier: AxisValue) -> bool:
-    """Whether all its runs started after all of the other's; of few runs that says nothing."""
-    known = all(len(each.started_ns) == len(each.rates) >= LEAST for each in (later, earlier))
-    return known and min(later.started_ns) > max(earlier.started_ns)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AxisPanel:
     """Points that are equal in everything else, their size too, by value."""
@@ -90,9 +84,10 @@ class AxisPanel:
 
     @cached_property
     def in_blocks(self) -> tuple[AxisValue, AxisValue] | None:
-        """Two values of which all runs of the first started after all runs of the second, the furthest apart in throughput: drift
-        of the machine looks like an effect then."""
-        found = [pair for pair in permutations(self.values, 2) if came_after(*pair)]
+        """Two values of which all runs of the first started after all of the second, the furthest apart: drift of the machine
+        looks like an effect then. Few runs say nothing of that."""
+        known = [each for each in self.values if len(each.started_ns) == len(each.rates) >= LEAST]
+        found = [pair for pair in permutations(known, 2) if min(pair[0].started_ns) > max(pair[1].started_ns)]
         return max(found, key=lambda pair: abs(math.log(pair[0].rate / pair[1].rate)), default=None)
 
     @property

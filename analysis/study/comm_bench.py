@@ -11,6 +11,7 @@ import pandas as pd
 from hpcddp.analysis.records.json_files import environment_names
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.frames import typed_frame
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
 from hpcddp.core.comm_record import CommOperation, bus_share, disturbed, fit_link
@@ -26,8 +27,7 @@ bucket itself travelled, and the bandwidths are its own: only on NCCL, where buc
 
 def buckets_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """A row per bucket of each run with the communication hook, whether the run counts or not."""
-    rows = [row for run in runs for row in _rows(run)]
-    return pd.DataFrame(rows, columns=list(BUCKET_COLUMNS)).astype(BUCKET_COLUMNS)
+    return typed_frame((row for run in runs for row in _rows(run)), BUCKET_COLUMNS)
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
@@ -76,8 +76,7 @@ OPS = {
 """Name in records -> in words, in the order they are shown."""
 
 UNSTEADY = 2.0
-"""Slowest / fastest of five batches of 20 ms from which on a size is unsteady: something else had the link or the processors
-for most of a batch."""
+"""Slowest / fastest of five batches of 20 ms of an unsteady size: for most of a batch something else had the link."""
 
 _WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
 _WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}
@@ -99,14 +98,12 @@ FIT_COLUMNS = {
 
 def comm_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """A row per size of each operation, from the benchmarks that count; COMM_COLUMNS."""
-    rows = [{**who, **asdict(size)} for who, found in _operations(runs) for size in found.sizes]
-    return pd.DataFrame(rows, columns=list(COMM_COLUMNS)).astype(COMM_COLUMNS)
+    return typed_frame(({**who, **asdict(size)} for who, found in _operations(runs) for size in found.sizes), COMM_COLUMNS)
 
 
 def fits_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """A row per operation that was timed, with its latency and bandwidth; FIT_COLUMNS."""
-    rows = [{**who, **_fitted(who, found)} for who, found in _operations(runs) if found.sizes]
-    return pd.DataFrame(rows, columns=list(FIT_COLUMNS)).astype(FIT_COLUMNS)
+    return typed_frame(({**who, **_fitted(who, found)} for who, found in _operations(runs) if found.sizes), FIT_COLUMNS)
 
 
 def comm_notes(runs: Sequence[Run]) -> Iterator[str]:

@@ -1,16 +1,16 @@
-"""How well a point's median over runs is known, by interpolated order statistics; how much groups of runs differ, and whether by
-more than runs at one value do.
-"""
+"""How well a point's median over runs is known, by interpolated order statistics; whether groups of runs differ beyond chance."""
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +110,7 @@ def p_value(groups: Groups) -> float | None:
 
 
 def interaction_p_value(cells: Sequence[Groups]) -> float | None:
-    """The same of cells, by two keys: how often chance makes the effect of one depend on the other at least as much (two-way
-    analysis of variance, of logarithms of rates)."""
+    """The same of cells: how often chance makes two keys depend on each other at least as much (analysis of variance)."""
     groups = [cell for row in cells for cell in row]
     return None if min(map(len, groups)) < LEAST else _share_drawn(groups, _beside_sum, len(cells))
 
@@ -184,8 +183,7 @@ INTERVAL = f"{100 * CONFIDENCE:.0f} %"
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians. `kind` says what low and high are: `95 %` (an interval), `range`, or None for one run against
-    one, which has neither."""
+    """The ratio of two medians. `kind`: low and high are `95 %` (an interval), a `range`, or None of one run against one."""
 
     ratio: float
     low: float | None
@@ -203,15 +201,21 @@ def ratio(a: Values, b: Values) -> Ratio:
     claims more than the interval of six (99.2 %), and is wider.
     """
     middle = float(_median(a) / _median(b))
+    return Ratio(middle, *ends_of(middle, a, b, operator.truediv))
+
+
+def ends_of(
+    middle: float, a: Values, b: Values, apart: Callable[[Any, Any], Any]
+) -> tuple[float | None, float | None, str | None]:
+    """Low, high and what they are, of how far the medians of two groups are `apart`: their ratio, or their difference."""
     if len(a) == len(b) == 1:
-        return Ratio(middle, None, None, None)
+        return None, None, None
     if interval_rank(min(len(a), len(b))) is None:
-        return Ratio(middle, float(min(a) / max(b)), float(max(a) / min(b)), "range")
+        return float(apart(min(a), max(b))), float(apart(max(a), min(b))), "range"
     draw = np.random.default_rng(SEED)
-    drawn = np.median(resampled(a, draw), axis=1) / np.median(resampled(b, draw), axis=1)
+    drawn = apart(np.median(resampled(a, draw), axis=1), np.median(resampled(b, draw), axis=1))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    low, high = min(float(low), middle), max(float(high), middle)  # of equal runs they are one value but for its last bit
-    return Ratio(middle, low, high, INTERVAL)
+    return min(float(low), middle), max(float(high), middle), INTERVAL  # of equal runs they are one value but for its last bit
 
 
 def effect_confidence(n: int) -> float:

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.study.effects import SEED, interval_rank, resampled
+from hpcddp.analysis.study.frames import typed_frame
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.batch_means import CONFIDENCE
@@ -68,8 +69,7 @@ AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, 
 """Time per sample and unit: (1 - s) + s n; s is the share of one unit's time that no other unit can take over (Amdahl 1967)."""
 
 GUSTAFSON = Law("gustafson", "s + (1 - s) n", lambda n: columns(1.0, 1 / n), True, _serial)
-"""Throughput per unit: (1 - s) + s / n; for work that grows with n, each further unit adds 1 - s of the first one's throughput
-(Gustafson 1988)."""
+"""Throughput per unit: (1 - s) + s / n; each further unit adds 1 - s of the first one's throughput (Gustafson 1988)."""
 
 USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(1.0, n, n * (n - 1)), False, _usl)
 """Time per sample and unit: 1 + sigma (n - 1) + kappa n (n - 1), the Universal Scalability Law (Gunther 2007, "Guerrilla
@@ -182,8 +182,7 @@ def _rms(errors: Floats) -> float:
 
 
 def _intervals(law: Law, n: Floats, rates: Rates) -> dict[str, tuple[float, float]]:
-    """Intervals of the parameters: the law is fitted again to medians of runs drawn with replacement at each point. None where
-    a point has fewer than six runs."""
+    """Intervals of the parameters: refitted to medians of runs drawn with replacement at each point; none below six runs."""
     if interval_rank(min(map(len, rates.values()))) is None:
         return {}
     draw = np.random.default_rng(SEED)
@@ -323,7 +322,7 @@ def fit_study(runs: pd.DataFrame, scaling: pd.DataFrame, hold: str) -> list[Fitt
 
 def laws_frame(fitted: Sequence[Fitted]) -> pd.DataFrame:
     """A row per parameter of each fitted law; LAW_COLUMNS."""
-    return pd.DataFrame([row for each in fitted for row in _rows(each)], columns=list(LAW_COLUMNS)).astype(LAW_COLUMNS)
+    return typed_frame((row for each in fitted for row in _rows(each)), LAW_COLUMNS)
 
 
 def _tracks(points: pd.DataFrame) -> Iterator[tuple[str, dict[int, tuple[str, int, int]]]]:

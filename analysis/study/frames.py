@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -56,11 +57,15 @@ went through hpcddp's communication hook, without which nothing of EXCHANGE is k
 the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`; FIGURES are telemetry's."""
 
 
+def typed_frame(rows: Iterable[Any], columns: Mapping[str, str]) -> pd.DataFrame:
+    """The rows as a table; `columns`: column -> pandas type. NA is what a row lacks."""
+    return pd.DataFrame(list(rows), columns=list(columns)).astype(columns)
+
+
 def runs_frame(records: StudyRecords) -> pd.DataFrame:
     """All runs, counting or not, by label and run number."""
     names = environment_names((run.env_id, run.software) for run in records.runs if run.env_id)
-    rows = [_row(run, records.hold, names.get(run.env_id)) for run in records.runs]
-    return pd.DataFrame(rows, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
+    return typed_frame((_row(run, records.hold, names.get(run.env_id)) for run in records.runs), RUN_COLUMNS)
 
 
 def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
@@ -147,8 +152,7 @@ HIDDEN = ("h2d_hidden", "comm_hidden")
 
 
 def shown_parts(scaling: pd.DataFrame) -> pd.DataFrame:
-    """Seconds per step by part, for rows of scaling_frame; NA where a part was not measured. Parts that no point measured are
-    left out."""
+    """Seconds per step by part, for rows of scaling_frame; NA: not measured, and parts that no point measured are left out."""
     parts = pd.DataFrame({name: _sum(scaling, of) for name, of in SHOWN.items()}, index=scaling.index)
     parts["comm_exposed"] = parts["comm_exposed"].mask(parts["transfer"].notna())
     return parts.dropna(axis="columns", how="all")
@@ -211,8 +215,7 @@ OF_TRAINING = {
 
 
 def with_training(scaling: pd.DataFrame, epochs: int | None) -> pd.DataFrame:
-    """The table with the costs of a training of `epochs` epochs, the same number at every size; unchanged where `epochs` is
-    None."""
+    """The table with the costs of a training of `epochs` epochs at every size; unchanged where `epochs` is None."""
     if epochs is None:
         return scaling
     known = scaling["epoch_s"].notna()

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.resources import FIGURES
-from hpcddp.analysis.study.frames import energy_kwh
+from hpcddp.analysis.study.frames import energy_kwh, typed_frame
 from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.study.series import Apart, key_text, words
 from hpcddp.analysis.util.wording import percent
@@ -48,8 +48,8 @@ lowest of any run; words are those of the runs, each once. `misleads` says what 
 def readings_frame(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """For rows of scaling_frame, in their order; `runs` of runs_frame."""
     timed = {key: timed_runs(members) for key, members in by_point(runs)}
-    rows = [_row(row, timed[row["series"], row["nodes"], row["gpus_per_node"]]) for _, row in points.iterrows()]
-    return pd.DataFrame(rows, columns=list(READING_COLUMNS)).astype(READING_COLUMNS)
+    keyed = ((row, (row["series"], row["nodes"], row["gpus_per_node"])) for _, row in points.iterrows())
+    return typed_frame((_row(row, timed[key]) for row, key in keyed), READING_COLUMNS)
 
 
 def with_co2(readings: pd.DataFrame, g_per_kwh: float | None) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def limits_frame(scaling: pd.DataFrame, apart: Apart) -> pd.DataFrame:
         if several and (points["input"] != "full").any():
             others = {name: value for name, value in apart[points["series"].iloc[0]].items() if name != "input"}
             rows.append({**points.iloc[0][list(LAYOUT)], "series": words(others), **_rates(points)})
-    return pd.DataFrame(rows, columns=list(LIMITS_COLUMNS)).astype(LIMITS_COLUMNS)
+    return typed_frame(rows, LIMITS_COLUMNS)
 
 
 Rates = dict[tuple[str, int, int], dict[str, float]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from statistics import NormalDist, median
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -12,9 +12,10 @@ import pandas as pd
 from hpcddp.analysis.records.rows import RECORDED
 from hpcddp.analysis.records.steps import throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
-from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, point_accuracy
+from hpcddp.analysis.runs.step_times import TO_DEVIATION
+from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, BASES, point_accuracy
 from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
-from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs
+from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs, typed_frame
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
@@ -34,10 +35,6 @@ BREAKDOWN_COLUMNS = {
 to step_s; `unaccounted_s` is what records that lack a part leave of it. Transfer and peer wait are comm_exposed split up; what is
 hidden is outside the sum."""
 
-BASELINES = ("1gpu", "1node")
-"""Baselines of speedups: one GPU, and one full node."""
-
-
 AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "efficiency_{}_high"), "Float64")
 
 SCALING_COLUMNS = {
@@ -45,7 +42,7 @@ SCALING_COLUMNS = {
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
     **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
     **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
-    **{name.format(base): kind for base in BASELINES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
+    **{name.format(base): kind for base in BASES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
@@ -59,18 +56,15 @@ interval of an efficiency includes the spread of both medians; the baseline's ow
 
 def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
     """The scaling table: points that have runs that count, larger series first, within a series by GPUs and nodes."""
-    rows = [_point_row(group) for _, group in by_point(runs)]
     series: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in (_point_row(group) for _, group in by_point(runs)):
         series.setdefault(row["series"], []).append(row)
     for key, members in series.items():
         node = full_node_gpus(members, [point for point in planned if same_workload(key, point, hold)])
         for row in members:
             row.update(_against(row, members, node))
         members.sort(key=lambda row: (row["gpus"], row["nodes"]))
-    ordered = _ordered(series)
-    flat = [row for key in ordered for row in series[key]]
-    return pd.DataFrame(flat, columns=list(SCALING_COLUMNS)).astype(SCALING_COLUMNS)
+    return typed_frame((row for key in _ordered(series) for row in series[key]), SCALING_COLUMNS)
 
 
 def by_point(runs: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
@@ -168,7 +162,7 @@ def _step_s(runs: pd.DataFrame) -> float:
 
 def _against(row: dict[str, Any], members: Sequence[dict[str, Any]], node_gpus: int) -> dict[str, Any]:
     found: dict[str, Any] = {"full_node_gpus": node_gpus}
-    for name, gpus in zip(BASELINES, (1, node_gpus), strict=True):
+    for name, gpus in zip(BASES, (1, node_gpus), strict=True):
         for base in members:
             if (base["nodes"], base["gpus_per_node"]) == (1, gpus) and row["gpus"] >= gpus:
                 found |= _against_base(name, row, base)
@@ -214,9 +208,6 @@ to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviat
 SMALLEST = 0.02
 """Share of the median below which no difference is an outlier: nobody looks for its cause."""
 
-TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
-"""Of a normal distribution, standard deviation / median absolute deviation."""
-
 OUTLIER_COLUMNS = {"label": "string", "run": "Int64", "series": "string", "percent": "Float64"}
 """`percent`: throughput above (below: negative) the median of the point's runs."""
 
@@ -240,7 +231,7 @@ def outliers_frame(runs: pd.DataFrame) -> pd.DataFrame:
         for index in outliers(rates):
             percent = 100 * (rates[index] / median(rates) - 1)
             rows.append({**timed.iloc[index][["label", "run", "series"]], "percent": percent})
-    return pd.DataFrame(rows, columns=list(OUTLIER_COLUMNS)).astype(OUTLIER_COLUMNS)
+    return typed_frame(rows, OUTLIER_COLUMNS)
 
 
 def outlier_notes(far: pd.DataFrame) -> Iterator[str]:

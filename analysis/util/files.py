@@ -46,10 +46,8 @@ def is_there(file: Path) -> bool:
 
 
 def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False) -> bytes:
-    """All its bytes; OSError where there is none, ValueError where it is too large or no regular file: reading a FIFO would wait.
-
-    `cut`: a file that is too large is cut off instead.
-    """
+    """All its bytes, with `cut` no more than `most_bytes`; OSError where there is none, ValueError where it is too large or no
+    regular file: reading a FIFO would wait."""
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb") as opened:
         found = os.fstat(handle)

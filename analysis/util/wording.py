@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
+from hpcddp.core.text import count
+
 WIDE = 100
 """Characters of a line where no terminal says how many it has room for."""
 
@@ -67,6 +69,11 @@ def points(share: float, sign: str = "") -> str:
 def time_words(seconds: float) -> str:
     """`57:46`, `1:02:03`; below a minute `12.3 s`."""
     return f"{quantity(seconds)} s" if seconds < 59.95 else clock(seconds)
+
+
+def more_runs(runs: int, words: str) -> str:
+    """Than the one that is named, in these words: `, and in {}`; empty where it is the only one."""
+    return words.format(count(runs - 1, "more run")) if runs > 1 else ""
 
 
 def effort(seconds: float, epochs: float) -> str:

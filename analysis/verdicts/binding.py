@@ -1,7 +1,6 @@
 """Binding: ranks that share cores, and ranks on another socket than their GPU, by what launch.json says of each rank.
 
-Either is certain where it is found. What it costs is not measured, so that it stands behind verdicts
-that have measured a cost.
+Either is certain, but what it costs is not measured: it stands behind verdicts that have measured a cost.
 """
 
 from __future__ import annotations
@@ -13,30 +12,12 @@ from typing import TypeVar
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import FarRank, SharedCores, far_ranks, runs_far, shared_cores
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import (
-    CORES,
-    INPUT_SHARE,
-    LIMITED,
-    WAITING,
-    WORKERS,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    by_slurm,
-    found_points,
-    listed,
-    measured_advice,
-    phrase,
-    run_numbers,
-    unless_slower,
-)
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import CORES, LIMITED, WORKERS, Advice, Case, PointRow, Set, Verdict, phrase, run_numbers
 from hpcddp.core.text import count
 
 BUSY = 0.9
-"""Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
-less."""
+"""Share of the job's CPU time from which on its CPUs are busy: loaders that wait for disks or the trainer use less."""
 
 
 def cores_of(run: Run) -> float | None:
@@ -76,13 +57,13 @@ def starved(run: Run) -> float | None:
         return None
     busy = run.signals.processors.busy if run.signals else None
     waits = (run.part_ns or {}).get("data_wait")
-    waiting = waits is not None and run.step_ns is not None and waits >= INPUT_SHARE * run.step_ns
+    waiting = waits is not None and run.step_ns is not None and waits >= context.INPUT_SHARE * run.step_ns
     return 1 - cores / needed if (waiting if busy is None else busy >= BUSY) else None
 
 
 def cpu_starvation(case: Case) -> Iterator[Verdict]:
     """More processes than physical cores, and the CPUs have no time left."""
-    for found in found_points(case, starved_share):
+    for found in context.found_points(case, starved_share):
         runs = starved_runs(case, found.rows)
         worst = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
         cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
@@ -93,7 +74,8 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
             evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{counted} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
-            todo=measured_advice(case, found.rows, WAITING) or unless_slower(case, found.rows, cpu_advice(runs)),
+            todo=context.measured_advice(case, found.rows, context.WAITING)
+            or context.unless_slower(case, found.rows, cpu_advice(runs)),
             numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
             runs=runs,
             weight=LIMITED + min(0.99, starved(worst) or 0.0),
@@ -107,8 +89,7 @@ def starved_runs(case: Case, rows: Sequence[PointRow]) -> list[Run]:
 
 
 def starved_share(case: Case, row: PointRow) -> float | None:
-    """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; otherwise
-    None."""
+    """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; else None."""
     runs = case.runs_of(row)
     shares = [share for run in runs if (share := starved(run)) is not None]
     return max(shares) if shares and 2 * len(shares) >= len(runs) else None
@@ -159,7 +140,7 @@ def far(run: Run) -> list[FarRank]:
 
 def cores_shared(case: Case) -> Iterator[Verdict]:
     """Ranks compute by turns on the same cores, while others of their node may be idle."""
-    for found in found_points(case, _judged(shared)):
+    for found in context.found_points(case, _judged(shared)):
         runs, worst = _affected(found.runs, shared)
         group, wanted = shared(worst)[0], _cores_wanted(worst)
         on = f"{'threads of ' if group.by_threads else ''}the same {count(group.cores, 'core')}"
@@ -176,7 +157,7 @@ def cores_shared(case: Case) -> Iterator[Verdict]:
 
 def far_socket(case: Case) -> Iterator[Verdict]:
     """What a rank copies to its GPU, and what its network adapter sends, crosses the link between the sockets."""
-    for found in found_points(case, _judged(far)):
+    for found in context.found_points(case, _judged(far)):
         runs, worst = _affected(found.runs, far)
         placed = far(worst)
         host, rank, binding = placed[0]
@@ -205,7 +186,7 @@ def _affected(runs: Sequence[Run], find: Callable[[Run], list[T]]) -> tuple[list
 
 
 def _shared_advice(run: Run, group: SharedCores) -> Advice:
-    if not by_slurm(run):
+    if not context.by_slurm(run):
         return UNBIND
     if group.by_threads:
         return phrase("ask for one thread of each core: ", NO_THREADS, ", or `one_thread_per_core` of the profile")
@@ -216,7 +197,7 @@ def _shared_advice(run: Run, group: SharedCores) -> Advice:
 
 def _far_advice(run: Run, host: str) -> Advice:
     """With srun's option for this very node where its NUMA nodes are known. Ranks that torchrun starts are not srun's to bind."""
-    if not by_slurm(run):
+    if not context.by_slurm(run):
         return UNBIND
     if _by_torchrun(run):
         return phrase(
@@ -253,4 +234,4 @@ def _by_torchrun(run: Run) -> bool:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    return listed([str(number) for number in numbers])
+    return context.listed([str(number) for number in numbers])

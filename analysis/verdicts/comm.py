@@ -11,26 +11,8 @@ import pandas as pd
 from hpcddp.analysis.runs.communication import RunNetwork
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.context import (
-    AGAIN,
-    EXCHANGING,
-    LIMITED,
-    OF_SHARDS,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    larger_batch,
-    layout,
-    measured_advice,
-    phrase,
-    run_names,
-    run_numbers,
-    span,
-    step_s,
-)
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_numbers, span
 from hpcddp.analysis.verdicts.straggler import waiting_share
 from hpcddp.core.text import count
 from hpcddp.core.transport_record import transport_words
@@ -66,7 +48,7 @@ BY_HAND = phrase(
 def communication_bound(case: Case) -> Iterator[Verdict]:
     """Ranks wait while gradients travel, and not because there are many small exchanges."""
     by_latency = {key: _by_latency(case, series) for key, series in case.points.groupby("series", sort=False)}
-    for found in found_points(case, lambda _, row: _comm_share(case, row, by_latency[row["series"]])):
+    for found in context.found_points(case, lambda _, row: _comm_share(case, row, by_latency[row["series"]])):
         rows, shares = found.rows, found.values
         split = [row for row in rows if pd.notna(row["transfer_s"])]
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
@@ -85,8 +67,8 @@ def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> Advi
     if point.by_hand:
         return BY_HAND
     if point.sharded:
-        return measured_advice(case, rows, OF_SHARDS) or _sharded_advice(case, worst)
-    return measured_advice(case, rows, EXCHANGING) or _comm_advice(case, worst)
+        return context.measured_advice(case, rows, context.OF_SHARDS) or _sharded_advice(case, worst)
+    return context.measured_advice(case, rows, context.EXCHANGING) or _comm_advice(case, worst)
 
 
 def comm_share(case: Case, row: PointRow) -> float | None:
@@ -98,14 +80,14 @@ def comm_share(case: Case, row: PointRow) -> float | None:
 
 def _by_latency(case: Case, series: pd.DataFrame) -> set[str]:
     """Layouts of a series at which latency holds the exchange back."""
-    return {layout(row) for _, row in series.iterrows() if latency_share(case, row) is not None}
+    return {context.layout(row) for _, row in series.iterrows() if latency_share(case, row) is not None}
 
 
 def _comm_share(case: Case, row: PointRow, by_latency: set[str]) -> float | None:
     share = _exposed_share(row)
     if share is not None and pd.isna(row["transfer_s"]):
         share -= waiting_share(case, row)
-    known = layout(row) in by_latency or (by_latency and pd.isna(row["transfer_s"]))
+    known = context.layout(row) in by_latency or (by_latency and pd.isna(row["transfer_s"]))
     return None if share is None or share < COMM_SHARE or known else share
 
 
@@ -113,7 +95,7 @@ def _exposed_share(row: PointRow) -> float | None:
     exposed = row["transfer_s"] if pd.notna(row["transfer_s"]) else row["comm_exposed_s"]
     if row["ranks"] < 2 or pd.isna(exposed):
         return None
-    return float(exposed / step_s(row))
+    return float(exposed / context.step_s(row))
 
 
 def _link(case: Case, row: PointRow) -> dict[str, float]:
@@ -143,7 +125,7 @@ def _link_words(case: Case, row: PointRow) -> str:
 def _comm_advice(case: Case, row: PointRow) -> Advice:
     link, workload = _link(case, row), case.point_of(row).workload
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
-    larger = larger_batch(case, row)
+    larger = context.larger_batch(case, row)
     if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
         return f"clocks of ranks are not known, so transfer and waiting are one number: a note says of which run; then {AGAIN}"
     if pd.isna(row["transfer_s"]):
@@ -166,12 +148,12 @@ def _sharded_advice(case: Case, row: PointRow) -> Advice:
         ways += [Set({"workload.parallel": "hsdp"}), " gathers parameters within a node; "]
     if point.workload.fsdp.reshard_after_forward:
         ways += [Set({"workload.fsdp.reshard_after_forward": False}), " gathers them once a step, and takes memory; "]
-    return phrase(tuple(ways), "more work between exchanges: ", larger_batch(case, row))
+    return phrase(tuple(ways), "more work between exchanges: ", context.larger_batch(case, row))
 
 
 def latency_bound(case: Case) -> Iterator[Verdict]:
     """Most of the exposed communication is the cost of calls, not of bytes."""
-    for found in found_points(case, latency_share):
+    for found in context.found_points(case, latency_share):
         rows, shares = found.rows, found.values
         worst = rows[shares.index(max(shares))]
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
@@ -180,7 +162,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         yield found.verdict(
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(found.runs)})",
-            todo=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
+            todo=context.measured_advice(case, rows, context.EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
             weight=LIMITED + max(shares),
@@ -214,7 +196,7 @@ def _latency_advice(case: Case, row: PointRow, number: int) -> Advice:
     if number > 2:
         larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap
         return phrase("fewer, larger buckets: ", Set({BUCKET: larger}))
-    return phrase("the model is small for this many ranks: more work between exchanges, ", larger_batch(case, row))
+    return phrase("the model is small for this many ranks: more work between exchanges, ", context.larger_batch(case, row))
 
 
 OF_TCP, OF_ADAPTERS, OF_GDR = 0.95, 0.5, 0.4
@@ -239,23 +221,8 @@ class TransportFault:
     share: float = 1.0
 
 
-def tcp_instead_of_rdma(case: Case) -> Iterator[Verdict]:
-    """Data between nodes went over plain TCP, on a cluster whose fabric has RDMA."""
-    yield from _verdicts(case, lambda run, network: tcp_fault(network), OF_TCP)
-
-
-def idle_adapters(case: Case) -> Iterator[Verdict]:
-    """Fewer adapters of a node were in use than its profile has."""
-    yield from _verdicts(case, lambda run, network: adapter_fault(network), OF_ADAPTERS)
-
-
-def no_gpudirect(case: Case) -> Iterator[Verdict]:
-    """Adapters did not read and write GPUs' memory themselves, though they could."""
-    yield from _verdicts(case, lambda run, network: gdr_fault(network, run.gpu), OF_GDR)
-
-
 def tcp_fault(network: RunNetwork) -> TransportFault | None:
-    """Any TCP counts: NCCL takes it only where it found nothing else, or was told to."""
+    """Plain TCP between nodes that have RDMA. Any counts: NCCL takes it only where it found nothing else, or was told to."""
     record = network.transport
     if not record.is_tcp or not _has_rdma(network) or len(record.nodes) < 2:
         return None
@@ -266,7 +233,7 @@ def tcp_fault(network: RunNetwork) -> TransportFault | None:
 
 
 def adapter_fault(network: RunNetwork) -> TransportFault | None:
-    """One adapter that is missing is one too few: each is an equal share of the node's bandwidth."""
+    """Fewer adapters in use than the profile has. One is one too few: each is an equal share of the node's bandwidth."""
     record, expected = network.transport, network.fabric.adapters_per_node
     fewest = record.fewest_adapters
     if record.is_tcp or len(record.nodes) < 2 or not expected or not fewest or network.full_nodes is not True:
@@ -282,8 +249,8 @@ def adapter_fault(network: RunNetwork) -> TransportFault | None:
 
 
 def gdr_fault(network: RunNetwork, gpu: str | None) -> TransportFault | None:
-    """Only where it could be: an adapter whose driver refuses, or one near a GPU that NCCL passes over. A distance that NCCL
-    holds to be too far is no fault."""
+    """Adapters that do not read and write GPUs' memory themselves, though they could: the driver of one refuses, or NCCL passes
+    over one near a GPU. A distance that NCCL holds to be too far is no fault."""
     record = network.transport
     if record.is_tcp or record.uses_gdr is not False or not _has_rdma(network) or len(record.nodes) < 2:
         return None
@@ -319,7 +286,8 @@ def _tcp_advice(network: RunNetwork) -> str:
     return "see on a node whether adapters are up (`ibstat`), and in a container whether it has /dev/infiniband"
 
 
-def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], TransportFault | None], weight: float) -> Iterator[Verdict]:
+def transport_verdict(judge: Callable[[Run, RunNetwork], TransportFault | None], weight: float, case: Case) -> Iterator[Verdict]:
+    """Of runs between nodes: the worst fault that `judge` finds."""
     judged = [(run, judge(run, run.network)) for run in case.counting if run.network and len(run.network.transport.nodes) > 1]
     found = [(run, fault) for run, fault in judged if fault is not None]
     if not found:
@@ -330,6 +298,6 @@ def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], TransportFault | No
         evidence=f"{fault.evidence} ({first.name})",
         todo=fault.advice,
         numbers={"runs": len(found), "of": len(judged)},
-        runs=run_names([run for run, _ in found]),
+        runs=context.run_names([run for run, _ in found]),
         weight=LIMITED + weight,
     )

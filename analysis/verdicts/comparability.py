@@ -11,27 +11,22 @@ import pandas as pd
 from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
-from hpcddp.analysis.study.series import as_planned
-from hpcddp.analysis.util.wording import percent, quantity, unit, units
+from hpcddp.analysis.study.series import as_planned, same_workload
+from hpcddp.analysis.util.wording import more_runs, percent, quantity, unit, units
+from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, shared, starved_share
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
-    CORES,
     DOUBTFUL,
-    INCOMPLETE,
     LIMITED,
     Advice,
     Case,
     PointRow,
     Set,
     Verdict,
-    found_points,
     layout,
-    listed,
     phrase,
-    run_names,
     run_numbers,
-    where,
 )
 from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed_by_others
 from hpcddp.analysis.verdicts.steps import begins_slowly, stalled_share
@@ -40,8 +35,7 @@ from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
-"""Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
-below."""
+"""Width of a baseline's interval or range as a share of its median: six runs with a deviation of 1 % stay below."""
 
 ABOVE_PERFECT = 0.05
 """Efficiency above 1 from which on the baseline is suspect: less is noise of a baseline."""
@@ -72,7 +66,7 @@ def contradicting(case: Case) -> Iterator[Verdict]:
             f"samples/s, and {quantity(by_rows_s)} s by `train_s` of epochs.csv",
             todo=ONE_EPOCH if not any(run.timed_epochs) else UNLIKE,
             numbers={"epoch_s_by_rate": by_rate_s, "epoch_s_by_rows": by_rows_s},
-            runs=run_names([each[2] for each in apart]),
+            runs=context.run_names([each[2] for each in apart]),
             weight=DOUBTFUL + min(0.99, share),
         )
 
@@ -93,7 +87,7 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
             f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
             todo=phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others"),
             numbers={"width": width, "effect": effect, "n": n},
-            runs=run_names(runs),
+            runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, width),
         )
 
@@ -112,7 +106,7 @@ def suspect_baseline(case: Case) -> Iterator[Verdict]:
                 f"({run_numbers(runs)})",
                 todo=f"check it for other jobs, low clocks, and data that only several nodes can hold in memory; then {AGAIN}",
                 numbers={"efficiency": efficiency},
-                runs=run_names(runs),
+                runs=context.run_names(runs),
                 weight=DOUBTFUL + min(0.99, efficiency - 1),
             )
 
@@ -125,7 +119,7 @@ def _baselines(case: Case) -> Iterator[tuple[str, PointRow, str, pd.DataFrame]]:
             base = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)]
             larger = series[(series["gpus"] > gpus) & series[share].notna()]
             if len(base) and len(larger):
-                yield where([base.iloc[0]], series, name), base.iloc[0], share, larger
+                yield context.where([base.iloc[0]], series, name), base.iloc[0], share, larger
 
 
 def mixed_hardware(case: Case) -> Iterator[Verdict]:
@@ -167,17 +161,17 @@ def _by_kind(kind_of: Mapping[str, str | None], runs: Sequence[Run]) -> dict[str
 
 def _mix(kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdict:
     return Verdict(
-        where=f"on {listed(list(kinds))}",
+        where=f"on {context.listed(list(kinds))}",
         evidence=evidence,
         todo=todo,
         numbers={"kinds": len(kinds)},
-        runs=run_names([run for each in kinds.values() for run in each]),
+        runs=context.run_names([run for each in kinds.values() for run in each]),
         weight=DOUBTFUL + 0.995,
     )
 
 
 def _met(kinds: Mapping[str, Sequence[Run]]) -> str:
-    return "; ".join(f"{kind}: {listed(_layouts(runs))}" for kind, runs in kinds.items())
+    return "; ".join(f"{kind}: {context.listed(_layouts(runs))}" for kind, runs in kinds.items())
 
 
 def _layouts(runs: Sequence[Run]) -> list[str]:
@@ -197,7 +191,8 @@ def baseline_missing(case: Case) -> Iterator[Verdict]:
 
 
 def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verdict:
-    planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
+    of_size = [each for each in case.records.points if (each.layout.nodes, each.layout.gpus_per_node) == (1, gpus)]
+    planned = [point.label for point in of_size if same_workload(row["series"], point, case.records.hold)]
     ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
     if not planned:
         why, advice = _no_point(case.by_itself, gpus)
@@ -211,8 +206,8 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
         evidence=f"there is no speedup or efficiency against {what}: {why}",
         todo=advice,
         numbers={"gpus": gpus},
-        runs=run_names(ended),
-        weight=INCOMPLETE + (0.5 if planned else 0.1),
+        runs=context.run_names(ended),
+        weight=context.INCOMPLETE + (0.5 if planned else 0.1),
     )
 
 
@@ -225,12 +220,11 @@ def _no_point(by_itself: bool, gpus: int) -> tuple[str, str]:
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
-    """Why runs of a baseline that ended do not serve as a baseline, and what to do: `hpcddp submit` does not run them again by
-    itself."""
+    """Why runs of a baseline that ended serve as none, and what to do: `hpcddp submit` alone does not run them again."""
     rejected = [run for run in ended if run.state == "rejected"]
     if not rejected:
         return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
-    more = f" (and {count(len(rejected) - 1, 'more run')})" if len(rejected) > 1 else ""
+    more = more_runs(len(rejected), " (and {})")
     return f"{rejected[0].name} was rejected{more}: {rejected[0].reason}", f"mend what rejected them, then {AGAIN}"
 
 
@@ -260,7 +254,7 @@ class Slower(NamedTuple):
 
 def slower_computation(case: Case) -> Iterator[Verdict]:
     """A larger point computes more slowly than the smallest of its series."""
-    for found in found_points(case, _slower):
+    for found in context.found_points(case, _slower):
         row, worst = found.rows[-1], found.values[-1]
         pairs = ((worst.here_ns, row), (worst.base_ns, worst.base))
         times = " and ".join(f"{quantity(ns / 1e6)} ms a step at {layout(each)}" for ns, each in pairs)
@@ -322,7 +316,7 @@ def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:
         return _gpu_advice(case.runs_of(row), case.runs_of(base))
     if cores and more and cores < more:
         has = f"a rank has {cores:.3g} physical cores there, and {more:.3g} at {layout(base)}: compare equal ones, "
-        return phrase(has, Set({CORES: int(cores)}))
+        return phrase(has, Set({context.CORES: int(cores)}))
     return (
         "ranks of a node share its memory bandwidth, caches and turbo clocks: see that each has cores of its own (table of "
         "bindings); `hpcddp submit SWEEP.yaml --preflight` measures memory bandwidth"

@@ -15,7 +15,7 @@ from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import fastest, pays, stops_paying, times_words, too_few
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.readings import whatever_input
-from hpcddp.analysis.study.series import differing, full_names, same_workload
+from hpcddp.analysis.study.series import differing, full_names
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import spans
@@ -45,8 +45,7 @@ WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
 
 INPUT_SHARE = 0.10
-"""Share of the step from which on waiting for data counts. A loader's jitter costs less in a sound study; ten per cent is more
-than DDP costs on the first node."""
+"""Share of the step from which on waiting for data counts: more than a loader's jitter, or DDP on the first node, costs."""
 
 AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
 """How to have a run measured again that is done."""
@@ -120,10 +119,6 @@ class Case:
         """Series of which the report says how they scale: those of several layouts; a single series in any case."""
         wide = [(name, group) for name, group in self.series if len(group) > 1]
         return [(name if len(wide) > 1 else "", group) for name, group in wide or self.series[:1]]
-
-    def planned(self, row: PointRow) -> list[Point]:
-        """Planned points of the row's series, with or without a run."""
-        return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
 
     @property
     def by_itself(self) -> bool:
@@ -281,13 +276,11 @@ OF_SHARDS = ("workload.parallel", "workload.fsdp.reshard_after_forward", "worklo
 SET_AS = {"global_batch": "workload.global_batch"}
 
 FASTER = 0.1
-"""By how much more loaders by themselves must give with another value for it to be advised: two measurements of equal settings
-stay within it."""
+"""By how much more loaders must give with another value for it to be advised: two measurements of one stay within it."""
 
 
 def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -> Advice:
-    """A setting with the gain and its runs, at the largest of the points where one of the keys was varied; empty where
-    no value of them is faster for sure."""
+    """The setting with its gain and runs, at the largest point where a key was varied; empty where none is surely faster."""
     found = (_faster(case, *varied) for row in reversed(rows) for varied in _varied(case, row, keys))
     return next((each for each in found if each), ())
 
@@ -325,8 +318,7 @@ def loading_advice(case: Case, row: PointRow) -> Advice:
 
 
 def fastest_loading(case: Case, row: PointRow) -> tuple[str, float] | None:
-    """Of the points that only load the row's data at its layout the fastest: what sets it apart, and its samples/s; None where
-    there are fewer than two."""
+    """Of the points that only load the row's data at its layout: what sets the fastest apart, its samples/s; None below two."""
     data = case.point_of(row).workload.data.name
     rows = [each for each in _loading_at(case, row) if case.point_of(each).workload.data.name == data]
     if len(rows) < 2:

@@ -11,65 +11,22 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.step_times import Bins, pooled_bins
+from hpcddp.analysis.study import comm_bench, readings
 from hpcddp.analysis.study.accuracy import EPOCHS_COLUMNS, TARGET_COLUMNS, epochs_frame, targets_frame
 from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.axis_words import judged_axes, leading_sentences
-from hpcddp.analysis.study.comm_bench import (
-    BUCKET_COLUMNS,
-    COMM_COLUMNS,
-    FIT_COLUMNS,
-    STRAGGLER_COLUMNS,
-    buckets_frame,
-    comm_frame,
-    comm_notes,
-    fabric_limit,
-    fits_frame,
-    layout_of_bench,
-    stragglers_frame,
-)
 from hpcddp.analysis.study.fits import LAW_COLUMNS, Fitted, fit_study, implied, law_notes, laws_frame
-from hpcddp.analysis.study.frames import runs_frame, with_training
+from hpcddp.analysis.study.frames import runs_frame, typed_frame, with_training
 from hpcddp.analysis.study.load import StudyRecords
-from hpcddp.analysis.study.readings import (
-    LIMITS_COLUMNS,
-    READING_COLUMNS,
-    Rates,
-    limits_frame,
-    rates_by_input,
-    reading_notes,
-    readings_frame,
-)
 from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outliers_frame, scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.util.wording import unit
+from hpcddp.analysis.verdicts import notes, sentence
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.gates import damaged_notes
 from hpcddp.analysis.verdicts.input import LOADER_COLUMNS, loaders_frame
-from hpcddp.analysis.verdicts.notes import (
-    check_notes,
-    clock_notes,
-    data_notes,
-    loader_notes,
-    network_notes,
-    notes,
-    preflight_notes,
-    restart_notes,
-    staging_notes,
-    start_notes,
-    warmup_notes,
-    window_notes,
-)
-from hpcddp.analysis.verdicts.sentence import (
-    accuracy_sentences,
-    best_sentence,
-    loader_sentence,
-    none_counts_sentence,
-    sentences,
-    size_words,
-    target_sentences,
-)
 from hpcddp.analysis.verdicts.verdicts import cause, decided, doubts, verdicts
 from hpcddp.core.point import scaling_kind
 
@@ -120,18 +77,13 @@ class Findings:
     """Parts that raised an error, and so are missing above."""
 
 
-def no_rows(columns: Mapping[str, str]) -> pd.DataFrame:
-    """What stands in for a table that could not be made; `columns`: column -> type."""
-    return _frame((), columns)
-
-
 def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     """All findings about a study; `train_epochs`: of a complete training. Errors in the tables of runs and of scaling, and in
     what tells series apart, are raised: nothing holds without these. Any other costs the table, notes or sentences it is of."""
     failures = Failures(records.failures)
 
     def table(of: str, columns: Mapping[str, str], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        return failures.contain(of, make, no_rows(columns))
+        return failures.contain(of, make, typed_frame((), columns))
 
     runs = runs_frame(records)
     table_of_points = scaling_frame(runs, records.points, records.hold)
@@ -141,22 +93,21 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     shown = full if len(full) else scaling
     shown_apart = differing(shown["series"].unique())
     names, loading = full_names(shown_apart), scaling[scaling["input"] == "io"]
-    stragglers = table("stragglers", STRAGGLER_COLUMNS, lambda: stragglers_frame(records.runs))
-    buckets = table("buckets", BUCKET_COLUMNS, lambda: buckets_frame(records.runs))
-    fits = table("fits of collectives", FIT_COLUMNS, lambda: fits_frame(records.runs))
+    stragglers = table("stragglers", comm_bench.STRAGGLER_COLUMNS, lambda: comm_bench.stragglers_frame(records.runs))
+    buckets = table("buckets", comm_bench.BUCKET_COLUMNS, lambda: comm_bench.buckets_frame(records.runs))
+    fits = table("fits of collectives", comm_bench.FIT_COLUMNS, lambda: comm_bench.fits_frame(records.runs))
     effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
-    no_rates: Rates = {}
-    rates = failures.contain("rates by input", lambda: rates_by_input(scaling), no_rates)
+    rates = failures.contain("rates by input", lambda: readings.rates_by_input(scaling), readings.Rates())
     case = Case(records, runs, shown, names, rates, stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     holding = [each for each in fitted if each.fit.holds]
     outliers = table("outliers", OUTLIER_COLUMNS, lambda: outliers_frame(runs))
     targets = table("time to accuracy", TARGET_COLUMNS, lambda: targets_frame(records, runs, shown))
-    readings = table("readings", READING_COLUMNS, lambda: readings_frame(shown, runs))
+    read = table("readings", readings.READING_COLUMNS, lambda: readings.readings_frame(shown, runs))
     of_tables: dict[str, Callable[[], Iterable[Advice]]] = {
         "notes on outliers": lambda: outlier_notes(outliers),
-        "notes on collectives": lambda: comm_notes(records.runs),
-        "notes on readings": lambda: reading_notes(readings),
+        "notes on collectives": lambda: comm_bench.comm_notes(records.runs),
+        "notes on readings": lambda: readings.reading_notes(read),
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
     }
     undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]
@@ -169,11 +120,11 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         kinds=failures.contain("the kind of study", lambda: _kinds(case), list[str]()),
         runs=runs,
         scaling=scaling,
-        limits=table("limits", LIMITS_COLUMNS, lambda: limits_frame(scaling, apart)),
+        limits=table("limits", readings.LIMITS_COLUMNS, lambda: readings.limits_frame(scaling, apart)),
         loaders=table("loaders", LOADER_COLUMNS, lambda: loaders_frame(case, scaling)),
         stragglers=stragglers,
         buckets=buckets,
-        collectives=table("collectives", COMM_COLUMNS, lambda: comm_frame(records.runs)),
+        collectives=table("collectives", comm_bench.COMM_COLUMNS, lambda: comm_bench.comm_frame(records.runs)),
         fits=fits,
         laws=table("the table of laws", LAW_COLUMNS, lambda: laws_frame(holding)),
         implied=failures.contain("what laws imply", lambda: implied(shown_holding, names), list[str]()),
@@ -186,7 +137,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         sentences=_all_of(failures, _sentences(case, shown_apart, judged, targets)),
         trained=failures.contain("what was trained", lambda: trained(records.runs), dict[str, list[str]]()),
         verdicts=judged,
-        readings=readings,
+        readings=read,
         effects=effects,
         is_of_keys=case.is_of_keys,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
@@ -200,32 +151,32 @@ Said = TypeVar("Said")
 
 def _all_of(failures: Failures, parts: Mapping[str, Callable[[], Iterable[Said]]]) -> list[Said]:
     """What the parts say, one after the other; one that raises says nothing."""
-    none: list[Said] = []
+    none = list[Said]()
     return [each for of, say in parts.items() for each in failures.contain(of, lambda say=say: list(say()), none)]  # type: ignore[misc]
 
 
 def _notes_of_runs(records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame) -> dict[str, Callable[[], Iterable[Advice]]]:
     return {
-        "notes on data": lambda: data_notes(records.runs),
+        "notes on data": lambda: notes.data_notes(records.runs),
         "notes on damaged data": lambda: damaged_notes(records.runs),
-        "notes on loaders": lambda: loader_notes(records.runs),
-        "notes on scaling": lambda: notes(shown),
-        "notes on clocks": lambda: clock_notes(runs),
-        "notes on windows": lambda: window_notes(records.runs),
-        "notes on warm-up": lambda: warmup_notes(records.runs),
-        "notes on starts": lambda: start_notes(records.runs),
-        "notes on staging": lambda: staging_notes(records.runs),
-        "notes on preflight": lambda: preflight_notes(records.preflights),
-        "notes on networks": lambda: network_notes(records.runs),
-        "notes on checks": lambda: check_notes(runs),
-        "notes on restarts": lambda: restart_notes(records.runs),
+        "notes on loaders": lambda: notes.loader_notes(records.runs),
+        "notes on scaling": lambda: notes.notes(shown),
+        "notes on clocks": lambda: notes.clock_notes(runs),
+        "notes on windows": lambda: notes.window_notes(records.runs),
+        "notes on warm-up": lambda: notes.warmup_notes(records.runs),
+        "notes on starts": lambda: notes.start_notes(records.runs),
+        "notes on staging": lambda: notes.staging_notes(records.runs),
+        "notes on preflight": lambda: notes.preflight_notes(records.preflights),
+        "notes on networks": lambda: notes.network_notes(records.runs),
+        "notes on checks": lambda: notes.check_notes(runs),
+        "notes on restarts": lambda: notes.restart_notes(records.runs),
     }
 
 
 def _kinds(case: Case) -> list[str]:
     """Empty where no run trains."""
     if case.is_of_keys:
-        return [f"effect of {listed([axis.name for axis in case.effects])} on {size_words(case.points.iloc[0])}"]
+        return [f"effect of {listed([axis.name for axis in case.effects])} on {sentence.size_words(case.points.iloc[0])}"]
     return [scaling_kind(case.records.hold, work) for work in sorted({point.work for point in case.records.points} - {"comm"})]
 
 
@@ -236,15 +187,15 @@ def _sentences(
         return doubts(judged, [run for row in rows for run in case.runs_of(row)])
 
     def first() -> list[str]:
-        best = best_sentence(case, against) if case.is_of_keys else ""
-        found = [best] if best else sentences(case.points, apart, partial(cause, case), against)
-        found = list(dict.fromkeys([*found, *filter(None, [loader_sentence(case, against)])]))
+        best = sentence.best_sentence(case, case.points, case.names, against) if case.is_of_keys else ""
+        found = [best] if best else sentence.sentences(case.points, apart, partial(cause, case), against)
+        found = list(dict.fromkeys([*found, *filter(None, [sentence.loader_sentence(case, against)])]))
         return found + (leading_sentences(case.effects) if case.is_of_keys else [])
 
     return {
-        "the sentences": lambda: none_counts_sentence(case.records.runs) or first(),
-        "the sentences on accuracy": lambda: accuracy_sentences(case),
-        "the sentences on time to accuracy": lambda: target_sentences(targets, case.points, full_names(apart)),
+        "the sentences": lambda: sentence.none_counts_sentence(case.records.runs) or first(),
+        "the sentences on accuracy": lambda: sentence.accuracy_sentences(case),
+        "the sentences on time to accuracy": lambda: sentence.target_sentences(targets, case.points, full_names(apart)),
     }
 
 
@@ -256,8 +207,7 @@ LEAST_STEPS = 20
 """Steps of a point below which there is no distribution."""
 
 TIMES_COLUMNS = {"row": "Int64", "kind": "string", "bin": "Int64", "count": "Int64"}
-"""Steps of the runs that a point's throughput comes from. `row` is the point's in the scaling table, `kind` is timed or
-warm-up, `bin` is that of distribution.py."""
+"""Steps behind a point's throughput. `row`: of the scaling table; `kind`: timed or warm-up; `bin`: as Bins has it."""
 
 RANKS_COLUMNS = {
     **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
@@ -295,9 +245,9 @@ def detail_tables(case: Case, verdicts: Sequence[Verdict]) -> DetailTables:
     runs = detail_runs(case, verdicts)
     return DetailTables(
         times_frame(case),
-        _frame((cell for panel, run in runs for cell in _cells(panel, run)), RANKS_COLUMNS),
-        _frame((part for panel, run in runs for part in _parts(panel, run)), PARTS_COLUMNS),
-        _frame((travel for panel, run in runs for travel in _travels(panel, run)), TRAVELS_COLUMNS),
+        typed_frame((cell for panel, run in runs for cell in _cells(panel, run)), RANKS_COLUMNS),
+        typed_frame((part for panel, run in runs for part in _parts(panel, run)), PARTS_COLUMNS),
+        typed_frame((travel for panel, run in runs for travel in _travels(panel, run)), TRAVELS_COLUMNS),
         trained_frame(case),
     )
 
@@ -305,7 +255,7 @@ def detail_tables(case: Case, verdicts: Sequence[Verdict]) -> DetailTables:
 def no_detail_tables() -> DetailTables:
     """Tables without rows."""
     every = (TIMES_COLUMNS, RANKS_COLUMNS, PARTS_COLUMNS, TRAVELS_COLUMNS, TRAINED_COLUMNS)
-    return DetailTables(*map(no_rows, every))
+    return DetailTables(*(typed_frame((), columns) for columns in every))
 
 
 def times_frame(case: Case) -> pd.DataFrame:
@@ -318,11 +268,7 @@ def times_frame(case: Case) -> pd.DataFrame:
         warmup = pooled_bins(run.distribution.warmup for run in runs if run.distribution)
         if sum(count for _, count in timed) >= LEAST_STEPS:
             found += [(row, kind, *each) for kind, bins in (("timed", timed), ("warm-up", warmup)) for each in bins]
-    return _frame(found, TIMES_COLUMNS)
-
-
-def _frame(rows: Iterable[tuple[Any, ...] | dict[str, Any]], columns: Mapping[str, str]) -> pd.DataFrame:
-    return pd.DataFrame(list(rows), columns=list(columns)).astype(columns)
+    return typed_frame(found, TIMES_COLUMNS)
 
 
 def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
@@ -332,8 +278,7 @@ def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
 
 
 def detail_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
-    """(title, run): the worst run of the straggler that costs most, and the middle one of the largest point; each with several
-    ranks, and once."""
+    """(title, run): the worst run of the costliest straggler, and the middle one of the largest point; of several ranks, once."""
     accused = [verdict.runs[0] for verdict in verdicts if verdict.name == "straggler"][: MOST_RUNS - 1]
     runs = [run for run in case.counting if run.name in accused]
     if len(case.points):
@@ -398,7 +343,7 @@ TRAINED_COLUMNS = {
 
 def trained_frame(case: Case) -> pd.DataFrame:
     """Rows of points with the communication hook and several ranks; TRAINED_COLUMNS."""
-    return _frame((row for _, point in case.points.iterrows() for row in _of_point(case, point)), TRAINED_COLUMNS)
+    return typed_frame((row for _, point in case.points.iterrows() for row in _of_point(case, point)), TRAINED_COLUMNS)
 
 
 def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
@@ -408,8 +353,8 @@ def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
     hooked = {run.key for run in runs if run.exchange is not None}
     mine = case.buckets[[pair in hooked for pair in zip(case.buckets["label"], case.buckets["run"], strict=True)]]
     who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
-    who["layout"] = layout_of_bench(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
-    who["limit_bytes_per_s"] = fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
+    who["layout"] = comm_bench.layout_of_bench(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
+    who["limit_bytes_per_s"] = comm_bench.fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
     by_size = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
     yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in by_size.items())
     if by_size.empty and len(mine):

@@ -6,20 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import (
-    AGAIN,
-    DOUBTFUL,
-    HOSTS,
-    WRONG,
-    Advice,
-    Case,
-    Set,
-    Verdict,
-    by_slurm,
-    phrase,
-    run_names,
-)
+from hpcddp.analysis.util.wording import more_runs, percent
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.text import count, natural
 
@@ -41,8 +30,7 @@ CLOCKS = "GPU clocks held"
 NODES = "nodes as asked for"
 
 FOREIGN = 0.05
-"""Share of a node's CPU time that others may use: several cores of a large node; monitoring and file system daemons take one at
-most."""
+"""Share of a node's CPU time that others may use: several cores of a large node; daemons take one at most."""
 
 
 def done_for_nothing(runs: Sequence[Run]) -> list[Run]:
@@ -63,7 +51,7 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
         evidence=f"all are rejected{most}: {reason} ({runs[0].name})",
         todo=f"change what the reason names; then {AGAIN}",
         numbers={"runs": len(runs), "of": len(done)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=WRONG + 1,
     )
 
@@ -100,7 +88,7 @@ def _of_gate(case: Case, gate: str, advice: Advice, weight: float) -> Iterator[V
             evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
             todo=phrase(advice, f"; then {AGAIN}"),
             numbers={"runs": len(found), "of": judged},
-            runs=run_names(found),
+            runs=context.run_names(found),
             weight=weight + 0.99 * len(found) / judged,
         )
 
@@ -123,13 +111,13 @@ def shared_node(case: Case) -> Iterator[Verdict]:
         evidence=f"others took up to {percent(share)} of a node's CPU time in the timed steps ({host}, {worst.name})",
         todo=_share_advice(worst, host),
         numbers={"foreign_share": share, "runs": len(runs), "of": len(case.counting)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=DOUBTFUL + min(0.99, share),
     )
 
 
 def _share_advice(run: Run, host: str) -> Advice:
-    if not by_slurm(run):
+    if not context.by_slurm(run):
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
         return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))
@@ -166,7 +154,7 @@ def damaged_data(case: Case) -> Iterator[Verdict]:
             evidence=f"{_words(run, split, files)}; in their places others were taken twice",
             todo=f"copy the damaged files again (end.json names the first); then {AGAIN}",
             numbers={"damaged": files.pictures, "read": files.read, "share": _share(files)},
-            runs=run_names(runs),
+            runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, _share(files)),
         )
 
@@ -176,8 +164,7 @@ def damaged_notes(runs: Sequence[Run]) -> Iterator[str]:
     few = [each for each in _found(runs) if _share(each[2]) < DAMAGED_SHARE]
     if few:
         run, split, files = max(few, key=lambda each: (each[2].pictures, each[0].name))
-        others = len({each[0].key for each in few}) - 1
-        more = f", and some in {count(others, 'more run')}" if others else ""
+        more = more_runs(len({each[0].key for each in few}), ", and some in {}")
         yield f"{_words(run, split, files)}{more}: the next picture of the batch was taken in the place of each"
 
 

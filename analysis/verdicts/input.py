@@ -13,33 +13,23 @@ import pandas as pd
 
 from hpcddp.analysis.records.attempts import merged_loader
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.frames import typed_frame
 from hpcddp.analysis.study.readings import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.context import (
     CORES,
-    FASTER,
-    INPUT_SHARE,
     LIMITED,
-    WAITING,
     WORKERS,
     Advice,
     Case,
     PointRow,
     Set,
     Verdict,
-    data_wait,
-    fastest_loading,
-    found_points,
-    larger_batch,
-    loading_advice,
-    loading_row,
-    measured_advice,
     phrase,
     run_numbers,
     span,
-    step_s,
-    unless_slower,
 )
 from hpcddp.analysis.verdicts.straggler import data_share, faster, slow_ranks
 from hpcddp.core.attempt_records import LoaderTimes
@@ -56,7 +46,7 @@ NO_FASTER = 0.05
 
 def input_bound(case: Case) -> Iterator[Verdict]:
     """The step waits for its batch; where the limits were measured, a resident batch must make it faster."""
-    for found in found_points(case, input_share):
+    for found in context.found_points(case, input_share):
         rows, shares = found.rows, found.values
         limit = loader_limit(case, _widest_row(rows))
         saved = [statistics.median(data_share(run) or 0.0 for run in case.runs_of(row)) for row in rows]
@@ -65,10 +55,10 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
             f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
             f"without waiting it would be up to {percent(gain)} faster",
-            todo=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
+            todo=context.measured_advice(case, rows, context.WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain}
             | _limits(case, rows[-1])
-            | ({"fastest_loader": fastest[1]} if (fastest := fastest_loading(case, rows[-1])) else {}),
+            | ({"fastest_loader": fastest[1]} if (fastest := context.fastest_loading(case, rows[-1])) else {}),
             weight=LIMITED + max(shares),
         )
 
@@ -76,7 +66,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
 def input_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that waits for data, the mean over ranks; None below INPUT_SHARE, and where ranks with late
     batches hold up others that hardly wait: these are stragglers."""
-    share, trainer = data_wait(row), _limits(case, row).get("trainer")
+    share, trainer = context.data_wait(row), _limits(case, row).get("trainer")
     if share is None or (trainer and trainer <= (1 + NO_FASTER) * row["samples_per_s"]):
         return None
     return None if _for_few(case, row, share) else share
@@ -86,8 +76,8 @@ def _for_few(case: Case, row: PointRow, share: float) -> bool:
     """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does: it waits for
     the mean over ranks less what ranks wait beyond it."""
     known = [(run.unevenness, run.step_ns) for run in case.runs_of(row) if run.unevenness and run.step_ns]
-    late = [(uneven, ns) for uneven, ns in known if any(each.by_data for each in slow_ranks(uneven, ns))]
-    few = [ns for uneven, ns in late if share - statistics.fmean(uneven.part_over_ns["data_wait"]) / ns < INPUT_SHARE]
+    late = [(uneven, ns) for uneven, ns in known if any(each.part == "data_wait" for each in slow_ranks(uneven, ns))]
+    few = [ns for uneven, ns in late if share - statistics.fmean(uneven.part_over_ns["data_wait"]) / ns < context.INPUT_SHARE]
     return bool(few) and 2 * len(few) >= len(known)
 
 
@@ -100,14 +90,14 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
 def _limits_words(case: Case, row: PointRow) -> str:
     limits = _limits(case, row)
     words = [f"the {who} alone reaches {quantity(rate)} samples/s" for who, rate in limits.items()]
-    if (fastest := fastest_loading(case, row)) and fastest[1] >= (1 + FASTER) * limits.get("loader", 0):
+    if (fastest := context.fastest_loading(case, row)) and fastest[1] >= (1 + context.FASTER) * limits.get("loader", 0):
         words.append(f"the fastest loader ({fastest[0]}) {quantity(fastest[1])} samples/s")
     return f"; {', '.join(words)}" if words else ""
 
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> Advice:
     """What to do about waiting for data, unless the study's own rates contradict it."""
-    return unless_slower(case, rows, _input_advice(case, series, rows, limit))
+    return context.unless_slower(case, rows, _input_advice(case, series, rows, limit))
 
 
 def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None) -> Advice:
@@ -116,14 +106,14 @@ def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], li
     run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
     if run.point.workload.data.resident:
-        larger = larger_batch(case, _widest_row(rows))
+        larger = context.larger_batch(case, _widest_row(rows))
         return phrase("batches are gathered on the device, some kernels each: ", larger, " needs fewer of them")
     if restarting := _restarting(run):
         return restarting
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
-    known = loading_advice(case, _widest_row(rows)) or (limit.advice if limit else ())
+    known = context.loading_advice(case, _widest_row(rows)) or (limit.advice if limit else ())
     return known or _more_loaders(run, run.point, "loader" in _limits(case, rows[-1]))
 
 
@@ -149,8 +139,7 @@ def _more_loaders(run: Run, point: Point, timed: bool) -> Advice:
         has = f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
         return phrase(has, Set({WORKERS: more}))
     if cores and most and most > cores:
-        both = Set({CORES: most, WORKERS: max(most_workers(run, most), workers)})
-        return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", both)
+        return _more_cores(run)
     if not workers:
         return phrase("batches are loaded between steps: ", Set({WORKERS: 2}), " loads them while the step goes on")
     if timed:
@@ -164,12 +153,10 @@ def _widest_row(rows: Sequence[PointRow]) -> PointRow:
 
 
 MOST_WAITING = 0.10
-"""Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of
-them."""
+"""Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 %, a sound run, wait 5 % for the latest."""
 
 OF_NOISE = 0.06
-"""Deviation of a rank's steps that is ordinary noise, as a share of the step: of 256 ranks the slowest one is then 17 % late,
-which the sentence says, and no verdict."""
+"""Deviation of a rank's steps, as a share, that is ordinary noise: the slowest of 256 ranks is then 17 % late, no verdict."""
 
 BY_DATA = 0.5
 """Share of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
@@ -177,7 +164,7 @@ BY_DATA = 0.5
 
 def uneven_ranks(case: Case) -> Iterator[Verdict]:
     """Ranks wait for each other, now for one and now for another."""
-    for found in found_points(case, _beyond_noise):
+    for found in context.found_points(case, _beyond_noise):
         runs, shares = found.runs, found.values
         yield found.verdict(
             evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
@@ -228,8 +215,7 @@ def _uneven_advice(by_data: bool) -> Advice:
 LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
 
 CORES_WAITED = 0.2
-"""Share of the loaders' time from which on they lack processors: on as many processors as processes, what else a node does takes
-a few per cent of it."""
+"""Share of the loaders' time from which on they lack processors: what else a node does takes a few per cent of it."""
 
 MOSTLY = 0.5
 """Share of the loaders' time that is most of it."""
@@ -261,7 +247,7 @@ class FoundLimit:
 def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
     """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
     nothing says it, or the loaders could give more than is trained."""
-    loading = loading_row(case, row)
+    loading = context.loading_row(case, row)
     if loading is not None and merged_loader(run.loader for run in case.runs_of(loading)) is None:
         loading = None
     runs = case.runs_of(row if loading is None else loading)
@@ -287,7 +273,7 @@ def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) 
     resident = _passing_nothing_on(run) if run.point and run.point.workload.data.name in IN_MEMORY else ""
     because = f"a rank reads a batch in {quantity(1e6 * batch_s)} µs, and a process would need longer to pass it on"
     return FoundLimit(
-        "hand-over", because, resident or phrase("larger batches cost less for each sample: ", larger_batch(case, row))
+        "hand-over", because, resident or phrase("larger batches cost less for each sample: ", context.larger_batch(case, row))
     )
 
 
@@ -382,16 +368,15 @@ OF_ROW = ("label", "series", "nodes", "gpus_per_node", "gpus", "device", "input"
 def loaders_frame(case: Case, scaling: pd.DataFrame) -> pd.DataFrame:
     """A row per row of the scaling table whose runs have loaders."""
     known = ((row, merged_loader(run.loader for run in case.runs_of(row))) for _, row in scaling.iterrows())
-    rows = [_row(case, row, times) for row, times in known if times is not None]
-    return pd.DataFrame(rows, columns=list(LOADER_COLUMNS)).astype(LOADER_COLUMNS)
+    return typed_frame((_row(case, row, times) for row, times in known if times is not None), LOADER_COLUMNS)
 
 
 def _row(case: Case, row: PointRow, times: LoaderTimes) -> dict[str, Any]:
     total_s = times.read_s + times.hand_over_s
     waits = (times.processor_wait_s, times.storage_wait_s)
     shares = [None if part_s is None else part_s / total_s for part_s in (times.compute_s, *waits, times.hand_over_s)]
-    wait = None if pd.isna(row["data_wait_s"]) else float(row["data_wait_s"] / step_s(row))
-    limit = loader_limit(case, row) if row["input"] == "full" and wait is not None and wait >= INPUT_SHARE else None
+    wait = None if pd.isna(row["data_wait_s"]) else float(row["data_wait_s"] / context.step_s(row))
+    limit = loader_limit(case, row) if row["input"] == "full" and wait is not None and wait >= context.INPUT_SHARE else None
     return {
         **{name: row[name] for name in OF_ROW},
         "workers": times.workers,

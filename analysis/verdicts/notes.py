@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.util.wording import more_runs, quantity
 from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight import PreflightRecord, preflight_words
@@ -102,7 +102,7 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
     apart = [(run, run.windows_apart) for run in runs if run.state == "counts" and run.windows_apart]
     if apart:
         run, (least_ns, most_ns) = max(apart, key=lambda found: found[1][1] / found[1][0])
-        more = f", and in {count(len(apart) - 1, 'more run')}" if len(apart) > 1 else ""
+        more = more_runs(len(apart), ", and in {}")
         yield (
             f"the timed steps of {run.name} took its ranks from {quantity(least_ns / 1e9)} to {quantity(most_ns / 1e9)} s{more}: "
             f"ranks that wait for each other differ by less than a step. The rate is of their mean; look for a rank that "
@@ -232,14 +232,14 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[Advice]:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
         fewer, why = _fewer(run, cpus)
         yield phrase(
-            f"a rank of {run.name}{_more(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
+            f"a rank of {run.name}{more_runs(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
             f"{count(cpus, 'CPU')}, which reading and training share: ",
             Set({WORKERS: fewer}),
             why,
         )
     cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
     if cut and cut[0].loader:
-        yield f"{cut[0].name}{_more(len(cut), ' and {}')}: {cut[0].loader.prefetch_cut}"
+        yield f"{cut[0].name}{more_runs(len(cut), ' and {}')}: {cut[0].loader.prefetch_cut}"
 
 
 def _workers(run: Run) -> int:
@@ -259,11 +259,6 @@ def _cpus_of_rank(run: Run) -> int | None:
     """Logical CPUs that each rank may run on, as Slurm counts them; None where that is not known."""
     found = run.signals.processors if run.signals else None
     return None if found is None or found.of_rank is None else max(1, round(found.of_rank * found.threads))
-
-
-def _more(runs: int, words: str) -> str:
-    """Than the one that is named, in these words; empty where it is the only one."""
-    return words.format(count(runs - 1, "more run")) if runs > 1 else ""
 
 
 def staging_notes(runs: Sequence[Run]) -> Iterator[str]:

@@ -1,5 +1,4 @@
-"""What a study found, in one sentence per series that a newcomer understands and a reader can quote; of a study of keys, which
-values are best."""
+"""What a study found, in a sentence per series that a newcomer understands and a reader can quote; of keys, the best values."""
 
 from __future__ import annotations
 
@@ -172,20 +171,15 @@ HEADS = {
 ORDER = "; not certain: values were measured one after the other, and drift of the machine looks the same"
 
 
-def best_sentence(case: Case, doubts: Doubts) -> str:
-    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`; empty where no two
-    of the points that are shown are compared."""
-    return _best_of(case, case.points, case.names, doubts)
-
-
 def loader_sentence(case: Case, doubts: Doubts) -> str:
     """The same of points that only load, at the largest layout that has several; empty where there is none."""
     several = [rows for _, rows in case.loading.groupby(["nodes", "gpus_per_node"]) if len(rows) > 1]
-    return _best_of(case, several[-1], full_names(differing(several[-1]["series"])), doubts) if several else ""
+    return best_sentence(case, several[-1], full_names(differing(several[-1]["series"])), doubts) if several else ""
 
 
-def _best_of(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
-    """Of rows of one size, with the names of their series."""
+def best_sentence(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
+    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`, of rows of one
+    size, with the names of their series; empty where no two of them are compared."""
     size = rows.iloc[0]
     axes = [replace(axis, panels=tuple(panel for panel in axis.panels if _is_among(panel, size, names))) for axis in case.effects]
     axes = [axis for axis in axes if axis.panels]
@@ -308,9 +302,6 @@ def _loss(row: pd.Series[Any]) -> str:
     return f"; there the training loss went from {quantity(row['loss_start'])} to {quantity(row['loss_end'])} ({over})"
 
 
-Row = Any
-
-
 def target_sentences(targets: pd.DataFrame, points: pd.DataFrame, names: dict[str, str]) -> list[str]:
     """One for each series that trained epochs; `points`: the scaling table's rows, `names`: what tells series apart."""
     found = []
@@ -322,8 +313,8 @@ def target_sentences(targets: pd.DataFrame, points: pd.DataFrame, names: dict[st
     return found[:AT_MOST]
 
 
-def _target_sentence(rows: list[Row], name: str, sizes: dict[tuple[int, int], str]) -> str:
-    def size(row: Row) -> str:
+def _target_sentence(rows: list[PointRow], name: str, sizes: dict[tuple[int, int], str]) -> str:
+    def size(row: PointRow) -> str:
         return sizes[row["nodes"], row["gpus_per_node"]]
 
     target = f"{100 * rows[0]['target']:.2f} % accuracy{name}"
@@ -342,9 +333,8 @@ def _target_sentence(rows: list[Row], name: str, sizes: dict[tuple[int, int], st
     return f"{begin} and {effort(last['train_s'], last['epochs'])} with {size(last)}{_faster(first, last)}{stop}{lacking}."
 
 
-def _faster(first: Row, last: Row) -> str:
-    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; against the smallest size, if that is a
-    baseline."""
+def _faster(first: PointRow, last: PointRow) -> str:
+    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; where the smallest size is a baseline."""
     kinds = ["1gpu", "1node"] if first["gpus_per_node"] == 1 else ["1node"]
     known = [base for base in kinds if pd.notna(first[f"speedup_{base}"]) and pd.notna(last[f"speedup_{base}"])]
     base = next(iter(known), None)
@@ -356,7 +346,7 @@ def _faster(first: Row, last: Row) -> str:
     return f": {times(speedup)} times as fast{ends}" + ("" if pd.isna(rate) else f", where throughput is {times(rate)} times")
 
 
-def enough(rows: list[Row]) -> Row:
+def enough(rows: list[PointRow]) -> PointRow:
     """The smallest size that no larger one beats: by HARDLY in the median, and beyond its own interval where it has one."""
     for i, row in enumerate(rows):
         if not any(_sooner(other, row) for other in rows[i + 1 :]):
@@ -364,7 +354,7 @@ def enough(rows: list[Row]) -> Row:
     return rows[-1]
 
 
-def _sooner(row: Row, other: Row) -> bool:
+def _sooner(row: PointRow, other: PointRow) -> bool:
     """Whether the first takes less time, for sure."""
     both = all(pd.notna(each["interval"]) and each["interval"] == "95 %" for each in (row, other))
     surely = not both or row["train_s_high"] < other["train_s_low"]

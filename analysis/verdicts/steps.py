@@ -10,21 +10,10 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.runs.step_times import Stalls
-from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.util.wording import more_runs, percent, quantity
+from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
-from hpcddp.analysis.verdicts.context import (
-    DOUBTFUL,
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    phrase,
-    run_names,
-    where,
-)
+from hpcddp.analysis.verdicts.context import DOUBTFUL, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase
 from hpcddp.analysis.verdicts.gates import disturbed_by_others
 from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.core.text import count
@@ -68,7 +57,7 @@ EXPLAINED = 0.5
 
 def too_few_steps(case: Case) -> Iterator[Verdict]:
     """Runs whose mean step is not known well, point by point."""
-    for found in found_points(case, lambda _, row: _wide(case.runs_of(row)) or None):
+    for found in context.found_points(case, lambda _, row: _wide(case.runs_of(row)) or None):
         runs = [run for wide in found.values for run in wide]
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
@@ -127,7 +116,7 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
             f"mean step by {100 * worst.early.moved:.1f} %",
             todo=phrase(Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)}), ", or ", Set({"measure.warmup": "detect"})),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
-            runs=run_names(runs),
+            runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
         )
 
@@ -154,7 +143,7 @@ def burst_network(case: Case) -> Iterator[Verdict]:
         f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
         todo=SUSTAINED,
         numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=DOUBTFUL + min(0.99, slower),
     )
 
@@ -265,11 +254,10 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
     rows = [row for row, _ in found]
     worst = max((run for _, run in found), key=lambda run: (lost_share(run), run.name))
     runs = [run for row in rows for run in case.runs_of(row) if run.stalls]
-    more = f", and so in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
     assert worst.stalls is not None
     return Verdict(
-        where=where(rows, series, name),
-        evidence=f"{_words(worst, worst.stalls, what)}{more}",
+        where=context.where(rows, series, name),
+        evidence=f"{_words(worst, worst.stalls, what)}{more_runs(len(runs), ', and so in {}')}",
         todo=_advice(case, series, rows, worst, what),
         numbers={
             "mean_by_median": worst.stalls.mean_ns / worst.stalls.median_ns,
@@ -277,7 +265,7 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
             "long_by_other": worst.stalls.long_ns / worst.stalls.other_ns,
             **{f"of_{cause}": share for cause, share in worst.stalls.of.items()},
         },
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=LIMITED + min(0.99, max(0.0, lost_share(worst))),
     )
 

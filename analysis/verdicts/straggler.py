@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
-from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import (
-    AGAIN,
-    HOSTS,
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    by_slurm,
-    phrase,
-    run_names,
-)
+from hpcddp.analysis.util.wording import more_runs, percent, quantity
+from hpcddp.analysis.verdicts import context
+from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, by_slurm, phrase
 from hpcddp.core.preflight import SlowReading, below_words
 from hpcddp.core.text import count, natural
 
@@ -36,8 +25,7 @@ COSTLY = 0.02
 """A straggler is the last rank at more than this share of all-reduces, and costs more than this share of the step."""
 
 OWN_TIME = 0.5
-"""Share of what the others wait for it that the last rank must need longer by itself: otherwise it is late for another reason,
-such as gradients that reach it late."""
+"""Share of what others wait for it that the last rank must need longer by itself: else, say, its gradients come late."""
 
 SLOW_LINK = 1.5
 """Times the median host's transfer that gradients take to one whose link is slow."""
@@ -60,23 +48,13 @@ class Straggler:
     """The share of all-reduces at which it was the last to be ready; None where step rows alone say that it is slow."""
 
 
-class LastRank(NamedTuple):
-    """A rank or host that is last at nearly every all-reduce of one run; fields as those of Straggler."""
-
-    who: str
-    host: str
-    last: float
-    wait_s: float
-    cost: float
-
-
 def straggler(case: Case) -> Iterator[Verdict]:
     """A host, or on one node a rank, that the others wait for in runs that count."""
     found = _found(case)
     for name in sorted({each.who for each in found}):
         mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
-        worst, runs = mine[0], run_names([each.run for each in mine])
-        more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
+        worst, runs = mine[0], context.run_names([each.run for each in mine])
+        more = more_runs(len(runs), ", and in {}")
         yield Verdict(
             where=f"on {name}",
             evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
@@ -89,7 +67,8 @@ def straggler(case: Case) -> Iterator[Verdict]:
 
 
 def _found(case: Case) -> list[Straggler]:
-    return [*_by_all_reduces(case), *_by_own_time(case)]
+    hooked = list(_by_all_reduces(case))
+    return [*hooked, *_by_own_time(case, {(each.run.name, each.host) for each in hooked})]
 
 
 def _evidence(found: Straggler, more: str) -> str:
@@ -109,9 +88,7 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     by step rows alone."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     groups = case.stragglers.groupby(["label", "run"], sort=True)
-    judged = [
-        (run, culprit(ranks.assign(step_ns=run.step_ns))) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns
-    ]
+    judged = [(run, culprit(run, ranks)) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns]
     runs = Counter(run.label for run, _ in judged)
     often = Counter((run.label, found.who) for run, found in judged if found)
     for run, found in judged:
@@ -122,8 +99,7 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
         unlike = 2 * often[run.label, found.who] < runs[run.label]
         least_ns = max(OWN_TIME * found.wait_s * 1e9, SLOWER * (run.step_ns or 0.0) * unlike)
         if over_ns is None or over_ns >= least_ns:
-            part = _part(uneven, ranks) if uneven and ranks else None
-            yield Straggler(run, found.who, found.host, part, found.wait_s, found.cost, found.last)
+            yield replace(found, part=_part(uneven, ranks) if uneven and ranks else None)
 
 
 def slow_link(case: Case) -> Iterator[Verdict]:
@@ -139,7 +115,7 @@ def slow_link(case: Case) -> Iterator[Verdict]:
             f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",
             todo=phrase(f"ask the site to check the network link of {host}, and ", _leave_out(run, host), f"; then {AGAIN}"),
             numbers={"transfer_s": its_ns / 1e9, "others_s": others_ns / 1e9, "cost": cost, "found_in_runs": len(mine)},
-            runs=run_names([run for run, _, _ in mine]),
+            runs=context.run_names([run for run, _, _ in mine]),
             weight=LIMITED + 0.99,
         )
 
@@ -167,14 +143,12 @@ def _leave_out(run: Run, host: str) -> Advice:
     return phrase("leave it out, ", Set({HOSTS: host})) if by_slurm(run) else f"leave {host} out"
 
 
-def _by_own_time(case: Case) -> Iterator[Straggler]:
-    """Stragglers by step rows only: slow in at least half of the runs of a point that the host took part in, so that one bad
-    moment makes none."""
+def _by_own_time(case: Case, hooked: Collection[tuple[str, str]]) -> Iterator[Straggler]:
+    """By step rows only: slow in at least half of the runs of a point that the host took part in; one bad moment makes none."""
     timed = [run for run in case.counting if run.unevenness and run.step_ns]
     slow = [(run, each) for run in timed if run.unevenness and run.step_ns for each in slow_ranks(run.unevenness, run.step_ns)]
     of_name = Counter((run.label, each.name) for run, each in slow)
     took_part = Counter((run.label, host) for run in timed if run.unevenness for host in set(run.unevenness.hosts))
-    hooked = {(each.run.name, each.host) for each in _by_all_reduces(case)}
     for run, each in slow:
         known = (run.name, each.host) in hooked  # said by its all-reduces
         if not known and 2 * of_name[run.label, each.name] >= took_part[run.label, each.host]:
@@ -182,8 +156,7 @@ def _by_own_time(case: Case) -> Iterator[Straggler]:
 
 
 def waited_share(case: Case, row: PointRow) -> float | None:
-    """The share of a point's step that the others wait for a straggler: the median over its runs, so that one bad run is no
-    cause; None where that is at most COSTLY."""
+    """The share of a point's step that others wait for a straggler, the median over its runs; None where at most COSTLY."""
     worst = {run.name: 0.0 for run in case.runs_of(row)}
     for each in _found(case):
         if each.run.name in worst:
@@ -192,8 +165,8 @@ def waited_share(case: Case, row: PointRow) -> float | None:
     return share if share > COSTLY else None
 
 
-def culprit(ranks: pd.DataFrame) -> LastRank | None:
-    """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something."""
+def culprit(run: Run, ranks: pd.DataFrame) -> Straggler | None:
+    """The rank, otherwise the host, that is last at nearly every all-reduce and costs something; in which part is not said."""
     if len(ranks) < 2:
         return None
     number, at, last_at = (ranks[name].to_numpy() for name in ("rank", "host", "last"))
@@ -203,9 +176,9 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
         if last_at[mine].sum() <= OFTEN_LAST:
             continue
         last, wait_s = min(1.0, float(ranks.loc[mine, "last"].sum())), float(ranks.loc[~mine, "peer_wait_s"].mean())
-        cost = wait_s * 1e9 / ranks["step_ns"].iloc[0]
+        cost = wait_s * 1e9 / (run.step_ns or math.inf)
         if last > OFTEN_LAST and cost > COSTLY:
-            return LastRank(who, str(ranks.loc[mine, "host"].iloc[0]), last, wait_s, float(cost))
+            return Straggler(run, who, str(ranks.loc[mine, "host"].iloc[0]), None, wait_s, cost, last)
     return None
 
 
@@ -251,7 +224,7 @@ def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
         f"{' and others' if len(runs) > 1 else ''})",
         todo=phrase(leave_out, f"; then {AGAIN}"),
         numbers={"below": slow[0].below, "runs": len(runs)},
-        runs=run_names(runs),
+        runs=context.run_names(runs),
         weight=LIMITED,
     )
 
@@ -261,8 +234,7 @@ SLOWER = 0.05
 costs that a site takes out of service."""
 
 MOSTLY = 0.5
-"""Share of all waiting: a rank that is always slow explains all of it, a rank that was slow now and then, like others, a small
-part."""
+"""Share of all waiting: a rank that is always slow explains all of it, one that was slow now and then a small part."""
 
 WORDS = {
     "data_wait": "waiting for its batch",
@@ -286,10 +258,6 @@ class SlowRanks:
     """Time per step beyond that of the median rank."""
     part: str | None
     """The part of the step that holds most of that time; None where the parts were not measured."""
-
-    @property
-    def by_data(self) -> bool:
-        return self.part == "data_wait"
 
 
 def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
@@ -320,8 +288,7 @@ def _ranks_of(run: Run, name: str) -> list[int]:
 
 
 def waiting_share(case: Case, row: PointRow) -> float:
-    """The share of a point's step that ranks wait for each other at least, by step rows only: the median over its runs; 0 where
-    it is not known."""
+    """The share of a point's step that ranks wait for each other at least, by step rows: the median over runs; 0: unknown."""
     shares = [run.unevenness.waiting_ns / run.step_ns for run in case.runs_of(row) if run.unevenness and run.step_ns]
     return statistics.median(shares) if shares else 0.0
 

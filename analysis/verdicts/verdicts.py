@@ -1,7 +1,6 @@
 """Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
 
 Each function of ALL is given a Case (context.py) and yields Verdicts; every threshold has its reason, and stands above its use.
-What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/step_times.py.
 
 What is advised is decided here, in the words of the study's loops: no key of a sweep is advised two values. The weightiest
 verdict decides; one that would set another value refers to it. Numbers of which more does no harm become the largest that anybody
@@ -41,9 +40,9 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "noisy baseline": comparability.noisy_baseline,
     "suspect baseline": comparability.suspect_baseline,
     "burst network": steps.burst_network,
-    "TCP instead of RDMA": comm.tcp_instead_of_rdma,
-    "idle adapters": comm.idle_adapters,
-    "no GPUDirect RDMA": comm.no_gpudirect,
+    "TCP instead of RDMA": partial(comm.transport_verdict, lambda run, network: comm.tcp_fault(network), comm.OF_TCP),
+    "idle adapters": partial(comm.transport_verdict, lambda run, network: comm.adapter_fault(network), comm.OF_ADAPTERS),
+    "no GPUDirect RDMA": partial(comm.transport_verdict, lambda run, network: comm.gdr_fault(network, run.gpu), comm.OF_GDR),
     "CPU starvation": binding.cpu_starvation,
     "shared cores": binding.cores_shared,
     "far socket": binding.far_socket,
@@ -93,10 +92,9 @@ OF_A_KIND = 2
 
 def verdicts(case: Case, failures: Failures) -> list[Verdict]:
     """All verdicts on a study: the weightiest first, of equal weights those of most runs, then in the order of ALL."""
-    none: list[Verdict] = []
+    none = list[Verdict]()
     each = [failures.contain(f"the verdict `{name}`", partial(_all_of, name, find, case), none) for name, find in ALL.items()]
-    found = list(itertools.chain.from_iterable(each))
-    return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
+    return sorted(itertools.chain.from_iterable(each), key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
 
 
 def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
@@ -117,14 +115,12 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as report.json has them."""
-    changed = ({"numbers": dict(each.numbers), "runs": list(each.runs)} for each in found)
-    rows = [{**vars(each), **plain} for each, plain in zip(found, changed, strict=True)]
+    rows = [{**vars(each), "numbers": dict(each.numbers), "runs": list(each.runs)} for each in found]
     return [{name: value for name, value in row.items() if name != "todo"} for row in rows]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
-    """Verdicts as the terminal shows them: each with its evidence, then its advice, which is shown once where several in a row
-    have the same."""
+    """Verdicts as the terminal shows them: each with its evidence and advice, which is shown once for several in a row."""
     names = dict.fromkeys(verdict.name for verdict in found)
     of_name = {name: [verdict for verdict in found if verdict.name == name] for name in names}
     shown = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]

@@ -355,7 +355,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
         assert (first.epoch, first.step, first.samples, first.train_ns, first.elapsed_ns) == (1, 2, 128, 2 * S, 3 * S)
         assert (first.lr, first.batch, first.train_loss) == (0.01, 64, 2)
         assert (first.correct, first.total, first.eval_loss) == (50, 100, 1.5)
-        assert (second.train_loss, second.correct, second.total, second.eval_loss, second.evaluated) == (None,) * 4 + (False,)
+        assert (second.train_loss, second.correct, second.total, second.eval_loss) == (None,) * 4
         assert (third.correct, run.samples_trained) == (93, 384)
 
 

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts import findings
+from hpcddp.analysis.study import comm_bench, readings
+from hpcddp.analysis.verdicts import findings, notes, sentence
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError
@@ -101,7 +102,7 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
 
 PARTS = {
     "verdicts.findings.fit_study": ("laws of scaling",),
-    "verdicts.findings.sentences": ("the sentences",),
+    "verdicts.sentence.sentences": ("the sentences",),
     "verdicts.findings.detail_tables": ("figures of single runs",),
     "report.tables.breakdown": ("the table of the step's parts",),
     "report.write.effect_rows": ("effects.csv",),
@@ -130,8 +131,8 @@ def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypat
     assert {"index.html", "report.md", "scaling.csv"} - {*expected} <= set(result.plain["files"])
 
 
-HOLDS = ("runs_frame", "scaling_frame")
-"""Tables without which nothing stands."""
+HOLDS = ("runs_frame", "scaling_frame", "typed_frame")
+"""Tables without which nothing stands, and what makes a table of rows."""
 
 ENDS = ("_frame", "notes", "sentences", "_tables", "axes", "fit_study", "implied", "trained", "_by_input", "decided", "_benches")
 """Of the names of what makes tables, notes and sentences."""
@@ -140,15 +141,20 @@ ENDS = ("_frame", "notes", "sentences", "_tables", "axes", "fit_study", "implied
 @pytest.mark.usefixtures("undrawn")
 def test_all_parts_of_the_findings_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     complete_study(tmp_path / "s")
-    parts = [name for name in vars(findings) if name.endswith(ENDS) and name not in HOLDS and not name.startswith(("_", "no_"))]
+    named = [(module, name) for module in (findings, comm_bench, notes, readings, sentence) for name in vars(module)]
+    parts = {
+        name: module.__name__
+        for module, name in named
+        if name.endswith(ENDS) and name not in HOLDS and not name.startswith(("_", "no_")) and callable(getattr(module, name))
+    }
     raised: list[str] = []
 
     def is_called(name: str, *_: Any) -> bool:
         raised.append(name)
         return True
 
-    for name in parts:
-        plant(monkeypatch, f"hpcddp.analysis.verdicts.findings.{name}", RuntimeError(name), partial(is_called, name))
+    for name, module in parts.items():
+        plant(monkeypatch, f"{module}.{name}", RuntimeError(name), partial(is_called, name))
     result = one(tmp_path)
     assert not result.damaged
     assert len(raised) > 25

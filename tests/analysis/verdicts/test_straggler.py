@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.report.node_tables import NODES_AT_MOST, preflight
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -120,13 +121,14 @@ def test_a_straggler_in_one_run_of_three_holds_no_point_back(
 
 def ranks(hosts: str, last: list[float], peer_wait_s: list[float]) -> pd.DataFrame:
     """Ranks of one run as culprit sees them; a host per letter."""
-    of_run: dict[str, Any] = {"label": "n02", "run": 1, "step_ns": 1e8, "nodes": len(set(hosts))}
-    each = {"rank": range(len(hosts)), "host": list(hosts), "last": last, "peer_wait_s": peer_wait_s}
-    return pd.DataFrame(each).assign(**of_run)
+    return pd.DataFrame({"rank": range(len(hosts)), "host": list(hosts), "last": last, "peer_wait_s": peer_wait_s})
+
+
+RUN = Run(label="n02", run=1, state="counts", step_ns=1e8)
 
 
 def test_a_slow_host_is_found_though_none_of_its_ranks_is_always_last() -> None:
-    found = culprit(ranks("aabb", [0.02, 0.03, 0.5, 0.45], [0.01, 0.01, 0.001, 0.001]))
+    found = culprit(RUN, ranks("aabb", [0.02, 0.03, 0.5, 0.45], [0.01, 0.01, 0.001, 0.001]))
     assert found
     assert found.who == "b"
     assert (found.last, found.wait_s) == pytest.approx((0.95, 0.01))
@@ -134,11 +136,11 @@ def test_a_slow_host_is_found_though_none_of_its_ranks_is_always_last() -> None:
 
 def test_a_rank_that_is_always_last_by_little_is_no_straggler() -> None:
     """Someone is last: it must cost 2 % of the step."""
-    assert culprit(ranks("aa", [0.0, 1.0], [0.0019, 0.0])) is None
-    found = culprit(ranks("aa", [0.0, 1.0], [0.0021, 0.0]))
+    assert culprit(RUN, ranks("aa", [0.0, 1.0], [0.0019, 0.0])) is None
+    found = culprit(RUN, ranks("aa", [0.0, 1.0], [0.0021, 0.0]))
     assert found
     assert found.who == "rank 1 on a"
-    assert culprit(ranks("a", [1.0], [0.0])) is None
+    assert culprit(RUN, ranks("a", [1.0], [0.0])) is None
 
 
 SLOW = slowed(clean(1, nodes=8), "matrix_flops_per_s", 0.8, ["r001"])
