@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,16 +10,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from hpcddp.analysis.figures.axis import (
     EndLabel,
     end_labels,
     errors,
-    fix_ticks,
-    log_ticks,
+    evenly,
+    log_axis,
     rate_axis,
-    rate_limits,
     size_axis,
     tracks,
     whiskers,
@@ -96,15 +95,7 @@ def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
     if column == "epoch":
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     else:
-        _log_axis(ax, float(shown.min()), float(shown.max()))
-
-
-def _log_axis(ax: Axes, low: float, high: float) -> None:
-    low, high = rate_limits(low / 1.1, high * 1.1)
-    ax.set_xscale("log")
-    ax.set_xlim(low, high)
-    fix_ticks(ax.xaxis, log_ticks(low, high))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        log_axis(ax, ax.xaxis, float(shown.min()) / 1.1, float(shown.max()) * 1.1, "{:g}".format)
 
 
 def _accuracy_axis(ax: Axes, percents: pd.Series[Any]) -> None:
@@ -133,7 +124,7 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
         labels = [_speedups(ax, group) for ax, group in zip(axes, series, strict=True)]
         for ax, group, texts in zip(axes, series, labels, strict=True):
             low, high = ax.get_ylim()
-            rate_axis(ax, low, high, lambda value: f"{value:g}")
+            rate_axis(ax, low, high, "{:g}".format)
             name = names.get(str(group["series"].iloc[0]), "") if len(series) > 1 else ""
             base = unit(group["device"].iloc[0]) if base_of(group) == "1gpu" else "node"
             entitle(ax, style, name, f"Speedup over one {base}")
@@ -147,30 +138,25 @@ def base_of(series: pd.DataFrame) -> str | None:
 
 
 def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
-    base = base_of(series)
-    known = series[series[f"speedup_{base}"].notna()]
-    first, last = known.iloc[0], known.iloc[-1]
-    ideal = last["gpus"] / first["gpus"]
-    ax.plot([first["gpus"], last["gpus"]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
-    colour, text = BASELINES[str(base)], f"to {points(last['target'])} %"
+    base = str(base_of(series))
+    known, colour = series[series[f"speedup_{base}"].notna()], BASELINES[base]
+    speedups, rates, gpus = known[f"speedup_{base}"], known[f"throughput_{base}"], known["gpus"]
+    ideal = gpus.iloc[-1] / gpus.iloc[0]
+    ax.plot([gpus.iloc[0], gpus.iloc[-1]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
     for line in tracks(known):
         ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
         ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
-    ax.plot(known["gpus"], known[f"throughput_{base}"], "o", color=INK, zorder=3)
-    speedups = known[f"speedup_{base}"]
+    ax.plot(gpus, rates, "o", color=INK, zorder=3)
     ends = errors(speedups, known[f"speedup_{base}_low"], known[f"speedup_{base}_high"])
-    ax.errorbar(known["gpus"], speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
+    ax.errorbar(gpus, speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
     for _, row in known.iterrows():
-        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, str(base)))
+        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, base))
     ax.set_yscale("log")
-    ax.set_ylim(min(0.9, 0.9 * known[f"speedup_{base}"].min()), 1.15 * max(ideal, known[f"throughput_{base}"].max()))
+    ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))
     size_axis(ax, series)
-    labels = [
-        EndLabel(ideal, "ideal", FAINT),
-        EndLabel(last[f"throughput_{base}"], "samples/s", INK),
-        EndLabel(last[f"speedup_{base}"], text, colour),
-    ]
-    return [label for label in labels if pd.notna(label.y)]
+    target = f"to {points(known['target'].iloc[-1])} %"
+    ends_at = ((ideal, "ideal", FAINT), (rates.iloc[-1], "samples/s", INK), (speedups.iloc[-1], target, colour))
+    return [EndLabel(y, text, of) for y, text, of in ends_at if pd.notna(y)]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:
@@ -195,11 +181,7 @@ def chosen_points(epochs: pd.DataFrame, apart: Mapping[str, str]) -> tuple[dict[
     """(point -> name of those that have a colour, how many there are): the smallest, the largest and evenly between them."""
     sizes = epochs.drop_duplicates("point")
     found = {str(row["point"]): size_name(row, apart.get(str(row["series"]), "")) for _, row in sizes.iterrows()}
-    every: Sequence[str] = list(found)
-    most = len(SIZES)
-    if len(every) > most:
-        every = [every[round(i * (len(every) - 1) / (most - 1))] for i in range(most)]
-    return {point: found[point] for point in every}, len(found)
+    return {point: found[point] for point in evenly(list(found), len(SIZES))}, len(found)
 
 
 MAX_PANELS = 4

@@ -6,7 +6,7 @@ A line joins more GPUs in one node, and more nodes with the same GPUs each; a pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hpcddp.analysis.figures.colours import FAINT, GRID
-from hpcddp.analysis.figures.style import lay_out, pt
+from hpcddp.analysis.figures.style import lay_out, mark_point, pt
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -63,13 +63,17 @@ def fix_ticks(axis: Axis, ticks: Iterable[float]) -> None:
 
 
 def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -> None:
+    """A log_axis of y, with its grid."""
+    log_axis(ax, ax.yaxis, low, high, text)
+    ax.grid(axis="y", color=GRID)
+
+
+def log_axis(ax: Axes, axis: Axis, low: float, high: float, text: Callable[[float], str]) -> None:
     """Over `rate_limits`, with ticks close enough for the range."""
     low, high = rate_limits(low, high)
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    fix_ticks(ax.yaxis, log_ticks(low, high))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-    ax.grid(axis="y", color=GRID)
+    ax.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
+    fix_ticks(axis, log_ticks(low, high))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
@@ -79,14 +83,21 @@ def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
     gpus = f"{unit(points['device'].iloc[0])}s"
     ax.set_xscale("log", base=2)
     ax.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
-    fix_ticks(ax.xaxis, ticks)
-    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
     if (points["nodes"] == 1).all():
-        ax.set_xticklabels([str(tick) for tick in ticks])
+        label_ticks(ax, {tick: str(tick) for tick in ticks})
         ax.set_xlabel(f"{gpus} of one node")
-        return
-    ax.set_xticklabels([f"{tick}\n{nodes_at(points, tick)}" for tick in ticks])
-    _name_lines(ax, f"{gpus}\nnodes")
+    else:
+        label_ticks(ax, {tick: f"{tick}\n{nodes_at(points, tick)}" for tick in ticks}, f"{gpus}\nnodes")
+
+
+def label_ticks(ax: Axes, texts: Mapping[float, str], names: str = "") -> None:
+    """Below the x axis; `names`: what each line of the texts is, to their left at the same height."""
+    fix_ticks(ax.xaxis, texts)
+    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
+    ax.set_xticklabels(list(texts.values()))
+    if names:
+        down = -pt(LABEL_PAD + TICK_PT)
+        ax.annotate(names, (0, 0), (down, down), "axes fraction", "offset points", ha="right", va="top")
 
 
 DIGIT = 0.04
@@ -121,19 +132,6 @@ def nodes_at(points: pd.DataFrame, gpus: int) -> str:
     if nodes.empty:
         return ""
     return str(nodes.min()) if nodes.min() == nodes.max() else f"{nodes.min()}-{nodes.max()}"
-
-
-def _name_lines(ax: Axes, names: str) -> None:
-    """What each line of tick labels counts, to their left at the same height."""
-    ax.annotate(
-        names,
-        xy=(0, 0),
-        xycoords="axes fraction",
-        xytext=(-pt(LABEL_PAD + TICK_PT), -pt(LABEL_PAD + TICK_PT)),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-    )
 
 
 LINE_PT = 9.5
@@ -183,6 +181,19 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     return [middle + gap * (i - (len(members) - 1) / 2) for members, middle in blocks for i in range(len(members))]
 
 
+def evenly(found: Sequence[Any], most: int) -> list[Any]:
+    """All of them, or of more than `most` so many from the first to the last."""
+    return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)] if len(found) > most else list(found)
+
+
+def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6) -> None:
+    """The y axis of rows from top to bottom: names without ticks or a line, from `top` to `bottom`."""
+    ax.set_yticks(at, names, linespacing=1.0)
+    ax.set_ylim(bottom, top)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
 HOST_LETTERS = 12
 
 
@@ -210,6 +221,19 @@ def errors(middle: pd.Series[Any], low: pd.Series[Any], high: pd.Series[Any]) ->
 def whiskers() -> dict[str, Any]:
     """How an interval is drawn."""
     return {"elinewidth": pt(1), "capsize": pt(2.5), "capthick": pt(0.8)}
+
+
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, colour: str, scale: int = 1) -> None:
+    """`column` times `scale` where it is known, its intervals (COLUMN_low, COLUMN_high), and the lines between points."""
+    known = points.dropna(subset=[column])
+    for line in tracks(known):
+        ax.plot(line["gpus"], line[column] * scale, color=colour, zorder=2)
+    for marker, group in by_marker(points):
+        rows = group.dropna(subset=[column])
+        middle, low, high = (rows[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
+        ax.errorbar(rows["gpus"], middle, errors(middle, low, high), fmt=marker, color=colour, zorder=3, **whiskers())
+        for _, row in rows.iterrows():
+            mark_point(ax, row["gpus"], row[column] * scale, point_values(row))
 
 
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from hpcddp.analysis.figures.axis import short_hosts
+from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import (
     DEFAULT,
@@ -173,11 +173,8 @@ def _step_ms(row: pd.Series[Any]) -> float:
 
 
 def _axes(ax: Axes, layout: BarLayout, scaling: pd.DataFrame) -> None:
-    ax.set_yticks(list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None])
-    ax.set_ylim(layout.height - 0.4, -0.6)
+    name_rows(ax, list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None], layout.height - 0.4)
     ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.grid(axis="x", color=GRID)
     ax.set_xlabel("Step, ms")
     at_edge(ax, f"nodes x {unit(scaling['device'].iloc[0])}s per node", (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
@@ -211,9 +208,7 @@ def shown_ranks(panel: pd.DataFrame) -> list[int]:
     """All ranks; of many those from the first to the last that has nothing left to compute, evenly, in their order."""
     own = panel[panel["part"] != "comm_exposed"]
     ordered = (own["end_s"] - own["begin_s"]).groupby(own["rank"]).sum().sort_values(kind="stable").index
-    if len(ordered) <= MAX_RANKS:
-        return sorted(map(int, ordered))
-    return sorted(int(ordered[round(i * (len(ordered) - 1) / (MAX_RANKS - 1))]) for i in range(MAX_RANKS))
+    return sorted(map(int, evenly(ordered, MAX_RANKS)))
 
 
 def shown_travels(travels: pd.DataFrame, panel: str) -> pd.DataFrame:
@@ -238,11 +233,9 @@ def _timeline_panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms
         if bar.end > bar.begin:
             mark_box(ax, (bar.begin, bar.end), (bar.low, bar.high), bar.values)
     names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
-    ax.set_yticks([*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))], names)
-    ax.set_ylim(len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4, -0.6)
+    at = [*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))]
+    name_rows(ax, at, names, len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4)
     ax.set_xlim(0, end_ms)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.grid(axis="x", color=GRID)
     ax.set_xlabel("ms")
 

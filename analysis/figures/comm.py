@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, fix_ticks, rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, evenly, fix_ticks, rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_point, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
@@ -53,10 +53,8 @@ def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str
         own = trained[trained["kind"] == "bucket"]
         own = own[own["limit_bytes_per_s"].notna() | (own.groupby("layout")["bytes"].transform("nunique") > 1)]
         found = [Panel(str(layout), sizes, group, _limit(group)) for layout, group in own.groupby("layout", sort=False)]
-    if len(found) <= MAX_PANELS:
-        return found, None
-    chosen = [found[round(i * (len(found) - 1) / (MAX_PANELS - 1))] for i in range(MAX_PANELS)]
-    return chosen, f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts"
+    fewer = f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts" if len(found) > MAX_PANELS else None
+    return evenly(found, MAX_PANELS), fewer
 
 
 def _benched(group: pd.DataFrame, trained: pd.DataFrame) -> Panel:

@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, short_hosts
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts
 from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
@@ -172,12 +172,9 @@ def _beside(ax: Axes, column: int, text: str, height: float, colour: str) -> Non
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
     bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
     names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
-    ax.set_yticks(list(layout.bars.values()), names, linespacing=1.0)
-    ax.set_ylim(layout.height - 0.35, -0.95)
+    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
@@ -235,14 +232,12 @@ def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> Non
     ax.pcolormesh(edges, rows, table, cmap=COLOURS, vmin=-most, vmax=most, linewidth=0, rasterized=True)
     for row, (_, cells) in enumerate(panel.groupby("row", sort=True)):
         mark_box(ax, (edges[0], edges[-1]), (row - 0.5, row + 0.5), _row_values(cells))
-    ax.set_ylim(len(table) - 0.5, -0.5)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_visible(False)
+    ax.spines["bottom"].set_visible(False)
     found = host_blocks(panel)
     apart = math.ceil(NAME_MM / (row_mm * min(block.end - block.first for block in found)))
     short = short_hosts(panel["host"])
-    ax.set_yticks([block.middle for block in found[::apart]], [short.get(block.name, block.name) for block in found[::apart]])
-    ax.tick_params(axis="y", length=0)
+    names = [short.get(block.name, block.name) for block in found[::apart]]
+    name_rows(ax, [block.middle for block in found[::apart]], names, len(table) - 0.5, -0.5)
     if apart == 1:
         for block in found[1:]:
             ax.axhline(block.first - 0.5, color="white", linewidth=pt(0.8))

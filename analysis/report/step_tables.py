@@ -14,10 +14,10 @@ from hpcddp.analysis.report.table import (
     Spec,
     Table,
     giga,
-    key_columns,
     milli,
     number_cell,
     number_of,
+    point_columns,
     size_columns,
     table_of,
     unit_of,
@@ -55,8 +55,7 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     """The step, and each part's share of it."""
     step_s = step_total_s(points)
     specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
+        *point_columns(points, apart),
         (Column("step ms", always=True), number_of("step_s", milli)),
         (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
@@ -82,8 +81,7 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
     """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
+        *point_columns(points, apart),
         (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
         *(
             (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
@@ -212,10 +210,7 @@ def collectives(rows: pd.DataFrame) -> Table:
     specs = [
         (Column("layout", numeric=False), words_of("layout")),
         (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
-        (
-            Column("latency, µs", terminal="latency us", always=True),
-            number_of("latency_s", lambda seconds: quantity(seconds * 1e6)),
-        ),
+        (Column("latency, µs", terminal="latency us", always=True), number_of("latency_s", lambda s: quantity(s * 1e6))),
         (Column("fitted", BUS, terminal="fitted GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
         (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
         (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),
