@@ -15,7 +15,7 @@ import pandas as pd
 
 from hpcddp.analysis.study.axes import is_number
 from hpcddp.analysis.study.series import Apart, text_of
-from hpcddp.analysis.util.wording import quantity, unit
+from hpcddp.analysis.util.wording import quantity, times, unit
 
 UNKNOWN = "–"
 
@@ -233,6 +233,11 @@ def spread_head(intervals: pd.Series[Any]) -> str:
 def milli(seconds: float) -> str:
     """`12.3`, ms"""
     return quantity(seconds * 1e3)
+
+
+def factor(ratio: float) -> str:
+    """`1.23×`"""
+    return f"{times(ratio)}×"
 
 
 def giga(rate: float) -> str:

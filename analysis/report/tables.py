@@ -17,6 +17,7 @@ from hpcddp.analysis.report.table import (
     Table,
     between,
     between_cell,
+    factor,
     giga,
     key_columns,
     number_cell,
@@ -35,17 +36,7 @@ from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
 from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.util.wording import (
-    accuracy_words,
-    percent,
-    percent_within,
-    percents,
-    points,
-    quantity,
-    time_words,
-    times,
-    unit,
-)
+from hpcddp.analysis.util.wording import accuracy_words, percent, percent_within, percents, points, quantity, time_words, unit
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
 
@@ -197,17 +188,13 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
         return number_cell(row[share], percent if pd.isna(low) else lambda value: percent_within(value, low, high))
 
     return [
-        (Column("speedup", group, terminal=group, always=True), number_of(f"speedup_{baseline}", _faster)),
+        (Column("speedup", group, terminal=group, always=True), number_of(f"speedup_{baseline}", factor)),
         (Column("efficiency", group, within=" {}"), efficiency),
         (
             Column(head, group, within=IN_BRACKETS),
             lambda row: number_cell(row[f"{share}_low"], lambda low: percents(low, row[f"{share}_high"], "–")),
         ),
     ]
-
-
-def _faster(speedup: float) -> str:
-    return f"{times(speedup)}×"
 
 
 def _load_at_one_size(points: pd.DataFrame) -> bool:
@@ -373,8 +360,8 @@ def reached_cell(row: Any) -> Cell:
 
 def _speedups(base: str, head: str) -> list[Spec]:
     return [
-        (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", _faster)),
-        (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", _faster)),
+        (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", factor)),
+        (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", factor)),
     ]
 
 

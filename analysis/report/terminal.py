@@ -10,8 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hpcddp.analysis.report.table import Table, terminal_forms
 from hpcddp.analysis.report.tables import AGAINST, EPOCH, LOSS, plain_effects, scaling_foot
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
@@ -48,12 +46,16 @@ WIDTHS = (WIDE, 80)
 def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
+    of_series = {
+        **{"loaders": found.loaders, "laws": found.laws, "outliers": found.outliers, "epochs": found.epochs},
+        **{"to_accuracy": found.targets, "readings": found.readings},
+    }
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "verdicts": lambda: verdict_rows(found.verdicts),
         "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
         "limits": lambda: plain_rows(found.limits),
         "collectives": lambda: plain_rows(found.fits),
-        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in _of_series(found).items()},
+        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in of_series.items()},
         "effects": lambda: plain_effects(found.effects),
     }
     none: list[dict[str, Any]] = []
@@ -71,18 +73,6 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "notes": found.notes,
         "files": list(files),
         "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
-    }
-
-
-def _of_series(found: Findings) -> dict[str, pd.DataFrame]:
-    """Tables whose series are named in report.json."""
-    return {
-        "loaders": found.loaders,
-        "laws": found.laws,
-        "outliers": found.outliers,
-        "epochs": found.epochs,
-        "to_accuracy": found.targets,
-        "readings": found.readings,
     }
 
 

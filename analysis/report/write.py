@@ -84,13 +84,13 @@ def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failure
     for name in (name for name, text in texts.items() if text is None):
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
+
+    def written(name: str, text: str) -> bool:
+        write_text(folder / name, text)
+        return True
+
     given = {name: text for name, text in texts.items() if text is not None}
-    return [name for name, text in given.items() if failures.contain(name, partial(_written, folder / name, text), False)]
-
-
-def _written(file: Path, text: str) -> bool:
-    write_text(file, text)
-    return True
+    return [name for name, text in given.items() if failures.contain(name, partial(written, name, text), False)]
 
 
 def csv_text(table: pd.DataFrame) -> str:
@@ -110,13 +110,11 @@ def with_tokens(table: pd.DataFrame) -> pd.DataFrame:
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-able dicts; unknown is None, every float finite."""
-    return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
+    def plain(value: Any) -> Any:
+        return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
 
-def _plain(value: Any) -> Any:
-    if value is pd.NA or value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value
+    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
 
 EXTRA = "parquet"
@@ -148,16 +146,16 @@ def _parquet_written(file: Path, make: Make) -> bool:
 
 def parquet_bytes(table: pd.DataFrame) -> bytes:
     """Numbers as they are, and text without what a terminal would act on; unknown is null."""
+
+    def shown(value: object) -> object:
+        return escape_controls(value) if isinstance(value, str) else value
+
     arrow, parquet = library("pyarrow", EXTRA), library("pyarrow.parquet", EXTRA)
     texts = {name: column for name, column in table.items() if pd.api.types.is_string_dtype(column.dtype)}
-    text = {str(name): column.map(_shown).astype(column.dtype) for name, column in texts.items()}
+    text = {str(name): column.map(shown).astype(column.dtype) for name, column in texts.items()}
     buffer = io.BytesIO()
     parquet.write_table(arrow.Table.from_pandas(table.assign(**text), preserve_index=False), buffer)
     return buffer.getvalue()
-
-
-def _shown(value: object) -> object:
-    return escape_controls(value) if isinstance(value, str) else value
 
 
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -166,13 +164,8 @@ CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$!])")
 
 _LATEX = {
-    **{
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-    },
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}"},
     **{char: f"\\{char}" for char in "&%$#_{}"},
     **{"–": "--", "×": r"$\times$", "µ": r"$\mu$", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
 }
