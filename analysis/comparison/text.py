@@ -158,7 +158,8 @@ def _listed(head: str, found: StudyComparison, text: Callable[[ComparedPoint], s
     texts: dict[str, list[str]] = {}
     for point, name in zip(found.points, point_names(found), strict=True):
         texts.setdefault(text(point), []).append(name)
-    return _rows(head, [f"{_first_names(of)}: {said}" for said, of in texts.items() if said])
+    more = {said: f" and {len(of) - NAMED} more" if len(of) > NAMED else "" for said, of in texts.items()}
+    return _rows(head, [f"{'; '.join(of[:NAMED])}{more[said]}: {said}" for said, of in texts.items() if said])
 
 
 def _rows(head: str, listed: Sequence[str]) -> list[str]:
@@ -170,10 +171,6 @@ def _headed(head: str, lines: Sequence[str], width: int = 10, where: str = ": --
     """The first lines, `head` before them; the others only counted."""
     more = [f"and {len(lines) - AT_MOST} more{where}"] if len(lines) > AT_MOST else []
     return [f"{head if i == 0 else '':<{width}}{line}" for i, line in enumerate([*lines[:AT_MOST], *more])]
-
-
-def _first_names(of: Sequence[str]) -> str:
-    return "; ".join(of[:NAMED]) + (f" and {len(of) - NAMED} more" if len(of) > NAMED else "")
 
 
 def _sizes(points: Sequence[ComparedPoint]) -> str:

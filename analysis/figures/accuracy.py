@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,17 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import (
-    EndLabel,
-    end_labels,
-    errors,
-    evenly,
-    log_axis,
-    rate_axis,
-    size_axis,
-    tracks,
-    whiskers,
-)
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, errors, evenly, log_axis, rate_axis, size_axis, tracks, whiskers
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.series import differing, full_names, short_names
@@ -46,28 +35,18 @@ LOWEST = 0.15
 LEGEND_LETTERS = 34
 
 
-@dataclass(frozen=True)
-class _Points:
-    """The points of a figure: each one's name and colour, in the order of the legend, and the accuracy that all are to reach."""
-
-    names: Mapping[str, str]
-    colours: Mapping[str, str]
-    target: float | None
-
-
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
     """`epochs`: evaluated rows of epochs_frame with the `point` each is of; `names`: point -> name, in the order of the legend.
 
     `target`: the accuracy to reach, where all points have the same.
     """
-    of = _Points(names, dict(zip(names, SIZES, strict=False)), target)
+    looks = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
     with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):
-            _panel(ax, epochs, column, of)
+            _panel(ax, epochs, column, looks, target)
             entitle(ax, style, "", "Accuracy, %")
         handles = [
-            Line2D([], [], color=of.colours[point], label="\n".join(in_column(name, LEGEND_LETTERS)))
-            for point, name in names.items()
+            Line2D([], [], color=colour, label="\n".join(in_column(name, LEGEND_LETTERS))) for name, colour in looks.values()
         ]
         if target is not None:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
@@ -75,20 +54,21 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
     return figure
 
 
-def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
+def _panel(ax: Axes, epochs: pd.DataFrame, column: str, looks: Mapping[str, tuple[str, str]], target: float | None) -> None:
+    """`looks`: point -> name, colour."""
     unit_name, scale = ("", 1.0)
     if column == "train_s":
         unit_name, scale = next((name, seconds) for name, seconds, until in UNITS_S if epochs[column].max() <= until)
     for _, run in epochs.groupby(["point", "label", "run"], sort=False):
-        point = str(run["point"].iloc[0])
-        ax.plot(run[column] / scale, 100 * run["accuracy"], color=of.colours[point], linewidth=pt(0.8), alpha=0.8, zorder=2)
-        there = run[run["accuracy"] >= of.target] if of.target is not None else run[:0]
+        name, colour = looks[str(run["point"].iloc[0])]
+        ax.plot(run[column] / scale, 100 * run["accuracy"], color=colour, linewidth=pt(0.8), alpha=0.8, zorder=2)
+        there = run[run["accuracy"] >= target] if target is not None else run[:0]
         end = there.iloc[0] if len(there) else run.iloc[-1]
         if len(there):
-            ax.plot(end[column] / scale, 100 * end["accuracy"], "o", color=of.colours[point], markersize=pt(2.6), zorder=3)
-        mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, of.names[point]))
-    if of.target is not None:
-        ax.axhline(100 * of.target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
+            ax.plot(end[column] / scale, 100 * end["accuracy"], "o", color=colour, markersize=pt(2.6), zorder=3)
+        mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, name))
+    if target is not None:
+        ax.axhline(100 * target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
     _accuracy_axis(ax, 100 * epochs["accuracy"])
     ax.set_xlabel(f"{AGAINST[column]}, {unit_name}" if unit_name else AGAINST[column])
     shown = epochs.loc[100 * epochs["accuracy"] >= ax.get_ylim()[0], column] / scale

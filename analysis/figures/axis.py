@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from hpcddp.analysis.figures.colours import FAINT, GRID
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.style import lay_out, mark_point, pt
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
@@ -245,17 +245,19 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     return lines or [ordered[i : i + 1] for i in range(len(ordered))]
 
 
-def ideals(points: pd.DataFrame, largest: int) -> list[tuple[str, str, list[tuple[int, float]]]]:
-    """(baseline, in words, ends of a line of slope one): perfect scaling from each baseline that is there to `largest` GPUs."""
+def draw_ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
+    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs."""
     gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
     bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
-    found = []
+    labels = []
     for base, (gpus, text) in bases.items():
         there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
         if len(there) and gpus < largest:
             rate = float(there["samples_per_s"].iloc[0])
-            found.append((base, text, [(gpus, rate), (largest, rate * largest / gpus)]))
-    return found
+            label = EndLabel(rate * largest / gpus, text, BASELINES[base])
+            ax.plot((gpus, largest), (rate, label.y), "--", color=label.colour, linewidth=pt(0.9), zorder=1)
+            labels.append(label)
+    return labels
 
 
 def is_product(points: pd.DataFrame) -> bool:

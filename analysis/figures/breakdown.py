@@ -17,17 +17,7 @@ from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
-from hpcddp.analysis.figures.style import (
-    DEFAULT,
-    MarkedFigure,
-    Style,
-    entitle,
-    in_column,
-    legend_of_parts,
-    mark_box,
-    new_figure,
-    pt,
-)
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_box, new_figure, parts_legend, pt
 from hpcddp.analysis.study.frames import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
@@ -84,7 +74,7 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
         for line in layout.lines:
             _write_beside(ax, line)
         _axes(ax, layout, scaling)
-        legend_of_parts(figure, handles, "outside upper left")
+        parts_legend(figure, handles, "outside upper left")
     return figure
 
 
@@ -129,7 +119,6 @@ def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
 
 
 def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    """Each part with its length and share of the step, bar by bar."""
     bars = [(line.at, line.text) for line in lines if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
     for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
@@ -200,7 +189,7 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        legend_of_parts(figure, _handles(parts, travels), "outside lower left")
+        parts_legend(figure, _handles(parts, travels), "outside lower left")
     return figure
 
 
@@ -294,7 +283,6 @@ COMPUTED, TRAVELLED = 0.78, 0.5
 
 
 def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
-    """A row per rank, a bar per part."""
     for row, rank in enumerate(ranks):
         for _, each in panel[panel["rank"] == rank].iterrows():
             part, begin, end = SHOWN_AS.get(each["part"], each["part"]), 1e3 * float(each["begin_s"]), 1e3 * float(each["end_s"])

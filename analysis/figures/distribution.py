@@ -248,7 +248,6 @@ def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> Non
 
 
 def _row_values(cells: pd.DataFrame) -> dict[str, str]:
-    """What a row says when it is pointed at."""
     first, over = cells.iloc[0], cells["over_percent"].astype(float)
     worst = cells.iloc[int(over.argmax())]
     return {

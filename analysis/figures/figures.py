@@ -48,6 +48,7 @@ class FigureKind:
     """Its colours are those of the parts of a step."""
 
 
+ONE_STEP = "One step, the nearest to the run's median"
 FIGURES = {
     "scaling": FigureKind("Throughput against size", ("scaling",)),
     "efficiency": FigureKind("Efficiency against size", ("scaling",)),
@@ -56,9 +57,7 @@ FIGURES = {
     "to_accuracy": FigureKind("Speedup to an accuracy against size", ("to_accuracy",)),
     "steps": FigureKind("Lengths of all steps", caption="All steps of each point"),
     "ranks": FigureKind("Each rank's own time", caption="Each rank's own time, without waiting for others"),
-    "timeline": FigureKind(
-        "One step, the nearest to the run's median", caption="One step, the nearest to the run's median", parts=True
-    ),
+    "timeline": FigureKind(ONE_STEP, caption=ONE_STEP, parts=True),
     "comm": FigureKind("Bus bandwidth against message size", ("collectives", "exchange")),
 }
 """Every figure by the name of its files, but those of keys."""
@@ -192,8 +191,6 @@ OF_PARTS = {PARTS["other"]: "--other", PARTS["unaccounted"]: "--unaccounted"}
 OF_LINES = {BASELINES["1gpu"]: "--one", BASELINES["1node"]: "--node"}
 """Colour -> variable of the page's style. Parts coloured as baselines keep their colour: the lighter one is another part's."""
 
-Colours = Mapping[str, str]
-
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold; names in records may."""
 
@@ -227,7 +224,6 @@ def inline_svg(figure: MarkedFigure, name: str, parts: bool = False) -> list[Inl
 
 
 def _box(*artists: Artist) -> Bbox:
-    """About all of them."""
     boxes = [box for box in (artist.get_tightbbox() for artist in artists) if box is not None]
     return Bbox.union(boxes).padded(PAD_PT)
 
@@ -244,7 +240,7 @@ def _entries(figure: MarkedFigure, legend: Legend, drawn: Element, name: str) ->
         yield _element(figure, _box(handle, text), shapes, (), name)
 
 
-def _drawn(figure: MarkedFigure, colours: Colours) -> tuple[Element, list[Element]]:
+def _drawn(figure: MarkedFigure, colours: Mapping[str, str]) -> tuple[Element, list[Element]]:
     """(definitions, panels and legends), as matplotlib draws them and a page can hold them."""
     out = io.StringIO()
     with rc_style():
@@ -259,7 +255,7 @@ def _drawn(figure: MarkedFigure, colours: Colours) -> tuple[Element, list[Elemen
     return defs, list(group)[1:]  # the first is the background
 
 
-def _clean(element: Element, colours: Colours) -> None:
+def _clean(element: Element, colours: Mapping[str, str]) -> None:
     """Without namespaces, layout of the text and ids that nothing refers to; `style` as attributes."""
     element.tag = element.tag.rpartition("}")[2]
     attributes = {name.rpartition("}")[2]: " ".join(value.split()) for name, value in element.attrib.items()}

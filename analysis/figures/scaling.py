@@ -20,10 +20,10 @@ from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.axis import (
     EndLabel,
+    draw_ideals,
     draw_measured,
     end_labels,
     hollow,
-    ideals,
     label_ticks,
     marker_legend,
     percent_ticks,
@@ -77,7 +77,7 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.D
         values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
-    ideals = _ideals(ax, points, max([points["gpus"].max(), *published]))
+    ideals = draw_ideals(ax, points, max([points["gpus"].max(), *published]))
     draw_measured(ax, points, "samples_per_s", INK)
     marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     size_axis(ax, points, also=[*rejected["gpus"], *published])
@@ -88,17 +88,7 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.D
 
 
 def _reaches(points: pd.DataFrame, overlay: pd.DataFrame) -> bool:
-    """Whether one's own points end at the right edge."""
     return bool(points["gpus"].max() >= overlay["gpus"].max())
-
-
-def _ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
-    """Dashed lines to the largest size shown."""
-    labels = []
-    for baseline, text, ends in ideals(points, largest):
-        ax.plot(*zip(*ends, strict=True), "--", color=BASELINES[baseline], linewidth=pt(0.9), zorder=1)
-        labels.append(EndLabel(ends[-1][1], text, BASELINES[baseline]))
-    return labels
 
 
 def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
@@ -128,9 +118,7 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame) -> None:
 
 
 def _lines(ax: Axes, points: pd.DataFrame, baseline: str, text: str) -> list[EndLabel]:
-    """Draws efficiency against one baseline with its interval and labels its largest point; nothing where that baseline has no
-    other point.
-    """
+    """Nothing where the baseline has no other point."""
     known = points[f"efficiency_{baseline}"].dropna() * 100
     if len(known) < 2:
         return []
@@ -270,7 +258,6 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel) -> None:
 
 
 def _mark(axis: Axis, panel: AxisPanel, value: AxisValue) -> dict[str, str]:
-    """What a point says when it is pointed at."""
     found = {axis.name: ", ".join(filter(None, (value.text, value.also))), "samples/s": quantity(value.point["samples_per_s"])}
     found["runs"] = str(len(value.rates))
     if against := panel.against_base(value):

@@ -180,7 +180,7 @@ def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = C
         ax.set_title("\n".join(lines))
 
 
-def legend_of_parts(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
+def parts_legend(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
     """Outside the panels, in as many columns as there is room for."""
     spacing = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
     figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **spacing)

@@ -21,7 +21,6 @@ from hpcddp.analysis.report.table import (
     words_of,
 )
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed
@@ -47,26 +46,17 @@ OF_RANKS: list[Spec] = [
 
 def bindings(runs: Sequence[Run]) -> Table:
     """Of the widest run that counts, nodes that are bound alike together; no rows where nothing is recorded."""
-    known = [run for run in runs if run.state == "counts" and run.signals and run.signals.bindings]
-    widest = max(known, key=lambda run: sum(len(node.ranks) for node in _nodes(run)), default=None)
-    kinds = _kinds(_nodes(widest)) if widest else []
+    known = [(run, run.signals.bindings) for run in runs if run.state == "counts" and run.signals and run.signals.bindings]
+    widest, nodes = max(known, key=lambda pair: sum(len(node.ranks) for node in pair[1]), default=(None, ()))
+    alike: dict[tuple[RankBinding, ...], list[str]] = {}
+    for node in nodes:
+        alike.setdefault(node.ranks, []).append(node.host)
+    kinds = [(hosts, ranks) for ranks, hosts in alike.items()]
     rows = [(hosts, rank, binding) for hosts, ranks in kinds[:KINDS_AT_MOST] for rank, binding in enumerate(ranks)]
     of = f" Of {widest.name}, the widest run." if widest else ""
     left = f" {len(kinds) - KINDS_AT_MOST} more kinds of nodes are in its launch.json." if len(kinds) > KINDS_AT_MOST else ""
     note = "Cores by their first logical CPU. What a rank may use, as the kernel had it when the ranks had met." + of + left
     return table_of("bindings", "Where the ranks were bound", note, OF_RANKS, rows)
-
-
-def _nodes(run: Run) -> tuple[NodeBindings, ...]:
-    return run.signals.bindings if run.signals else ()
-
-
-def _kinds(nodes: Sequence[NodeBindings]) -> list[tuple[list[str], tuple[RankBinding, ...]]]:
-    """Hosts whose ranks are bound alike, with these bindings."""
-    found: dict[tuple[RankBinding, ...], list[str]] = {}
-    for node in nodes:
-        found.setdefault(node.ranks, []).append(node.host)
-    return [(hosts, ranks) for ranks, hosts in found.items()]
 
 
 NODES_AT_MOST = 16

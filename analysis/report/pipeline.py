@@ -10,24 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, study_remarks
+from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, findings_plain, report_blocks, to_blocks
-from hpcddp.analysis.report.write import (
-    latex_table,
-    markdown_prose,
-    markdown_table,
-    markdown_text,
-    write_parquet,
-    write_tables,
-    write_texts,
-)
+from hpcddp.analysis.report.write import latex_table, report_markdown, write_parquet, write_tables, write_texts
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
-from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.files import Failure, check_writable, contain, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -136,27 +127,3 @@ class _Report:
             name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page.get(name, draw)))
             for name, draw in figures.items()
         }
-
-
-def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
-    """`files` are relative to the report's folder."""
-    blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
-    blocks.append("\n".join(_remark(remark) for remark in study_remarks(found)))
-    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
-    blocks += ["## What was trained", "\n".join(facts)] if facts else []
-    for table in tables:
-        blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
-    pictures = [file for file in files if file.endswith(".png")]
-    blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
-    blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
-    blocks += ["## How this was measured", "\n".join(_term(name, values) for name, *values in METHOD)]
-    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
-
-
-def _remark(remark: Remark) -> str:
-    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
-    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
-
-
-def _term(name: str, values: Sequence[str]) -> str:
-    return f"- **{markdown_text(name)}**: {'; '.join(map(markdown_prose, values))}"

@@ -111,15 +111,11 @@ def _measured_table(
 ) -> Table:
     """A row per point below its size; what measured it is in the note."""
     gpu = unit(measured[0][0].device) if measured else unit("cuda")
-    sizes = [
-        {"nodes": point.layout.nodes, "gpus_per_node": point.layout.gpus_per_node, "label": point.label, "n": len(found)}
-        for point, found in measured
-    ]
+    for (point, found), row in zip(measured, rows, strict=True):
+        row |= {"nodes": point.layout.nodes, "gpus_per_node": point.layout.gpus_per_node, "label": point.label, "n": len(found)}
     methods = sorted({each.method for _, found in measured for _, each in found})
     note = f"Means over ranks and steps, medians over runs. Measured by {' and '.join(methods)}." if methods else ""
-    return table_of(
-        name, title, note, [*size_columns(gpu)[:2], *specs], [size | row for size, row in zip(sizes, rows, strict=True)]
-    )
+    return table_of(name, title, note, [*size_columns(gpu)[:2], *specs], rows)
 
 
 OF_POINT: list[Spec] = [(Column("point", numeric=False, terminal=None), words_of("label")), (Column("n"), number_of("n", str))]
@@ -149,9 +145,7 @@ def sharding_table(runs: Sequence[Run]) -> Table:
             "parallel": point.workload.parallel,
             "step_s": median(run.step_ns or 0.0 for run, _ in found) / 1e9,
             **{key: median(getattr(each, key) for _, each in found) for *_, key in WAITS},
-            "share": median(
-                sum(float(getattr(each, key)) for *_, key in WAITS) / (run.step_ns or 1.0) * 1e9 for run, each in found
-            ),
+            "share": median(sum(getattr(each, key) for *_, key in WAITS) / (run.step_ns or 1.0) * 1e9 for run, each in found),
         }
         for point, found in measured
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -46,8 +47,7 @@ IN_BRACKETS = " ({})"
 def study_tables(found: Findings) -> dict[str, Table]:
     """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
     shown, apart = found.shown, found.shown_apart
-    no_tables: dict[str, Callable[[], Table]] = {}
-    effects = found.failures.contain("tables of effects", lambda: effect_tables(found.effects, found.sentences), no_tables)
+    effects = {axis.stem: partial(effect_table, axis, found.sentences) for axis in found.effects}
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
@@ -79,7 +79,8 @@ EPOCH = "one epoch"
 
 def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
     """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
-    is_of_keys = is_of_keys or _load_at_one_size(points)
+    one_size = len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
+    is_of_keys = is_of_keys or (bool((points["input"] == "io").all()) and one_size)  # of one size efficiency is against itself
     gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     waiting = (Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))
     costs = [
@@ -197,11 +198,6 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     ]
 
 
-def _load_at_one_size(points: pd.DataFrame) -> bool:
-    """Where an efficiency would be that of a size against itself."""
-    return bool((points["input"] == "io").all()) and len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
-
-
 def _baselines(points: pd.DataFrame) -> dict[str, str]:
     """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
     not at all where it is one GPU.
@@ -219,13 +215,8 @@ SPREAD_NOTE = (
 )
 
 
-def effect_tables(found: Sequence[Axis], said: Sequence[str]) -> dict[str, Callable[[], Table]]:
-    """By the stem of their files; `said`: sentences that stand above all tables."""
-    return {axis.stem: lambda axis=axis: effect_table(axis, said) for axis in found}  # type: ignore[misc]
-
-
 def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
-    """Below it what it comes to, a sentence per size that was not said."""
+    """Below it what it comes to, a sentence per size that was not `said` above all tables."""
     rows = pd.DataFrame([_effect_row(panel, value) for panel in axis.panels for value in panel.values])
     gpu, base = unit(axis.panels[0].device), _base_words(axis)
     specs: list[Spec] = [
@@ -249,8 +240,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
 
 def _effect_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
     others = {f"other {name}": axis_text(each) for name, each in panel.others.items()}
-    number = value.value if is_number(value.value) else None
-    return {**value_row(panel, value), **others, "number": number}
+    return {**value_row(panel, value), **others, "number": value.value if is_number(value.value) else None}
 
 
 def _base_words(axis: Axis) -> str:

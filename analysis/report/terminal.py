@@ -132,7 +132,6 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
-    """Those that have rows, below what each is of."""
     heads = {
         "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints (means)",
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
@@ -146,17 +145,16 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }
     if found.shown["step_hook_s"].notna().any():
-        heads["the step's parts"] += (
-            "\n  from runs with the communication hook where there are any; in brackets what other parts hide"
-        )
+        hook = "from runs with the communication hook where there are any; in brackets what other parts hide"
+        heads["the step's parts"] += f"\n  {hook}"
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
     none: Block = []
-    made = {
+    forms = {
         name: found.failures.contain(f"the table of {name} on the terminal", partial(terminal_forms, table), none)
         for name, table in shown.items()
     }
-    shown, forms = {name: shown[name] for name in made if made[name]}, {name: made[name] for name in made if made[name]}
+    shown = {name: table for name, table in shown.items() if forms[name]}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(shown["accuracy"].without(LOSS))
     if "time to accuracy" in shown:

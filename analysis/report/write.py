@@ -9,13 +9,14 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, study_remarks
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.study.axes import effect_rows
@@ -171,6 +172,30 @@ _LATEX = {
 }
 
 
+def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
+    """`files` are relative to the report's folder."""
+    blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
+    blocks.append("\n".join(_remark(remark) for remark in study_remarks(found)))
+    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
+    blocks += ["## What was trained", "\n".join(facts)] if facts else []
+    for table in tables:
+        blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
+    pictures = [file for file in files if file.endswith(".png")]
+    blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
+    blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
+    blocks += ["## How this was measured", "\n".join(_term(name, values) for name, *values in METHOD)]
+    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
+
+
+def _remark(remark: Remark) -> str:
+    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
+    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
+
+
+def _term(name: str, values: Sequence[str]) -> str:
+    return f"- **{markdown_text(name)}**: {'; '.join(map(markdown_prose, values))}"
+
+
 def markdown_table(table: Table) -> str:
     """Numbers to the right."""
     rules = ["---:" if column.numeric else ":---" for column in table.columns]
@@ -217,7 +242,6 @@ def _latex_cell(text: str) -> str:
 
 
 def _groups(table: Table) -> str:
-    """A cell for each run of columns of one group."""
     cells = [
         rf"\multicolumn{{{width}}}{{c}}{{{latex_text(group)}}}" if group else " & " * (width - 1) for group, width in table.groups
     ]
