@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -194,11 +196,7 @@ def _levels(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> Iterator[
     """Sets of keys that need not be equal, beginning with none; each set includes those before it."""
     same_clusters = {group.key["cluster"] for group in a} == {group.key["cluster"] for group in b}
     steps = [("env_id",), ("gpu",), *(() if same_clusters else ELSEWHERE), tuple(f"measure.{name}" for name in TIMING)]
-    loose = frozenset[str]()
-    yield loose
-    for step in steps:
-        loose |= frozenset(step)
-        yield loose
+    return accumulate(map(frozenset, steps), operator.or_, initial=frozenset())
 
 
 def _by_key(measured_points: Sequence[MeasuredPoint], loose: frozenset[str]) -> dict[str, list[MeasuredPoint]]:
@@ -227,7 +225,6 @@ class Compared:
     b: Mapping[str, Any] | None
     ratio: Ratio | accuracy.Gap | None
     why_not: str | None
-    """Why there is none."""
     text: str
     """What the terminal says; empty where that is nothing."""
     about: Mapping[str, Any] = field(default_factory=dict)

@@ -156,17 +156,12 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
-        ax.annotate(
-            label.text,
-            xy=(1, label.y),
-            xycoords=("axes fraction", "data"),
-            xytext=(pt(4), height - wanted),
-            textcoords="offset points",
-            color=label.colour,
-            va="center",
-            ha="left",
-            annotation_clip=False,
-        )
+        write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
+
+
+def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **look: Any) -> None:
+    """At the right edge of the axes, so many points to the right of it and above `y` (data)."""
+    ax.annotate(text, (1, y), away_pt, ("axes fraction", "data"), "offset points", va="center", annotation_clip=False, **look)
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:

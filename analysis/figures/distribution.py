@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
 from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
@@ -123,7 +123,6 @@ def _edges(points: Sequence[Bins]) -> NDArray[np.float64]:
 
 def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
     middle = quantile_ns(timed, 0.5)
-    nothing = np.zeros(len(edges) - 1)
     return Ridge(
         median_s=middle / 1e9,
         steps=sum(count for _, count in timed),
@@ -135,7 +134,7 @@ def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
         warmup=quantile_ns(warmup, 0.5) / middle if warmup else None,
         warmup_steps=sum(count for _, count in warmup),
         timed_shares=shares_between(timed, edges * middle),
-        warmup_shares=shares_between(warmup, edges * middle) if warmup else nothing,
+        warmup_shares=shares_between(warmup, edges * middle) if warmup else np.zeros(len(edges) - 1),
     )
 
 
@@ -149,7 +148,7 @@ def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) ->
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
     for i, text in enumerate(ridge.numbers):
         colour = FAINT if i == HEADS.index("warm-up") else INK
-        _beside(ax, i, text, height, colour)
+        write_beside(ax, text, height, (pt(COLUMN_PT[i]), 0), color=colour, ha="right")
 
 
 def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,11 +163,6 @@ COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 """Right ends of the numbers' columns, at a type of 8 points."""
 
 
-def _beside(ax: Axes, column: int, text: str, height: float, colour: str) -> None:
-    where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "va": "center"}
-    ax.annotate(text, (1, height), xytext=(pt(COLUMN_PT[column]), 0), color=colour, annotation_clip=False, **where)  # type: ignore[arg-type]
-
-
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
     bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
     names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
@@ -179,7 +173,7 @@ def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mappin
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
     for i, head in enumerate(HEADS):
-        _beside(ax, i, head, -0.75, MEAN if head == "mean" else FAINT)
+        write_beside(ax, head, -0.75, (pt(COLUMN_PT[i]), 0), color=MEAN if head == "mean" else FAINT, ha="right")
 
 
 RANK_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
