@@ -350,8 +350,7 @@ def _no_target_of_both(mine: Sequence[Run], theirs: Sequence[Run], target: Fract
 
 
 def _time_side(ends: Sequence[Epoch | None]) -> dict[str, Any]:
-    """Medians of training alone, without evaluations, where all runs reached the target; `ends`: each run's epoch in which it
-    did."""
+    """Medians of training alone, where all runs reached the target; `ends`: the epoch in which each run did."""
     there = [end for end in ends if end is not None]
     known = len(there) == len(ends)
     return {

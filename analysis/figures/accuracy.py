@@ -36,10 +36,7 @@ LEGEND_LETTERS = 34
 
 
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
-    """`epochs`: evaluated rows of epochs_frame with the `point` each is of; `names`: point -> name, in the order of the legend.
-
-    `target`: the accuracy to reach, where all points have the same.
-    """
+    """`epochs`: evaluated rows of epochs_frame, each with its `point`; `names`: of points, as in the legend; `target`: of all."""
     looks = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
     with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):

@@ -26,10 +26,8 @@ TICK_PT = 3.5
 LABEL_PAD = 3.0
 """Points between a tick and its label."""
 
-
 TICK_STEPS: Sequence[tuple[float, Sequence[float]]] = ((1500, (1,)), (12, (1, 2, 5)), (0, (1, 1.5, 2, 3, 5, 7)))
 """(from which high / low on, ticks per decade), the widest first."""
-
 
 LEAST_SPAN = 2.5
 """high / low of an axis of rates at least: it has two ticks then, wherever it begins, and what hardly differs looks so."""

@@ -73,10 +73,7 @@ MAX_SERIES = 6
 
 
 def study_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFrame | None = None) -> Drawings:
-    """All of a study's figures, those of its keys first where it is about them; of what raises there are none.
-
-    `overlay`: published points (references.overlay), drawn beside the throughput.
-    """
+    """All of a study's figures, those of its keys first where it is about them; of what raises there are none."""
     groups: dict[str, Callable[[], Drawings]] = {
         "points": lambda: point_drawings(found, style, overlay),
         "trainings": lambda: training_drawings(found, style),
@@ -105,7 +102,8 @@ def point_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFram
     if wide:
         rated = rejected.dropna(subset=["samples_per_s"])
         figures["scaling"] = partial(scaling_figure, shown, names, rated, overlay, style)
-    if _has_baseline(shown):
+    efficient = shown[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(shown["series"]).sum()
+    if (efficient > 1).to_numpy().any():  # at more than the baseline
         figures["efficiency"] = partial(efficiency_figure, shown, names, style)
     beside_cpus = overlay is not None and len(overlay) and (scaling["device"] == "cpu").any()
     left = [
@@ -114,12 +112,6 @@ def point_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFram
         f"figures/breakdown.png shows the first {most} of {len(scaling)} points" if len(scaling) > most else "",
     ]
     return figures, [note for note in left if note]
-
-
-def _has_baseline(scaling: pd.DataFrame) -> bool:
-    """Whether some series has an efficiency at more than its baseline."""
-    known = scaling[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(scaling["series"]).sum()
-    return bool((known > 1).to_numpy().any())
 
 
 def detail_drawings(found: Findings, style: Style = DEFAULT) -> Drawings:
@@ -205,10 +197,7 @@ class InlineSvg:
 
 
 def inline_svg(figure: MarkedFigure, name: str, parts: bool = False) -> list[InlineSvg]:
-    """The SVG elements of its panels, then of what several panels share; the figure is laid out already.
-
-    `name`: for those who do not see it; `parts`: its colours are those of the parts of a step.
-    """
+    """The SVG elements of its panels, then of what they share; it is laid out. `name`, `parts`: as its FigureKind has them."""
     colours = VARIABLES | (OF_PARTS if parts else OF_LINES)
     figure.dpi = DPI
     defs, drawn = _drawn(figure, {colour.lower(): f"var({variable})" for colour, variable in colours.items()})

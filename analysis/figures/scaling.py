@@ -47,10 +47,7 @@ def scaling_figure(
     overlay: pd.DataFrame | None = None,
     style: Style = DEFAULT,
 ) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame, a panel per series, all on the same scale; `rejected`: runs drawn hollow.
-
-    `overlay`: published points of references.overlay, drawn in every panel of GPUs with their sources below.
-    """
+    """`scaling`: rows of scaling_frame, a panel per series; `rejected`: runs; `overlay`: of references, in panels of GPUs."""
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
     beyond = also is not None and any(not _reaches(points, also) for points in series)

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
-    """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
-
-    The report goes into the folder `named`, by default to where files.report_folder says.
-    """
+    """The result, and its report's folder: `named`, or files.report_folder; None without one. HpcddpError: damaged study.json."""
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
@@ -95,10 +92,7 @@ class _Report:
     def _texts(
         self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
     ) -> dict[str, str | None]:
-        """Name -> text of a LaTeX file per table, the Markdown and the page; None where a table has no rows.
-
-        `files`: what else the report has, relative to its folder. What raises is noted as failed and not there.
-        """
+        """Name -> text of the LaTeX tables, the Markdown and the page; None of a table without rows, and of what raises."""
         from hpcddp.analysis.report.page import page_html
 
         found = self.found

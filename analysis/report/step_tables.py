@@ -47,7 +47,6 @@ TERMINAL_HEADS = {
 }
 """Of the breakdown's columns; what is hidden behind other parts is in brackets."""
 
-
 HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
 
 
@@ -83,19 +82,15 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
     specs = [
         *point_columns(points, apart),
         (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
-        *(
-            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
-            for name, head in EXCHANGED.items()
-        ),
+        (Column("hidden, ms", terminal="hidden ms", always=True), number_of("comm_hidden_s", milli)),
+        (Column("transfer, ms", terminal="transfer ms", always=True), number_of("transfer_s", milli)),
+        (Column("peer wait, ms", terminal="peer wait ms", always=True), number_of("peer_wait_s", milli)),
         (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
         (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
         (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
     ]
     note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
     return table_of("exchange", "How gradients travel", note, specs, points)
-
-
-EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
 
 
 def _by_point(runs: Sequence[Run], recorded: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
@@ -130,9 +125,8 @@ WAITS = (
 
 def sharding_table(runs: Sequence[Run]) -> Table:
     """A row per point with `comm: on`, medians over its runs; no rows where nothing is sharded, or nothing was marked."""
-    measured = sorted(
-        _by_point(runs, lambda run: run.sharded if run.step_ns else None), key=lambda pair: pair[0].workload.parallel
-    )
+    measured = _by_point(runs, lambda run: run.sharded if run.step_ns else None)
+    measured.sort(key=lambda pair: pair[0].workload.parallel)
     specs: list[Spec] = [
         (Column("parallel", numeric=False), words_of("parallel")),
         *OF_POINT,

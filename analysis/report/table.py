@@ -1,7 +1,4 @@
-"""A table as a value: columns with their heads, cells with what they sort by. Writers make it HTML, Markdown, LaTeX or text.
-
-And how a row of a frame becomes cells, with the columns that say which point a row is of.
-"""
+"""A table as a value: columns with their heads, cells with what they sort by. Writers make it HTML, Markdown, LaTeX or text."""
 
 from __future__ import annotations
 

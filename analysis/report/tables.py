@@ -199,9 +199,7 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
 
 
 def _baselines(points: pd.DataFrame) -> dict[str, str]:
-    """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
-    not at all where it is one GPU.
-    """
+    """Baseline, as columns end -> its head; a full node with its size where all series have the same, not where it is one GPU."""
     sizes = set(points["full_node_gpus"])
     node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
     return {"1gpu": f"vs 1 {unit_of(points)}", **node}

@@ -34,7 +34,6 @@ SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in 
 RUNS = [name for name in RUN_COLUMNS if name not in ("steady_samples", "timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
-
 Make = Callable[[], pd.DataFrame | None]
 """Makes a table of the report; None where it has no rows and is not to be written."""
 
@@ -122,9 +121,7 @@ EXTRA = "parquet"
 
 
 def write_parquet(folder: Path, found: Findings, failures: Failures, *, wanted: bool) -> list[str]:
-    """Each table of the report; returns the names of those written. Where they are not `wanted`, those of an earlier analysis are
-    removed.
-    """
+    """Each table of the report; returns the names of those written. Not `wanted`: those of an earlier analysis are removed."""
     written = []
     for name, make in report_frames(found).items():
         file = folder / f"{name}.parquet"
