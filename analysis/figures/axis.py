@@ -292,9 +292,8 @@ def point_values(row: pd.Series[Any]) -> dict[str, str]:
         values[row["interval"]] = f"{quantity(row['samples_per_s_low'])}–{quantity(row['samples_per_s_high'])}"
     for base, name in (("1gpu", f"vs 1 {gpu}"), ("1node", "vs 1 node")):
         if pd.notna(row[f"speedup_{base}"]) and not (row["input"] == "io" and row[f"speedup_{base}"] == 1):
-            low, high = (
-                None if pd.isna(row[end]) else float(row[end]) for end in (f"efficiency_{base}_low", f"efficiency_{base}_high")
-            )
+            known = [row[f"efficiency_{base}_{end}"] for end in ("low", "high")]
+            low, high = (None if pd.isna(end) else float(end) for end in known)
             ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
             values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
     if (waits := data_wait(row)) is not None:

@@ -137,8 +137,7 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
         return []
     ends_ms = rows.loc[both, "step_s"].astype(float) * 1e3
     at = [height for height, known in zip(heights, both, strict=True) if known]
-    size: dict[str, Any] = {"markersize": pt(9), "markeredgewidth": pt(1.2)}
-    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", **size))
+    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", markersize=pt(9), markeredgewidth=pt(1.2)))
 
 
 def _write_beside(ax: Axes, line: Line) -> None:

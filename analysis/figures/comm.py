@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -105,8 +104,7 @@ def _trained(ax: Axes, trained: pd.DataFrame) -> list[EndLabel]:
         return []
     kind, marker = KINDS[str(trained["kind"].iloc[0])]
     rates = trained["busbw_bytes_per_s"].astype(float) / 1e9
-    style: dict[str, Any] = {"linestyle": "", "marker": marker, "markersize": pt(4), "color": TRAINED, "zorder": 4}
-    ax.plot(trained["bytes"].astype(float), rates, **style)
+    ax.plot(trained["bytes"].astype(float), rates, linestyle="", marker=marker, markersize=pt(4), color=TRAINED, zorder=4)
     what = "bucket" if kind == KINDS["bucket"][0] else "buckets, mean size"
     for size, rate in zip(trained["bytes"], rates, strict=True):
         mark_point(ax, size, rate, {what: f"{quantity(size / 1e6)} MB", "bus": f"{quantity(rate)} GB/s"})

@@ -181,13 +181,8 @@ def _styled(overlay: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _symbol(marker: str, colour: str, quality: str) -> dict[str, Any]:
-    crossed = quality == "reject"
-    return {
-        "linestyle": "",
-        "marker": "x" if crossed else marker,
-        "color": colour,
-        "markerfacecolor": colour if quality == "ok" else "white",
-    }
+    face = colour if quality == "ok" else "white"
+    return {"linestyle": "", "marker": "x" if quality == "reject" else marker, "color": colour, "markerfacecolor": face}
 
 
 EFFECT_MM = 62.0

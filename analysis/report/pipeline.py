@@ -84,7 +84,7 @@ class _Report:
         panels = {name: each.panels for name, each in figures.items()}
         unknown = Provenance({}, [], {})
         stands_on = failures.contain(
-            "what stands behind the numbers", lambda: provenance(self.study, found.records.runs), unknown
+            "what stands behind the numbers", partial(provenance, self.study, found.records.runs), unknown
         )
         texts = self._texts(stands_on, panels, [*tables, *pictures])
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]

@@ -174,9 +174,8 @@ def _reading_heads(found: Findings) -> dict[str, str]:
         return {}
     if (found.readings["device"] == "cpu").all():
         return {"readings of nodes": "  what the nodes did while it trained (index.html has the rest)"}
-    return {
-        "readings of GPUs": "  what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
-    }
+    on_gpus = "what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
+    return {"readings of GPUs": f"  {on_gpus}"}
 
 
 def _scaling(table: Table) -> Block:

@@ -180,7 +180,7 @@ def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Tab
     pictures = [file for file in files if file.endswith(".png")]
     blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
     blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
-    blocks += ["## How this was measured", "\n".join(_term(name, values) for name, *values in METHOD)]
+    blocks += ["## How this was measured", "\n".join(_term(name, [text]) for name, text in METHOD.items())]
     return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
 
 
