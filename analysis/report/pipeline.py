@@ -82,10 +82,8 @@ class _Report:
         figures = {name: each for name, each in zip(jobs, done, strict=True) if not isinstance(each, Failure)}
         pictures = [file for each in figures.values() for file in each.files]
         panels = {name: each.panels for name, each in figures.items()}
-        unknown = Provenance({}, [], {})
-        stands_on = failures.contain(
-            "what stands behind the numbers", partial(provenance, self.study, found.records.runs), unknown
-        )
+        stands = partial(provenance, self.study, found.records.runs)
+        stands_on = failures.contain("what stands behind the numbers", stands, Provenance({}, [], {}))
         texts = self._texts(stands_on, panels, [*tables, *pictures])
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
 

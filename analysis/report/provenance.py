@@ -92,7 +92,7 @@ def _facts(attempts: Sequence[_Attempt]) -> dict[str, list[str]]:
         "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
         "launched by": [", ".join(filter(None, (launch.backend, launch.launcher))) for launch in launches],
         "clock": [launch.clock for launch in launches if launch.clock],
-        "TF32": [_pairs(launch.tf32) for launch in launches if launch.tf32],
+        "TF32": [", ".join(f"{key} {on}" for key, on in each.tf32.items() if on is not None) for each in launches if each.tf32],
         "warm-up": [_warmup(attempt.run) for attempt in attempts if attempt.run.trains],
         "timed steps": [f"{attempt.run.steady_steps}" for attempt in attempts if attempt.run.steady_steps],
         "stopped by": [attempt.run.stopped_by for attempt in attempts if attempt.run.stopped_by],
@@ -134,24 +134,20 @@ def _counted(values: Iterable[str]) -> list[str]:
     return [f"{value} ({count}×)" if len(counts) > 1 else value for value, count in counts]
 
 
-def _pairs(facts: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-
-
 METHOD = {
-    "step": "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of these "
-    "steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
-    "interval": "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the range "
-    "below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n is "
-    "the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
-    "efficiency": "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither alone tells "
-    "how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
-    "parts of a step": "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. They "
-    "are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
-    "communication": "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. The breakdown "
-    "comes from runs with a communication hook, throughput from runs without it.",
-    "not counted": "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the reason. GPU "
-    "types, node types and software environments are never averaged together.",
+    "step": "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of "
+    "these steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
+    "interval": "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the "
+    "range below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n "
+    "is the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
+    "efficiency": "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither "
+    "alone tells how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
+    "parts of a step": "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a "
+    "CPU. They are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
+    "communication": "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. "
+    "The breakdown comes from runs with a communication hook, throughput from runs without it.",
+    "not counted": "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the "
+    "reason. GPU types, node types and software environments are never averaged together.",
 }
 """Term, what it means."""
 

@@ -216,7 +216,8 @@ def latex_table(table: Table, trained: Facts) -> str:
     """To be `\\input` where a table belongs, with what was trained below it; the caption is the document's own."""
     facts = "; ".join(f"{name} {fact_text(values)}" for name, values in trained.items())
     below = [rf"\par{{\footnotesize {latex_text(facts)}.\par}}"] if facts else []
-    return "\n".join([f"% {table.title}. {table.note}", *latex_tabular(table, _latex_cell), *below, ""])
+    rows = latex_tabular(table, lambda text: latex_text(text).replace(r" \%", r"\,\%"))
+    return "\n".join([f"% {table.title}. {table.note}", *rows, *below, ""])
 
 
 def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
@@ -232,10 +233,6 @@ def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
 def latex_text(text: str) -> str:
     """Text in which no character is a command."""
     return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
-
-
-def _latex_cell(text: str) -> str:
-    return latex_text(text).replace(r" \%", r"\,\%")
 
 
 def _groups(table: Table) -> str:
