@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -66,7 +66,7 @@ def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -
     ax.grid(axis="y", color=GRID)
 
 
-def log_axis(ax: Axes, axis: Axis, low: float, high: float, text: Callable[[float], str]) -> None:
+def log_axis(ax: Axes, axis: XAxis | YAxis, low: float, high: float, text: Callable[[float], str]) -> None:
     """Over `rate_limits`, with ticks close enough for the range."""
     low, high = rate_limits(low, high)
     ax.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})

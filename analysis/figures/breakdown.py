@@ -196,7 +196,7 @@ def shown_ranks(panel: pd.DataFrame) -> list[int]:
     """All ranks; of many those from the first to the last that has nothing left to compute, evenly, in their order."""
     own = panel[panel["part"] != "comm_exposed"]
     ordered = (own["end_s"] - own["begin_s"]).groupby(own["rank"]).sum().sort_values(kind="stable").index
-    return sorted(map(int, evenly(ordered, MAX_RANKS)))
+    return sorted(map(int, evenly(list(ordered), MAX_RANKS)))
 
 
 def shown_travels(travels: pd.DataFrame, panel: str) -> pd.DataFrame:
