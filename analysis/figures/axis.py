@@ -179,9 +179,9 @@ def evenly(found: Sequence[Any], most: int) -> list[Any]:
     return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)] if len(found) > most else list(found)
 
 
-def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6) -> None:
+def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6, **look: Any) -> None:
     """The y axis of rows from top to bottom: names without ticks or a line, from `top` to `bottom`."""
-    ax.set_yticks(at, names, linespacing=1.0)
+    ax.set_yticks(at, names, **look)
     ax.set_ylim(bottom, top)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)

@@ -166,7 +166,7 @@ COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
     bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
     names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
-    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95)
+    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95, linespacing=1.0)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
