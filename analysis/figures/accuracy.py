@@ -37,13 +37,13 @@ LEGEND_LETTERS = 34
 
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
     """`epochs`: evaluated rows of epochs_frame, each with its `point`; `names`: of points, as in the legend; `target`: of all."""
-    looks = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
+    styles = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
     with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):
-            _panel(ax, epochs, column, looks, target)
+            _panel(ax, epochs, column, styles, target)
             entitle(ax, style, "", "Accuracy, %")
         handles = [
-            Line2D([], [], color=colour, label="\n".join(in_column(name, LEGEND_LETTERS))) for name, colour in looks.values()
+            Line2D([], [], color=colour, label="\n".join(in_column(name, LEGEND_LETTERS))) for name, colour in styles.values()
         ]
         if target is not None:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
@@ -51,13 +51,13 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
     return figure
 
 
-def _panel(ax: Axes, epochs: pd.DataFrame, column: str, looks: Mapping[str, tuple[str, str]], target: float | None) -> None:
-    """`looks`: point -> name, colour."""
+def _panel(ax: Axes, epochs: pd.DataFrame, column: str, styles: Mapping[str, tuple[str, str]], target: float | None) -> None:
+    """`styles`: point -> name, colour."""
     unit_name, scale = ("", 1.0)
     if column == "train_s":
         unit_name, scale = next((name, seconds) for name, seconds, until in UNITS_S if epochs[column].max() <= until)
     for _, run in epochs.groupby(["point", "label", "run"], sort=False):
-        name, colour = looks[str(run["point"].iloc[0])]
+        name, colour = styles[str(run["point"].iloc[0])]
         ax.plot(run[column] / scale, 100 * run["accuracy"], color=colour, linewidth=pt(0.8), alpha=0.8, zorder=2)
         there = run[run["accuracy"] >= target] if target is not None else run[:0]
         end = there.iloc[0] if len(there) else run.iloc[-1]

@@ -157,9 +157,11 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
         write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
 
 
-def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **look: Any) -> None:
+def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **properties: Any) -> None:
     """At the right edge of the axes, so many points to the right of it and above `y` (data)."""
-    ax.annotate(text, (1, y), away_pt, ("axes fraction", "data"), "offset points", va="center", annotation_clip=False, **look)
+    ax.annotate(
+        text, (1, y), away_pt, ("axes fraction", "data"), "offset points", va="center", annotation_clip=False, **properties
+    )
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
@@ -179,9 +181,9 @@ def evenly(found: Sequence[Any], most: int) -> list[Any]:
     return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)] if len(found) > most else list(found)
 
 
-def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6, **look: Any) -> None:
+def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6, **text: Any) -> None:
     """The y axis of rows from top to bottom: names without ticks or a line, from `top` to `bottom`."""
-    ax.set_yticks(at, names, **look)
+    ax.set_yticks(at, names, **text)
     ax.set_ylim(bottom, top)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
