@@ -8,17 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.analysis.comparison.compared import (
-    Compared,
-    MeasuredPoint,
-    Unmatched,
-    compared_accuracy,
-    compared_effects,
-    compared_time,
-    matched,
-    measured_points,
-    unmatched,
-)
+from hpcddp.analysis.comparison import compared
+from hpcddp.analysis.comparison.compared import Compared, MeasuredPoint, Unmatched
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
@@ -117,20 +108,20 @@ def compare_studies(a: Study, b: Study, threshold: float, places: tuple[str, str
     """B against A; `places` is how the user named them. UsageError where no point of one has a counterpart in the other."""
     records_a, records_b = load_study(a), load_study(b)
     runs_a, runs_b = runs_frame(records_a), runs_frame(records_b)
-    of_a, of_b = measured_points(records_a, runs_a), measured_points(records_b, runs_b)
-    pairs = matched(of_a, of_b)
+    of_a, of_b = compared.measured_points(records_a, runs_a), compared.measured_points(records_b, runs_b)
+    pairs = compared.matched(of_a, of_b)
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    unmatched_a, unmatched_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
+    unmatched_a, unmatched_b = compared.unmatched(of_a, of_b, records_b, mine), compared.unmatched(of_b, of_a, records_a, theirs)
     named = places or (str(a.folder), str(b.folder))
     if not pairs:
         raise UsageError(_nothing(named, unmatched_a, unmatched_b))
     side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
     points = [
-        ComparedPoint(a, b, found, judgement_of(found, threshold), compared_accuracy(a, b), compared_time(a, b))
+        ComparedPoint(a, b, found, judgement_of(found, threshold), compared.compared_accuracy(a, b), compared.compared_time(a, b))
         for a, b, found in ((mine, theirs, ratio(theirs.rates, mine.rates)) for mine, theirs in pairs)
     ]
-    effects = compared_effects((records_a, runs_a), (records_b, runs_b))
+    effects = compared.compared_effects((records_a, runs_a), (records_b, runs_b))
     return StudyComparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
 
 

@@ -9,28 +9,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.accuracy import (
-    GIVEN,
-    Evaluated,
-    Gap,
-    evaluated,
-    evaluated_epochs,
-    gap,
-    median_losses,
-    reached,
-    same_training,
-    target_of,
-)
+from hpcddp.analysis.study import accuracy
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
 from hpcddp.analysis.study.axis_words import judged_axes
 from hpcddp.analysis.study.effects import Ratio, ratio
@@ -72,11 +63,11 @@ class MeasuredPoint:
     """Samples per second of each."""
     hook: bool
     """The runs have the communication hook, because there are none without it."""
-    evaluated: Evaluated | None = None
+    evaluated: accuracy.Evaluated | None = None
     """Accuracies, of runs with and without the hook."""
     readings: Mapping[str, float | str | None] = field(default_factory=dict)
     """Telemetry's figures as readings.over_runs has them."""
-    evaluated_at: Mapping[int, Evaluated] = field(default_factory=dict)
+    evaluated_at: Mapping[int, accuracy.Evaluated] = field(default_factory=dict)
     """Of trainings: the same by samples trained, where every run was evaluated."""
     trainings: tuple[Run, ...] = ()
     """The runs of whole epochs, with and without the hook."""
@@ -116,10 +107,10 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
                 runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
-                evaluated=evaluated(members),
-                evaluated_at=evaluated_epochs(counting),
+                evaluated=accuracy.evaluated(members),
+                evaluated_at=accuracy.evaluated_epochs(counting),
                 trainings=tuple(run for run in counting if run.epochs),
-                losses=median_losses(members),
+                losses=accuracy.median_losses(members),
                 readings=over_runs(timed),
             )
         )
@@ -205,11 +196,7 @@ def _levels(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> Iterator[
     """Sets of keys that need not be equal, beginning with none; each set includes those before it."""
     same_clusters = {group.key["cluster"] for group in a} == {group.key["cluster"] for group in b}
     steps = [("env_id",), ("gpu",), *(() if same_clusters else ELSEWHERE), tuple(f"measure.{name}" for name in TIMING)]
-    loose = frozenset[str]()
-    yield loose
-    for step in steps:
-        loose |= frozenset(step)
-        yield loose
+    return accumulate(map(frozenset, steps), operator.or_, initial=frozenset())
 
 
 def _by_key(measured_points: Sequence[MeasuredPoint], loose: frozenset[str]) -> dict[str, list[MeasuredPoint]]:
@@ -236,9 +223,8 @@ class Compared:
     what: str
     a: Mapping[str, Any] | None
     b: Mapping[str, Any] | None
-    ratio: Ratio | Gap | None
+    ratio: Ratio | accuracy.Gap | None
     why_not: str | None
-    """Why there is none."""
     text: str
     """What the terminal says; empty where that is nothing."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -268,7 +254,7 @@ def compared_accuracy(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:
     if mine is None and theirs is None:
         return None
     common = [at for at in a.evaluated_at if at in b.evaluated_at and a.evaluated_at[at].samples == b.evaluated_at[at].samples]
-    alike = mine is not None and theirs is not None and same_training(mine, theirs)
+    alike = mine is not None and theirs is not None and accuracy.same_training(mine, theirs)
     before_end = bool(common) and not alike
     if before_end:
         mine, theirs = a.evaluated_at[max(common)], b.evaluated_at[max(common)]
@@ -277,13 +263,13 @@ def compared_accuracy(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:
     if mine is None or theirs is None or not (alike or before_end):
         why_not = _not_evaluated_alike(mine, theirs)
         return Compared("difference", *sides, None, why_not, f"not compared: {why_not}")
-    found = gap(theirs.shares, mine.shares)
+    found = accuracy.gap(theirs.shares, mine.shares)
     when = ", the last at which all were evaluated" if before_end else _losses(a, b)
     words = f"{mine.words} -> {theirs.words}, {gap_words(found) or 'one run each'}"
     return Compared("difference", *sides, found, None, f"{words}, each after {_trained(mine)}{when}")
 
 
-def _not_evaluated_alike(mine: Evaluated | None, theirs: Evaluated | None) -> str:
+def _not_evaluated_alike(mine: accuracy.Evaluated | None, theirs: accuracy.Evaluated | None) -> str:
     if mine is None or theirs is None:
         return f"only {'B' if mine is None else 'A'} has runs that were evaluated, on one evaluation set"
     if mine.samples != theirs.samples:
@@ -300,7 +286,7 @@ def _losses(a: MeasuredPoint, b: MeasuredPoint) -> str:
     return f"; training loss {mine} -> {theirs} (first and last {'step' if steps == 1 else f'{steps} steps'})"
 
 
-def _accuracy_side(found: Evaluated | None, losses: tuple[float, float, int] | None) -> dict[str, Any] | None:
+def _accuracy_side(found: accuracy.Evaluated | None, losses: tuple[float, float, int] | None) -> dict[str, Any] | None:
     if found is None:
         return None
     start, end, steps = losses or (None, None, None)
@@ -316,7 +302,7 @@ def _accuracy_side(found: Evaluated | None, losses: tuple[float, float, int] | N
     }
 
 
-def _trained(found: Evaluated) -> str:
+def _trained(found: accuracy.Evaluated) -> str:
     """`640,000 samples`, `640,000 to 650,000 samples`, `an unknown number of samples`"""
     known = sorted({each for each in found.trained if each is not None})
     if not known or None in found.trained:
@@ -331,13 +317,13 @@ def compared_time(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:
     """
     if not a.trainings and not b.trainings:
         return None
-    target, of = target_of([*a.trainings, *b.trainings])
+    target, of = accuracy.target_of([*a.trainings, *b.trainings])
     about = {"target": None if target is None else float(target), "target_of": of}
     why_not = _no_target_of_both(a.trainings, b.trainings, target)
     if target is None or why_not:
         return Compared("ratio", None, None, None, why_not, f"not compared: {why_not}", about)
     share = f"{float(100 * target):.2f} %"
-    ends = [[reached(run.epochs or (), target) for run in each.trainings] for each in (a, b)]
+    ends = [[accuracy.reached(run.epochs or (), target) for run in each.trainings] for each in (a, b)]
     times_a, times_b = ([Fraction(end.train_ns, 10**9) for end in each if end is not None] for each in ends)
     mine, theirs = (_time_side(each) for each in ends)
     if None in ends[0] or None in ends[1]:
@@ -346,7 +332,7 @@ def compared_time(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:
         return Compared("ratio", mine, theirs, None, why_not, f"not compared: {why_not}", about)
     found = ratio(times_a, times_b)
     took_a, took_b = (effort(each["train_s"], each["epochs"]) for each in (mine, theirs))
-    which = "" if of == GIVEN else f", {of},"
+    which = "" if of == accuracy.GIVEN else f", {of},"
     text = f"{share}{which} after {took_a} -> {took_b}: B is there {found.ratio:.3f} times as fast{ends_words(found)}"
     return Compared("ratio", mine, theirs, found, None, text, about)
 
@@ -364,8 +350,7 @@ def _no_target_of_both(mine: Sequence[Run], theirs: Sequence[Run], target: Fract
 
 
 def _time_side(ends: Sequence[Epoch | None]) -> dict[str, Any]:
-    """Medians of training alone, without evaluations, where all runs reached the target; `ends`: each run's epoch in which it
-    did."""
+    """Medians of training alone, where all runs reached the target; `ends`: the epoch in which each run did."""
     there = [end for end in ends if end is not None]
     known = len(there) == len(ends)
     return {

@@ -8,7 +8,7 @@ from textwrap import wrap
 from xml.etree import ElementTree as ET
 
 from hpcddp.analysis.comparison.compare import ComparedPoint, Difference, Side, StudyComparison, median_rate
-from hpcddp.analysis.comparison.compared import Unmatched, differing_readings, ends_words
+from hpcddp.analysis.comparison.compared import differing_readings, ends_words
 from hpcddp.analysis.report.table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
@@ -36,7 +36,11 @@ def compared_text(found: StudyComparison) -> str:
         ],
         _listed("readings", found, lambda point: "; ".join(differing_readings(point.a.readings, point.b.readings))),
         _rows("effects", [each.text for each in found.effects if each.text]),
-        [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
+        [
+            line
+            for letter, side in (("A", found.a), ("B", found.b))
+            for line in _headed(f"only in {letter}", [f"{each.label}: {each.reason}" for each in side.unmatched], 11, "")
+        ],
         [f"note: {note}" for note in comparison_notes(found)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -119,10 +123,7 @@ def _differences(found: Sequence[Difference]) -> list[str]:
         return ["differs   nothing that was recorded"]
     width = max(len(each.name) for each in found[:AT_MOST])
     room = (WIDE - 14 - width) // 2
-    lines = [f"{each.name.ljust(width)}  {_values(each.a, room)} -> {_values(each.b, room)}" for each in found[:AT_MOST]]
-    if len(found) > AT_MOST:
-        lines.append(f"and {len(found) - AT_MOST} more: --format json has them all")
-    return [f"{'differs' if i == 0 else '':<10}{line}" for i, line in enumerate(lines)]
+    return _headed("differs", [f"{each.name.ljust(width)}  {_values(each.a, room)} -> {_values(each.b, room)}" for each in found])
 
 
 def _values(values: Sequence[str], room: int) -> str:
@@ -157,24 +158,19 @@ def _listed(head: str, found: StudyComparison, text: Callable[[ComparedPoint], s
     texts: dict[str, list[str]] = {}
     for point, name in zip(found.points, point_names(found), strict=True):
         texts.setdefault(text(point), []).append(name)
-    return _rows(head, [f"{_first_names(of)}: {said}" for said, of in texts.items() if said])
+    more = {said: f" and {len(of) - NAMED} more" if len(of) > NAMED else "" for said, of in texts.items()}
+    return _rows(head, [f"{'; '.join(of[:NAMED])}{more[said]}: {said}" for said, of in texts.items() if said])
 
 
 def _rows(head: str, listed: Sequence[str]) -> list[str]:
-    more = [f"and {len(listed) - AT_MOST} more: --format json has them all"] if len(listed) > AT_MOST else []
-    rows = [f"{head if i == 0 else '':<10}{each}" for i, each in enumerate([*listed[:AT_MOST], *more])]
+    rows = _headed(head, listed)
     return [line for row in rows for line in wrap(row, WIDE, subsequent_indent=" " * 12, break_long_words=False)]
 
 
-def _first_names(of: Sequence[str]) -> str:
-    return "; ".join(of[:NAMED]) + (f" and {len(of) - NAMED} more" if len(of) > NAMED else "")
-
-
-def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
-    lines = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
-    if len(found) > AT_MOST:
-        lines.append(f"and {len(found) - AT_MOST} more")
-    return [f"{f'only in {letter}' if i == 0 else '':<11}{line}" for i, line in enumerate(lines)]
+def _headed(head: str, lines: Sequence[str], width: int = 10, where: str = ": --format json has them all") -> list[str]:
+    """The first lines, `head` before them; the others only counted."""
+    more = [f"and {len(lines) - AT_MOST} more{where}"] if len(lines) > AT_MOST else []
+    return [f"{head if i == 0 else '':<{width}}{line}" for i, line in enumerate([*lines[:AT_MOST], *more])]
 
 
 def _sizes(points: Sequence[ComparedPoint]) -> str:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import (
-    EndLabel,
-    end_labels,
-    errors,
-    fix_ticks,
-    log_ticks,
-    rate_axis,
-    rate_limits,
-    size_axis,
-    tracks,
-    whiskers,
-)
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, errors, evenly, log_axis, rate_axis, size_axis, tracks, whiskers
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.series import differing, full_names, short_names
@@ -47,28 +35,15 @@ LOWEST = 0.15
 LEGEND_LETTERS = 34
 
 
-@dataclass(frozen=True)
-class _Points:
-    """The points of a figure: each one's name and colour, in the order of the legend, and the accuracy that all are to reach."""
-
-    names: Mapping[str, str]
-    colours: Mapping[str, str]
-    target: float | None
-
-
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
-    """`epochs`: evaluated rows of epochs_frame with the `point` each is of; `names`: point -> name, in the order of the legend.
-
-    `target`: the accuracy to reach, where all points have the same.
-    """
-    of = _Points(names, dict(zip(names, SIZES, strict=False)), target)
+    """`epochs`: evaluated rows of epochs_frame, each with its `point`; `names`: of points, as in the legend; `target`: of all."""
+    styles = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
     with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):
-            _panel(ax, epochs, column, of)
+            _panel(ax, epochs, column, styles, target)
             entitle(ax, style, "", "Accuracy, %")
         handles = [
-            Line2D([], [], color=of.colours[point], label="\n".join(in_column(name, LEGEND_LETTERS)))
-            for point, name in names.items()
+            Line2D([], [], color=colour, label="\n".join(in_column(name, LEGEND_LETTERS))) for name, colour in styles.values()
         ]
         if target is not None:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
@@ -76,35 +51,28 @@ def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: floa
     return figure
 
 
-def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
+def _panel(ax: Axes, epochs: pd.DataFrame, column: str, styles: Mapping[str, tuple[str, str]], target: float | None) -> None:
+    """`styles`: point -> name, colour."""
     unit_name, scale = ("", 1.0)
     if column == "train_s":
         unit_name, scale = next((name, seconds) for name, seconds, until in UNITS_S if epochs[column].max() <= until)
     for _, run in epochs.groupby(["point", "label", "run"], sort=False):
-        point = str(run["point"].iloc[0])
-        ax.plot(run[column] / scale, 100 * run["accuracy"], color=of.colours[point], linewidth=pt(0.8), alpha=0.8, zorder=2)
-        there = run[run["accuracy"] >= of.target] if of.target is not None else run[:0]
+        name, colour = styles[str(run["point"].iloc[0])]
+        ax.plot(run[column] / scale, 100 * run["accuracy"], color=colour, linewidth=pt(0.8), alpha=0.8, zorder=2)
+        there = run[run["accuracy"] >= target] if target is not None else run[:0]
         end = there.iloc[0] if len(there) else run.iloc[-1]
         if len(there):
-            ax.plot(end[column] / scale, 100 * end["accuracy"], "o", color=of.colours[point], markersize=pt(2.6), zorder=3)
-        mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, of.names[point]))
-    if of.target is not None:
-        ax.axhline(100 * of.target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
+            ax.plot(end[column] / scale, 100 * end["accuracy"], "o", color=colour, markersize=pt(2.6), zorder=3)
+        mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, name))
+    if target is not None:
+        ax.axhline(100 * target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
     _accuracy_axis(ax, 100 * epochs["accuracy"])
     ax.set_xlabel(f"{AGAINST[column]}, {unit_name}" if unit_name else AGAINST[column])
     shown = epochs.loc[100 * epochs["accuracy"] >= ax.get_ylim()[0], column] / scale
     if column == "epoch":
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     else:
-        _log_axis(ax, float(shown.min()), float(shown.max()))
-
-
-def _log_axis(ax: Axes, low: float, high: float) -> None:
-    low, high = rate_limits(low / 1.1, high * 1.1)
-    ax.set_xscale("log")
-    ax.set_xlim(low, high)
-    fix_ticks(ax.xaxis, log_ticks(low, high))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        log_axis(ax, ax.xaxis, float(shown.min()) / 1.1, float(shown.max()) * 1.1, "{:g}".format)
 
 
 def _accuracy_axis(ax: Axes, percents: pd.Series[Any]) -> None:
@@ -133,7 +101,7 @@ def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: S
         labels = [_speedups(ax, group) for ax, group in zip(axes, series, strict=True)]
         for ax, group, texts in zip(axes, series, labels, strict=True):
             low, high = ax.get_ylim()
-            rate_axis(ax, low, high, lambda value: f"{value:g}")
+            rate_axis(ax, low, high, "{:g}".format)
             name = names.get(str(group["series"].iloc[0]), "") if len(series) > 1 else ""
             base = unit(group["device"].iloc[0]) if base_of(group) == "1gpu" else "node"
             entitle(ax, style, name, f"Speedup over one {base}")
@@ -147,30 +115,25 @@ def base_of(series: pd.DataFrame) -> str | None:
 
 
 def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
-    base = base_of(series)
-    known = series[series[f"speedup_{base}"].notna()]
-    first, last = known.iloc[0], known.iloc[-1]
-    ideal = last["gpus"] / first["gpus"]
-    ax.plot([first["gpus"], last["gpus"]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
-    colour, text = BASELINES[str(base)], f"to {points(last['target'])} %"
+    base = str(base_of(series))
+    known, colour = series[series[f"speedup_{base}"].notna()], BASELINES[base]
+    speedups, rates, gpus = known[f"speedup_{base}"], known[f"throughput_{base}"], known["gpus"]
+    ideal = gpus.iloc[-1] / gpus.iloc[0]
+    ax.plot([gpus.iloc[0], gpus.iloc[-1]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
     for line in tracks(known):
         ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
         ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
-    ax.plot(known["gpus"], known[f"throughput_{base}"], "o", color=INK, zorder=3)
-    speedups = known[f"speedup_{base}"]
+    ax.plot(gpus, rates, "o", color=INK, zorder=3)
     ends = errors(speedups, known[f"speedup_{base}_low"], known[f"speedup_{base}_high"])
-    ax.errorbar(known["gpus"], speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
+    ax.errorbar(gpus, speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
     for _, row in known.iterrows():
-        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, str(base)))
+        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, base))
     ax.set_yscale("log")
-    ax.set_ylim(min(0.9, 0.9 * known[f"speedup_{base}"].min()), 1.15 * max(ideal, known[f"throughput_{base}"].max()))
+    ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))
     size_axis(ax, series)
-    labels = [
-        EndLabel(ideal, "ideal", FAINT),
-        EndLabel(last[f"throughput_{base}"], "samples/s", INK),
-        EndLabel(last[f"speedup_{base}"], text, colour),
-    ]
-    return [label for label in labels if pd.notna(label.y)]
+    target = f"to {points(known['target'].iloc[-1])} %"
+    ends_at = ((ideal, "ideal", FAINT), (rates.iloc[-1], "samples/s", INK), (speedups.iloc[-1], target, colour))
+    return [EndLabel(y, text, of) for y, text, of in ends_at if pd.notna(y)]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:
@@ -195,11 +158,7 @@ def chosen_points(epochs: pd.DataFrame, apart: Mapping[str, str]) -> tuple[dict[
     """(point -> name of those that have a colour, how many there are): the smallest, the largest and evenly between them."""
     sizes = epochs.drop_duplicates("point")
     found = {str(row["point"]): size_name(row, apart.get(str(row["series"]), "")) for _, row in sizes.iterrows()}
-    every: Sequence[str] = list(found)
-    most = len(SIZES)
-    if len(every) > most:
-        every = [every[round(i * (len(every) - 1) / (most - 1))] for i in range(most)]
-    return {point: found[point] for point in every}, len(found)
+    return {point: found[point] for point in evenly(list(found), len(SIZES))}, len(found)
 
 
 MAX_PANELS = 4

@@ -6,19 +6,19 @@ A line joins more GPUs in one node, and more nodes with the same GPUs each; a pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from hpcddp.analysis.figures.colours import FAINT, GRID
-from hpcddp.analysis.figures.style import lay_out, pt
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
+from hpcddp.analysis.figures.style import lay_out, mark_point, pt
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -26,10 +26,8 @@ TICK_PT = 3.5
 LABEL_PAD = 3.0
 """Points between a tick and its label."""
 
-
 TICK_STEPS: Sequence[tuple[float, Sequence[float]]] = ((1500, (1,)), (12, (1, 2, 5)), (0, (1, 1.5, 2, 3, 5, 7)))
 """(from which high / low on, ticks per decade), the widest first."""
-
 
 LEAST_SPAN = 2.5
 """high / low of an axis of rates at least: it has two ticks then, wherever it begins, and what hardly differs looks so."""
@@ -63,13 +61,17 @@ def fix_ticks(axis: Axis, ticks: Iterable[float]) -> None:
 
 
 def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -> None:
+    """A log_axis of y, with its grid."""
+    log_axis(ax, ax.yaxis, low, high, text)
+    ax.grid(axis="y", color=GRID)
+
+
+def log_axis(ax: Axes, axis: XAxis | YAxis, low: float, high: float, text: Callable[[float], str]) -> None:
     """Over `rate_limits`, with ticks close enough for the range."""
     low, high = rate_limits(low, high)
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    fix_ticks(ax.yaxis, log_ticks(low, high))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-    ax.grid(axis="y", color=GRID)
+    ax.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
+    fix_ticks(axis, log_ticks(low, high))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
@@ -79,14 +81,21 @@ def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
     gpus = f"{unit(points['device'].iloc[0])}s"
     ax.set_xscale("log", base=2)
     ax.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
-    fix_ticks(ax.xaxis, ticks)
-    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
     if (points["nodes"] == 1).all():
-        ax.set_xticklabels([str(tick) for tick in ticks])
+        label_ticks(ax, {tick: str(tick) for tick in ticks})
         ax.set_xlabel(f"{gpus} of one node")
-        return
-    ax.set_xticklabels([f"{tick}\n{nodes_at(points, tick)}" for tick in ticks])
-    _name_lines(ax, f"{gpus}\nnodes")
+    else:
+        label_ticks(ax, {tick: f"{tick}\n{nodes_at(points, tick)}" for tick in ticks}, f"{gpus}\nnodes")
+
+
+def label_ticks(ax: Axes, texts: Mapping[float, str], names: str = "") -> None:
+    """Below the x axis; `names`: what each line of the texts is, to their left at the same height."""
+    fix_ticks(ax.xaxis, texts)
+    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
+    ax.set_xticklabels(list(texts.values()))
+    if names:
+        down = -pt(LABEL_PAD + TICK_PT)
+        ax.annotate(names, (0, 0), (down, down), "axes fraction", "offset points", ha="right", va="top")
 
 
 DIGIT = 0.04
@@ -123,19 +132,6 @@ def nodes_at(points: pd.DataFrame, gpus: int) -> str:
     return str(nodes.min()) if nodes.min() == nodes.max() else f"{nodes.min()}-{nodes.max()}"
 
 
-def _name_lines(ax: Axes, names: str) -> None:
-    """What each line of tick labels counts, to their left at the same height."""
-    ax.annotate(
-        names,
-        xy=(0, 0),
-        xycoords="axes fraction",
-        xytext=(-pt(LABEL_PAD + TICK_PT), -pt(LABEL_PAD + TICK_PT)),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-    )
-
-
 LINE_PT = 9.5
 """Height of a line of text with its space, at a type of 8 points."""
 
@@ -158,17 +154,14 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
-        ax.annotate(
-            label.text,
-            xy=(1, label.y),
-            xycoords=("axes fraction", "data"),
-            xytext=(pt(4), height - wanted),
-            textcoords="offset points",
-            color=label.colour,
-            va="center",
-            ha="left",
-            annotation_clip=False,
-        )
+        write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
+
+
+def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **properties: Any) -> None:
+    """At the right edge of the axes, so many points to the right of it and above `y` (data)."""
+    ax.annotate(
+        text, (1, y), away_pt, ("axes fraction", "data"), "offset points", va="center", annotation_clip=False, **properties
+    )
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
@@ -181,6 +174,19 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
             middle = sum(members) / len(members)
         blocks.append((members, middle))
     return [middle + gap * (i - (len(members) - 1) / 2) for members, middle in blocks for i in range(len(members))]
+
+
+def evenly(found: Sequence[Any], most: int) -> list[Any]:
+    """All of them, or of more than `most` so many from the first to the last."""
+    return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)] if len(found) > most else list(found)
+
+
+def name_rows(ax: Axes, at: Sequence[float], names: Sequence[str], bottom: float, top: float = -0.6, **text: Any) -> None:
+    """The y axis of rows from top to bottom: names without ticks or a line, from `top` to `bottom`."""
+    ax.set_yticks(at, names, **text)
+    ax.set_ylim(bottom, top)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
 
 
 HOST_LETTERS = 12
@@ -212,6 +218,19 @@ def whiskers() -> dict[str, Any]:
     return {"elinewidth": pt(1), "capsize": pt(2.5), "capthick": pt(0.8)}
 
 
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, colour: str, scale: int = 1) -> None:
+    """`column` times `scale` where it is known, its intervals (COLUMN_low, COLUMN_high), and the lines between points."""
+    known = points.dropna(subset=[column])
+    for line in tracks(known):
+        ax.plot(line["gpus"], line[column] * scale, color=colour, zorder=2)
+    for marker, group in by_marker(points):
+        rows = group.dropna(subset=[column])
+        middle, low, high = (rows[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
+        ax.errorbar(rows["gpus"], middle, errors(middle, low, high), fmt=marker, color=colour, zorder=3, **whiskers())
+        for _, row in rows.iterrows():
+            mark_point(ax, row["gpus"], row[column] * scale, point_values(row))
+
+
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     """The points of each line in order; the last line is that of the most GPUs per node."""
     within = points[points["nodes"] == 1].sort_values("gpus")
@@ -221,17 +240,19 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     return lines or [ordered[i : i + 1] for i in range(len(ordered))]
 
 
-def ideals(points: pd.DataFrame, largest: int) -> list[tuple[str, str, list[tuple[int, float]]]]:
-    """(baseline, in words, ends of a line of slope one): perfect scaling from each baseline that is there to `largest` GPUs."""
+def draw_ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
+    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs."""
     gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
     bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
-    found = []
+    labels = []
     for base, (gpus, text) in bases.items():
         there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
         if len(there) and gpus < largest:
             rate = float(there["samples_per_s"].iloc[0])
-            found.append((base, text, [(gpus, rate), (largest, rate * largest / gpus)]))
-    return found
+            label = EndLabel(rate * largest / gpus, text, BASELINES[base])
+            ax.plot((gpus, largest), (rate, label.y), "--", color=label.colour, linewidth=pt(0.9), zorder=1)
+            labels.append(label)
+    return labels
 
 
 def is_product(points: pd.DataFrame) -> bool:
@@ -273,9 +294,8 @@ def point_values(row: pd.Series[Any]) -> dict[str, str]:
         values[row["interval"]] = f"{quantity(row['samples_per_s_low'])}–{quantity(row['samples_per_s_high'])}"
     for base, name in (("1gpu", f"vs 1 {gpu}"), ("1node", "vs 1 node")):
         if pd.notna(row[f"speedup_{base}"]) and not (row["input"] == "io" and row[f"speedup_{base}"] == 1):
-            low, high = (
-                None if pd.isna(row[end]) else float(row[end]) for end in (f"efficiency_{base}_low", f"efficiency_{base}_high")
-            )
+            known = [row[f"efficiency_{base}_{end}"] for end in ("low", "high")]
+            low, high = (None if pd.isna(end) else float(end) for end in known)
             ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
             values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
     if (waits := data_wait(row)) is not None:

@@ -15,19 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from hpcddp.analysis.figures.axis import short_hosts
+from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
-from hpcddp.analysis.figures.style import (
-    DEFAULT,
-    MarkedFigure,
-    Style,
-    entitle,
-    in_column,
-    legend_of_parts,
-    mark_box,
-    new_figure,
-    pt,
-)
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_box, new_figure, parts_legend, pt
 from hpcddp.analysis.study.frames import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
@@ -84,7 +74,7 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
         for line in layout.lines:
             _write_beside(ax, line)
         _axes(ax, layout, scaling)
-        legend_of_parts(figure, handles, "outside upper left")
+        parts_legend(figure, handles, "outside upper left")
     return figure
 
 
@@ -129,7 +119,6 @@ def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
 
 
 def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    """Each part with its length and share of the step, bar by bar."""
     bars = [(line.at, line.text) for line in lines if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
     for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
@@ -148,8 +137,7 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
         return []
     ends_ms = rows.loc[both, "step_s"].astype(float) * 1e3
     at = [height for height, known in zip(heights, both, strict=True) if known]
-    size: dict[str, Any] = {"markersize": pt(9), "markeredgewidth": pt(1.2)}
-    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", **size))
+    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", markersize=pt(9), markeredgewidth=pt(1.2)))
 
 
 def _write_beside(ax: Axes, line: Line) -> None:
@@ -173,11 +161,8 @@ def _step_ms(row: pd.Series[Any]) -> float:
 
 
 def _axes(ax: Axes, layout: BarLayout, scaling: pd.DataFrame) -> None:
-    ax.set_yticks(list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None])
-    ax.set_ylim(layout.height - 0.4, -0.6)
+    name_rows(ax, list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None], layout.height - 0.4)
     ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.grid(axis="x", color=GRID)
     ax.set_xlabel("Step, ms")
     at_edge(ax, f"nodes x {unit(scaling['device'].iloc[0])}s per node", (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
@@ -203,7 +188,7 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        legend_of_parts(figure, _handles(parts, travels), "outside lower left")
+        parts_legend(figure, _handles(parts, travels), "outside lower left")
     return figure
 
 
@@ -211,9 +196,7 @@ def shown_ranks(panel: pd.DataFrame) -> list[int]:
     """All ranks; of many those from the first to the last that has nothing left to compute, evenly, in their order."""
     own = panel[panel["part"] != "comm_exposed"]
     ordered = (own["end_s"] - own["begin_s"]).groupby(own["rank"]).sum().sort_values(kind="stable").index
-    if len(ordered) <= MAX_RANKS:
-        return sorted(map(int, ordered))
-    return sorted(int(ordered[round(i * (len(ordered) - 1) / (MAX_RANKS - 1))]) for i in range(MAX_RANKS))
+    return sorted(map(int, evenly(list(ordered), MAX_RANKS)))
 
 
 def shown_travels(travels: pd.DataFrame, panel: str) -> pd.DataFrame:
@@ -238,11 +221,9 @@ def _timeline_panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms
         if bar.end > bar.begin:
             mark_box(ax, (bar.begin, bar.end), (bar.low, bar.high), bar.values)
     names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
-    ax.set_yticks([*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))], names)
-    ax.set_ylim(len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4, -0.6)
+    at = [*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))]
+    name_rows(ax, at, names, len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4)
     ax.set_xlim(0, end_ms)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.grid(axis="x", color=GRID)
     ax.set_xlabel("ms")
 
@@ -301,7 +282,6 @@ COMPUTED, TRAVELLED = 0.78, 0.5
 
 
 def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
-    """A row per rank, a bar per part."""
     for row, rank in enumerate(ranks):
         for _, each in panel[panel["rank"] == rank].iterrows():
             part, begin, end = SHOWN_AS.get(each["part"], each["part"]), 1e3 * float(each["begin_s"]), 1e3 * float(each["end_s"])

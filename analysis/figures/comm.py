@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, fix_ticks, rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, evenly, fix_ticks, rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_point, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
@@ -53,10 +52,8 @@ def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str
         own = trained[trained["kind"] == "bucket"]
         own = own[own["limit_bytes_per_s"].notna() | (own.groupby("layout")["bytes"].transform("nunique") > 1)]
         found = [Panel(str(layout), sizes, group, _limit(group)) for layout, group in own.groupby("layout", sort=False)]
-    if len(found) <= MAX_PANELS:
-        return found, None
-    chosen = [found[round(i * (len(found) - 1) / (MAX_PANELS - 1))] for i in range(MAX_PANELS)]
-    return chosen, f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts"
+    fewer = f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts" if len(found) > MAX_PANELS else None
+    return evenly(found, MAX_PANELS), fewer
 
 
 def _benched(group: pd.DataFrame, trained: pd.DataFrame) -> Panel:
@@ -107,8 +104,7 @@ def _trained(ax: Axes, trained: pd.DataFrame) -> list[EndLabel]:
         return []
     kind, marker = KINDS[str(trained["kind"].iloc[0])]
     rates = trained["busbw_bytes_per_s"].astype(float) / 1e9
-    style: dict[str, Any] = {"linestyle": "", "marker": marker, "markersize": pt(4), "color": TRAINED, "zorder": 4}
-    ax.plot(trained["bytes"].astype(float), rates, **style)
+    ax.plot(trained["bytes"].astype(float), rates, linestyle="", marker=marker, markersize=pt(4), color=TRAINED, zorder=4)
     what = "bucket" if kind == KINDS["bucket"][0] else "buckets, mean size"
     for size, rate in zip(trained["bytes"], rates, strict=True):
         mark_point(ax, size, rate, {what: f"{quantity(size / 1e6)} MB", "bus": f"{quantity(rate)} GB/s"})

@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, short_hosts
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
 from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
@@ -123,7 +123,6 @@ def _edges(points: Sequence[Bins]) -> NDArray[np.float64]:
 
 def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
     middle = quantile_ns(timed, 0.5)
-    nothing = np.zeros(len(edges) - 1)
     return Ridge(
         median_s=middle / 1e9,
         steps=sum(count for _, count in timed),
@@ -135,7 +134,7 @@ def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
         warmup=quantile_ns(warmup, 0.5) / middle if warmup else None,
         warmup_steps=sum(count for _, count in warmup),
         timed_shares=shares_between(timed, edges * middle),
-        warmup_shares=shares_between(warmup, edges * middle) if warmup else nothing,
+        warmup_shares=shares_between(warmup, edges * middle) if warmup else np.zeros(len(edges) - 1),
     )
 
 
@@ -149,7 +148,7 @@ def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) ->
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
     for i, text in enumerate(ridge.numbers):
         colour = FAINT if i == HEADS.index("warm-up") else INK
-        _beside(ax, i, text, height, colour)
+        write_beside(ax, text, height, (pt(COLUMN_PT[i]), 0), color=colour, ha="right")
 
 
 def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,25 +163,17 @@ COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 """Right ends of the numbers' columns, at a type of 8 points."""
 
 
-def _beside(ax: Axes, column: int, text: str, height: float, colour: str) -> None:
-    where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "va": "center"}
-    ax.annotate(text, (1, height), xytext=(pt(COLUMN_PT[column]), 0), color=colour, annotation_clip=False, **where)  # type: ignore[arg-type]
-
-
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
     bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
     names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
-    ax.set_yticks(list(layout.bars.values()), names, linespacing=1.0)
-    ax.set_ylim(layout.height - 0.35, -0.95)
+    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95, linespacing=1.0)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
     for i, head in enumerate(HEADS):
-        _beside(ax, i, head, -0.75, MEAN if head == "mean" else FAINT)
+        write_beside(ax, head, -0.75, (pt(COLUMN_PT[i]), 0), color=MEAN if head == "mean" else FAINT, ha="right")
 
 
 RANK_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
@@ -235,14 +226,12 @@ def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> Non
     ax.pcolormesh(edges, rows, table, cmap=COLOURS, vmin=-most, vmax=most, linewidth=0, rasterized=True)
     for row, (_, cells) in enumerate(panel.groupby("row", sort=True)):
         mark_box(ax, (edges[0], edges[-1]), (row - 0.5, row + 0.5), _row_values(cells))
-    ax.set_ylim(len(table) - 0.5, -0.5)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_visible(False)
+    ax.spines["bottom"].set_visible(False)
     found = host_blocks(panel)
     apart = math.ceil(NAME_MM / (row_mm * min(block.end - block.first for block in found)))
     short = short_hosts(panel["host"])
-    ax.set_yticks([block.middle for block in found[::apart]], [short.get(block.name, block.name) for block in found[::apart]])
-    ax.tick_params(axis="y", length=0)
+    names = [short.get(block.name, block.name) for block in found[::apart]]
+    name_rows(ax, [block.middle for block in found[::apart]], names, len(table) - 0.5, -0.5)
     if apart == 1:
         for block in found[1:]:
             ax.axhline(block.first - 0.5, color="white", linewidth=pt(0.8))
@@ -253,7 +242,6 @@ def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> Non
 
 
 def _row_values(cells: pd.DataFrame) -> dict[str, str]:
-    """What a row says when it is pointed at."""
     first, over = cells.iloc[0], cells["over_percent"].astype(float)
     worst = cells.iloc[int(over.argmax())]
     return {

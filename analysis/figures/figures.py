@@ -48,6 +48,7 @@ class FigureKind:
     """Its colours are those of the parts of a step."""
 
 
+ONE_STEP = "One step, the nearest to the run's median"
 FIGURES = {
     "scaling": FigureKind("Throughput against size", ("scaling",)),
     "efficiency": FigureKind("Efficiency against size", ("scaling",)),
@@ -56,9 +57,7 @@ FIGURES = {
     "to_accuracy": FigureKind("Speedup to an accuracy against size", ("to_accuracy",)),
     "steps": FigureKind("Lengths of all steps", caption="All steps of each point"),
     "ranks": FigureKind("Each rank's own time", caption="Each rank's own time, without waiting for others"),
-    "timeline": FigureKind(
-        "One step, the nearest to the run's median", caption="One step, the nearest to the run's median", parts=True
-    ),
+    "timeline": FigureKind(ONE_STEP, caption=ONE_STEP, parts=True),
     "comm": FigureKind("Bus bandwidth against message size", ("collectives", "exchange")),
 }
 """Every figure by the name of its files, but those of keys."""
@@ -74,10 +73,7 @@ MAX_SERIES = 6
 
 
 def study_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFrame | None = None) -> Drawings:
-    """All of a study's figures, those of its keys first where it is about them; of what raises there are none.
-
-    `overlay`: published points (references.overlay), drawn beside the throughput.
-    """
+    """All of a study's figures, those of its keys first where it is about them; of what raises there are none."""
     groups: dict[str, Callable[[], Drawings]] = {
         "points": lambda: point_drawings(found, style, overlay),
         "trainings": lambda: training_drawings(found, style),
@@ -106,7 +102,8 @@ def point_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFram
     if wide:
         rated = rejected.dropna(subset=["samples_per_s"])
         figures["scaling"] = partial(scaling_figure, shown, names, rated, overlay, style)
-    if _has_baseline(shown):
+    efficient = shown[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(shown["series"]).sum()
+    if (efficient > 1).to_numpy().any():  # at more than the baseline
         figures["efficiency"] = partial(efficiency_figure, shown, names, style)
     beside_cpus = overlay is not None and len(overlay) and (scaling["device"] == "cpu").any()
     left = [
@@ -115,12 +112,6 @@ def point_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFram
         f"figures/breakdown.png shows the first {most} of {len(scaling)} points" if len(scaling) > most else "",
     ]
     return figures, [note for note in left if note]
-
-
-def _has_baseline(scaling: pd.DataFrame) -> bool:
-    """Whether some series has an efficiency at more than its baseline."""
-    known = scaling[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(scaling["series"]).sum()
-    return bool((known > 1).to_numpy().any())
 
 
 def detail_drawings(found: Findings, style: Style = DEFAULT) -> Drawings:
@@ -192,8 +183,6 @@ OF_PARTS = {PARTS["other"]: "--other", PARTS["unaccounted"]: "--unaccounted"}
 OF_LINES = {BASELINES["1gpu"]: "--one", BASELINES["1node"]: "--node"}
 """Colour -> variable of the page's style. Parts coloured as baselines keep their colour: the lighter one is another part's."""
 
-Colours = Mapping[str, str]
-
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot hold; names in records may."""
 
@@ -208,10 +197,7 @@ class InlineSvg:
 
 
 def inline_svg(figure: MarkedFigure, name: str, parts: bool = False) -> list[InlineSvg]:
-    """The SVG elements of its panels, then of what several panels share; the figure is laid out already.
-
-    `name`: for those who do not see it; `parts`: its colours are those of the parts of a step.
-    """
+    """The SVG elements of its panels, then of what they share; it is laid out. `name`, `parts`: as its FigureKind has them."""
     colours = VARIABLES | (OF_PARTS if parts else OF_LINES)
     figure.dpi = DPI
     defs, drawn = _drawn(figure, {colour.lower(): f"var({variable})" for colour, variable in colours.items()})
@@ -227,7 +213,6 @@ def inline_svg(figure: MarkedFigure, name: str, parts: bool = False) -> list[Inl
 
 
 def _box(*artists: Artist) -> Bbox:
-    """About all of them."""
     boxes = [box for box in (artist.get_tightbbox() for artist in artists) if box is not None]
     return Bbox.union(boxes).padded(PAD_PT)
 
@@ -244,7 +229,7 @@ def _entries(figure: MarkedFigure, legend: Legend, drawn: Element, name: str) ->
         yield _element(figure, _box(handle, text), shapes, (), name)
 
 
-def _drawn(figure: MarkedFigure, colours: Colours) -> tuple[Element, list[Element]]:
+def _drawn(figure: MarkedFigure, colours: Mapping[str, str]) -> tuple[Element, list[Element]]:
     """(definitions, panels and legends), as matplotlib draws them and a page can hold them."""
     out = io.StringIO()
     with rc_style():
@@ -259,7 +244,7 @@ def _drawn(figure: MarkedFigure, colours: Colours) -> tuple[Element, list[Elemen
     return defs, list(group)[1:]  # the first is the background
 
 
-def _clean(element: Element, colours: Colours) -> None:
+def _clean(element: Element, colours: Mapping[str, str]) -> None:
     """Without namespaces, layout of the text and ids that nothing refers to; `style` as attributes."""
     element.tag = element.tag.rpartition("}")[2]
     attributes = {name.rpartition("}")[2]: " ".join(value.split()) for name, value in element.attrib.items()}

@@ -25,7 +25,7 @@ COLUMNS = ["name", "label", "cite", "gpus", "samples_per_s", "quality"]
 
 @dataclass(frozen=True)
 class Published:
-    """What is drawn beside a study: points, and a note on each name."""
+    """What is drawn beside a study: points; and of each name its source, why its points are hollow, and how many are hidden."""
 
     points: pd.DataFrame
     notes: list[str]
@@ -33,8 +33,14 @@ class Published:
 
 def published(names: Sequence[str], rejected: bool = False) -> Published:
     """What `--overlay` asks for; UsageError for a name that is not known."""
-    points = overlay(names, rejected)
-    return Published(points, overlay_notes(names, points))
+    points, shown, notes = _points(), overlay(names, rejected), []
+    for name in dict.fromkeys(names):
+        of_name, drawn = points[points["name"] == name], shown[shown["name"] == name]
+        hollow = f"; hollow: {of_name['caveat'].iloc[0]}" if (drawn["quality"] == "caveat").any() else ""
+        hidden = len(of_name) - len(drawn)
+        left = f"; {count(hidden, 'rejected point')} hidden, --overlay-rejected shows them" if hidden else ""
+        notes.append(f"overlay {name}: {count(len(drawn), 'point')} of {of_name['source'].iloc[0]}{hollow}{left}")
+    return Published(shown, notes)
 
 
 def reference_names() -> list[str]:
@@ -43,10 +49,7 @@ def reference_names() -> list[str]:
 
 
 def overlay(names: Sequence[str], rejected: bool = False) -> pd.DataFrame:
-    """Throughput (samples/s of all GPUs together) against GPUs under these names; rejected points only where asked for.
-
-    UsageError for a name that is not known.
-    """
+    """Samples/s of all GPUs together against GPUs, by name; rejected points where asked for. UsageError for an unknown name."""
     points, known = _points(), reference_names()
     for name in names:
         if name not in known:
@@ -58,18 +61,6 @@ def overlay(names: Sequence[str], rejected: bool = False) -> pd.DataFrame:
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
     shown = shown.assign(order=shown["name"].map(order)).sort_values(["order", "gpus", "samples_per_s"])
     return shown[COLUMNS].reset_index(drop=True)
-
-
-def overlay_notes(names: Sequence[str], shown: pd.DataFrame) -> list[str]:
-    """For each name: its source, why its points are hollow, and how many are hidden."""
-    points, found = _points(), []
-    for name in dict.fromkeys(names):
-        of_name, drawn = points[points["name"] == name], shown[shown["name"] == name]
-        hollow = f"; hollow: {of_name['caveat'].iloc[0]}" if (drawn["quality"] == "caveat").any() else ""
-        hidden = len(of_name) - len(drawn)
-        left = f"; {count(hidden, 'rejected point')} hidden, --overlay-rejected shows them" if hidden else ""
-        found.append(f"overlay {name}: {count(len(drawn), 'point')} of {of_name['source'].iloc[0]}{hollow}{left}")
-    return found
 
 
 @functools.cache

@@ -19,21 +19,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.axis import (
-    LABEL_PAD,
-    TICK_PT,
     EndLabel,
-    by_marker,
+    draw_ideals,
+    draw_measured,
     end_labels,
-    errors,
-    fix_ticks,
     hollow,
-    ideals,
+    label_ticks,
     marker_legend,
     percent_ticks,
-    point_values,
     rate_axis,
     size_axis,
-    tracks,
     whiskers,
 )
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
@@ -52,10 +47,7 @@ def scaling_figure(
     overlay: pd.DataFrame | None = None,
     style: Style = DEFAULT,
 ) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame, a panel per series, all on the same scale; `rejected`: runs drawn hollow.
-
-    `overlay`: published points of references.overlay, drawn in every panel of GPUs with their sources below.
-    """
+    """`scaling`: rows of scaling_frame, a panel per series; `rejected`: runs; `overlay`: of references, in panels of GPUs."""
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
     beyond = also is not None and any(not _reaches(points, also) for points in series)
@@ -82,8 +74,8 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.D
         values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
-    ideals = _ideals(ax, points, max([points["gpus"].max(), *published]))
-    _measured(ax, points)
+    ideals = draw_ideals(ax, points, max([points["gpus"].max(), *published]))
+    draw_measured(ax, points, "samples_per_s", INK)
     marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
@@ -93,29 +85,7 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.D
 
 
 def _reaches(points: pd.DataFrame, overlay: pd.DataFrame) -> bool:
-    """Whether one's own points end at the right edge."""
     return bool(points["gpus"].max() >= overlay["gpus"].max())
-
-
-def _measured(ax: Axes, points: pd.DataFrame) -> None:
-    """Points, their spread and the lines between them."""
-    for line in tracks(points):
-        ax.plot(line["gpus"], line["samples_per_s"], color=INK, zorder=2)
-    for marker, group in by_marker(points):
-        middle = group["samples_per_s"]
-        ends = errors(middle, group["samples_per_s_low"], group["samples_per_s_high"])
-        ax.errorbar(group["gpus"], middle, ends, fmt=marker, color=INK, zorder=3, **whiskers())
-        for _, row in group.iterrows():
-            mark_point(ax, row["gpus"], row["samples_per_s"], point_values(row))
-
-
-def _ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
-    """Dashed lines to the largest size shown."""
-    labels = []
-    for baseline, text, ends in ideals(points, largest):
-        ax.plot(*zip(*ends, strict=True), "--", color=BASELINES[baseline], linewidth=pt(0.9), zorder=1)
-        labels.append(EndLabel(ends[-1][1], text, BASELINES[baseline]))
-    return labels
 
 
 def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
@@ -145,24 +115,12 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame) -> None:
 
 
 def _lines(ax: Axes, points: pd.DataFrame, baseline: str, text: str) -> list[EndLabel]:
-    """Draws efficiency against one baseline with its interval and labels its largest point; nothing where that baseline has no
-    other point.
-    """
-    known = points.dropna(subset=[f"efficiency_{baseline}"])
+    """Nothing where the baseline has no other point."""
+    known = points[f"efficiency_{baseline}"].dropna() * 100
     if len(known) < 2:
         return []
-    share = known[f"efficiency_{baseline}"] * 100
-    colour = BASELINES[baseline]
-    for line in tracks(known):
-        ax.plot(line["gpus"], share[line.index], color=colour, zorder=2)
-    for marker, group in by_marker(points):
-        there = group.index.intersection(known.index)
-        rows = known.loc[there]
-        ends = errors(share[there], *(rows[f"efficiency_{baseline}_{end}"] * 100 for end in ("low", "high")))
-        ax.errorbar(rows["gpus"], share[there], ends, fmt=marker, color=colour, zorder=3, **whiskers())
-        for _, row in rows.iterrows():
-            mark_point(ax, row["gpus"], row[f"efficiency_{baseline}"] * 100, point_values(row))
-    return [EndLabel(share.iloc[-1], f"{percent(share.iloc[-1] / 100)} {text}", colour)]
+    draw_measured(ax, points, f"efficiency_{baseline}", BASELINES[baseline], 100)
+    return [EndLabel(known.iloc[-1], f"{percent(known.iloc[-1] / 100)} {text}", BASELINES[baseline])]
 
 
 MARKERS = ("D", "s", "^", "v", "P", "X")
@@ -223,13 +181,8 @@ def _styled(overlay: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _symbol(marker: str, colour: str, quality: str) -> dict[str, Any]:
-    crossed = quality == "reject"
-    return {
-        "linestyle": "",
-        "marker": "x" if crossed else marker,
-        "color": colour,
-        "markerfacecolor": colour if quality == "ok" else "white",
-    }
+    face = colour if quality == "ok" else "white"
+    return {"linestyle": "", "marker": "x" if quality == "reject" else marker, "color": colour, "markerfacecolor": face}
 
 
 EFFECT_MM = 62.0
@@ -256,9 +209,7 @@ def effect_figure(axis: Axis, style: Style = DEFAULT) -> MarkedFigure:
     """A panel for each size and each value of other keys, all on one scale."""
     panels = axis.panels[:MAX_PANELS]
     rows = [_lines_below(axis, panel) for panel in panels]
-    height = EFFECT_MM + BELOW_MM * max(
-        sum(1 + max(text.count("\n") for text in texts) for texts in row.values()) for row in rows
-    )
+    height = EFFECT_MM + BELOW_MM * max(sum(1 + texts[0].count("\n") for texts in row.values()) for row in rows)
     ends = [end for panel in panels for value in panel.values for end in _ends(value)]
     with new_figure(style, height, len(panels)) as (figure, every):
         for ax, panel, below in zip(every, panels, rows, strict=True):
@@ -299,7 +250,6 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel) -> None:
 
 
 def _mark(axis: Axis, panel: AxisPanel, value: AxisValue) -> dict[str, str]:
-    """What a point says when it is pointed at."""
     found = {axis.name: ", ".join(filter(None, (value.text, value.also))), "samples/s": quantity(value.point["samples_per_s"])}
     found["runs"] = str(len(value.rates))
     if against := panel.against_base(value):
@@ -338,14 +288,8 @@ def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[s
     """The values, and below each what it comes to; to the left what each line is."""
     places = _places(axis, panel)
     shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)], panel.base)
-    fix_ticks(ax.xaxis, shown)
-    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
-    ax.set_xticklabels(list(shown.values()))
-    names = "\n".join(
-        (name if len(name) <= 13 else f"{name[:12]}…") + "\n" * texts[0].count("\n") for name, texts in lines.items()
-    )
-    down = -pt(LABEL_PAD + TICK_PT)
-    ax.annotate(names, xy=(0, 0), xycoords="axes fraction", xytext=(down, down), textcoords="offset points", ha="right", va="top")
+    cut = {name: name if len(name) <= 13 else f"{name[:12]}…" for name in lines}
+    label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
 
 
 def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:

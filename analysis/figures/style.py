@@ -76,21 +76,12 @@ RC_PARAMS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     **dict.fromkeys(("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), "medium"),
     "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FAINT,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "xtick.minor.bottom", "ytick.minor.left"), False),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), FAINT),
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), "white"),
     "axes.axisbelow": True,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.minor.bottom": False,
-    "ytick.minor.left": False,
     "grid.color": GRID,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "svg.hashsalt": "hpcddp",
     "text.parse_math": False,  # names are a sweep's own: `$` in them begins no formula
 }
@@ -189,7 +180,7 @@ def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = C
         ax.set_title("\n".join(lines))
 
 
-def legend_of_parts(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
+def parts_legend(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
     """Outside the panels, in as many columns as there is room for."""
     spacing = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
     figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **spacing)
@@ -234,18 +225,14 @@ def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
     with rc_style():
         mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
         fix_layout(figure, style)
-        drawn = {stem.with_suffix(suffix): _drawn(figure, suffix, metadata, style) for suffix, metadata in METADATA.items()}
+        drawn = {stem.with_suffix(suffix): io.BytesIO() for suffix in SUFFIXES}
+        for file, out in drawn.items():  # without its dpi: 100, as the figure was made
+            figure.savefig(out, format=file.suffix[1:], dpi=style.png_dpi, metadata=dict(METADATA[file.suffix]))
     try:
-        for file, data in drawn.items():
-            write_file(file, data)
+        for file, out in drawn.items():
+            write_file(file, out.getvalue())
     except OSError:
         for file in drawn:  # all of it or nothing
             file.unlink(missing_ok=True)
         raise
     return list(drawn)
-
-
-def _drawn(figure: Figure, suffix: str, metadata: Mapping[str, None], style: Style) -> bytes:
-    out = io.BytesIO()
-    figure.savefig(out, format=suffix[1:], dpi=style.png_dpi, metadata=dict(metadata))  # left to itself: 100, as it was made
-    return out.getvalue()

@@ -80,6 +80,5 @@ def _unchanged(plain: Any) -> StudyResult | None:
 
 
 def _report_key(folder: str) -> str | None:
-    """Changes with any file of the report."""
     state = fingerprint(Path(folder))
     return state.key if state else None

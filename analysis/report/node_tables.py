@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -12,17 +13,14 @@ from hpcddp.analysis.report.table import (
     Spec,
     Table,
     giga,
-    key_columns,
     number_cell,
     number_of,
-    size_columns,
+    point_columns,
     table_of,
     text_cell,
-    unit_of,
     words_of,
 )
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.signals import NodeBindings
 from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.context import listed
@@ -32,77 +30,52 @@ from hpcddp.core.preflight import READINGS, PreflightRecord, Reading, node_value
 KINDS_AT_MOST = 4
 """Nodes that are bound alike are one kind; of a job on which every node differs, the first ones show what is wrong."""
 
-OF_RANKS = (
-    Column("nodes", numeric=False),
-    Column("local rank"),
-    Column("cores", numeric=False),
-    Column("socket", numeric=False),
-    Column("NUMA node", numeric=False),
-    Column("memory of NUMA node", numeric=False),
-    Column("address", "GPU", numeric=False),
-    Column("socket", "GPU"),
-    Column("NUMA node", "GPU"),
-)
+OF_RANKS: list[Spec] = [
+    (Column("nodes", numeric=False), lambda row: text_cell(listed(row[0]))),
+    (Column("local rank"), lambda row: number_cell(row[1], str)),
+    (Column("cores", numeric=False), lambda row: text_cell(row[2].cores or row[2].cpus)),
+    (Column("socket", numeric=False), lambda row: text_cell(", ".join(map(str, row[2].sockets)))),
+    (Column("NUMA node", numeric=False), lambda row: text_cell(row[2].numa_nodes)),
+    (Column("memory of NUMA node", numeric=False), lambda row: text_cell(row[2].memory_nodes)),
+    (Column("address", "GPU", numeric=False), lambda row: text_cell(row[2].gpu)),
+    (Column("socket", "GPU"), lambda row: number_cell(row[2].gpu_socket, str)),
+    (Column("NUMA node", "GPU"), lambda row: number_cell(row[2].gpu_numa_node, str)),
+]
+"""Of hosts that are bound alike, a local rank, and its RankBinding."""
 
 
 def bindings(runs: Sequence[Run]) -> Table:
     """Of the widest run that counts, nodes that are bound alike together; no rows where nothing is recorded."""
-    known = [run for run in runs if run.state == "counts" and run.signals and run.signals.bindings]
-    widest = max(known, key=lambda run: sum(len(node.ranks) for node in _nodes(run)), default=None)
-    kinds = _kinds(_nodes(widest)) if widest else []
-    rows = [_row(hosts, rank, binding) for hosts, ranks in kinds[:KINDS_AT_MOST] for rank, binding in enumerate(ranks)]
+    known = [(run, run.signals.bindings) for run in runs if run.state == "counts" and run.signals and run.signals.bindings]
+    widest, nodes = max(known, key=lambda pair: sum(len(node.ranks) for node in pair[1]), default=(None, ()))
+    alike: dict[tuple[RankBinding, ...], list[str]] = {}
+    for node in nodes:
+        alike.setdefault(node.ranks, []).append(node.host)
+    kinds = [(hosts, ranks) for ranks, hosts in alike.items()]
+    rows = [(hosts, rank, binding) for hosts, ranks in kinds[:KINDS_AT_MOST] for rank, binding in enumerate(ranks)]
     of = f" Of {widest.name}, the widest run." if widest else ""
     left = f" {len(kinds) - KINDS_AT_MOST} more kinds of nodes are in its launch.json." if len(kinds) > KINDS_AT_MOST else ""
     note = "Cores by their first logical CPU. What a rank may use, as the kernel had it when the ranks had met." + of + left
-    return Table("bindings", "Where the ranks were bound", note, OF_RANKS, rows)
-
-
-def _nodes(run: Run) -> tuple[NodeBindings, ...]:
-    return run.signals.bindings if run.signals else ()
-
-
-def _kinds(nodes: Sequence[NodeBindings]) -> list[tuple[list[str], tuple[RankBinding, ...]]]:
-    """Hosts whose ranks are bound alike, with these bindings."""
-    found: dict[tuple[RankBinding, ...], list[str]] = {}
-    for node in nodes:
-        found.setdefault(node.ranks, []).append(node.host)
-    return [(hosts, ranks) for ranks, hosts in found.items()]
-
-
-def _row(hosts: Sequence[str], rank: int, binding: RankBinding) -> list[Cell]:
-    sockets = ", ".join(map(str, binding.sockets))
-    texts = (binding.cores or binding.cpus, sockets, binding.numa_nodes, binding.memory_nodes, binding.gpu)
-    return [
-        text_cell(listed(hosts)),
-        number_cell(rank, str),
-        *(text_cell(text) for text in texts),
-        number_cell(binding.gpu_socket, str),
-        number_cell(binding.gpu_numa_node, str),
-    ]
+    return table_of("bindings", "Where the ranks were bound", note, OF_RANKS, rows)
 
 
 NODES_AT_MOST = 16
 """The slow ones first: of more nodes the rest is like these."""
 
-OF_NODES = (
-    Column("node", numeric=False),
-    Column("matrix product", "TFLOP/s"),
-    Column("memory", "GB/s"),
-    Column("host to GPU", "GB/s"),
-    Column("all-reduce in the node", "GB/s"),
-    Column("all-reduce with a neighbour", "GB/s"),
-    Column("slow in", numeric=False),
-    Column("left out", numeric=False),
+SCALED = (
+    (Column("matrix product", "TFLOP/s"), 1e12),
+    (Column("memory", "GB/s"), 1e9),
+    (Column("host to GPU", "GB/s"), 1e9),
+    (Column("all-reduce in the node", "GB/s"), 1e9),
+    (Column("all-reduce with a neighbour", "GB/s"), 1e9),
 )
-
-SCALES = (1e12, 1e9, 1e9, 1e9, 1e9)
 """Of READINGS, in their order."""
 
 
 def preflight(records: Sequence[PreflightRecord]) -> Table:
     """Of the newest; no rows where there was none."""
     if not records:
-        return Table("preflight", "What preflight measured", "", OF_NODES, [])
+        return Table("preflight", "What preflight measured", "", [], [])
     record = records[-1]
     slow = slow_hosts(record.slow)
     hosts = [*slow, *(host for host in record.hosts if host not in slow)]
@@ -111,23 +84,21 @@ def preflight(records: Sequence[PreflightRecord]) -> Table:
         f"Job {record.job}: {preflight_words(record)}. Of each node its slowest rank, medians of calls; all-reduces as bus "
         f"bandwidth, with the faster of two neighbours.{left}"
     )
-    return Table(
-        "preflight", "What preflight measured", note, OF_NODES, [_node_row(record, host) for host in hosts[:NODES_AT_MOST]]
-    )
 
+    def measured(reading: Reading, scale: float, host: str) -> Cell:
+        value, *_ = node_values(reading, record.ranks).get(host) or (None,)
+        return number_cell(value, lambda value: quantity(value / scale))
 
-def _node_row(record: PreflightRecord, host: str) -> list[Cell]:
-    readings = [
-        number_cell(_of_host(record, reading, host), lambda value, scale=scale: quantity(value / scale))  # type: ignore[misc]
-        for reading, scale in zip(READINGS, SCALES, strict=True)
+    def slow_in(host: str) -> Cell:
+        return text_cell(", ".join(READINGS[slow.reading] for slow in record.slow if slow.host == host))
+
+    specs: list[Spec] = [
+        (Column("node", numeric=False), text_cell),
+        *((column, partial(measured, of, scale)) for of, (column, scale) in zip(READINGS, SCALED, strict=True)),
+        (Column("slow in", numeric=False), slow_in),
+        (Column("left out", numeric=False), lambda host: text_cell("yes" if host in record.excluded else "")),
     ]
-    slow_in = ", ".join(READINGS[slow.reading] for slow in record.slow if slow.host == host)
-    return [text_cell(host), *readings, text_cell(slow_in), text_cell("yes" if host in record.excluded else "")]
-
-
-def _of_host(record: PreflightRecord, reading: Reading, host: str) -> float | None:
-    found = node_values(reading, record.ranks).get(host)
-    return None if found is None else found[0]
+    return table_of("preflight", "What preflight measured", note, specs, hosts[:NODES_AT_MOST])
 
 
 BUSY, FLOPS, WATTS, MEMORY = "utilisation, %", "TFLOP/s", "power, W", "GPU memory, GB"
@@ -138,9 +109,9 @@ CPU, HOST_MEMORY, NETWORK, SPAN = "CPUs busy with", "memory, GB", "network of a 
 
 def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
     """Of points on GPUs; no rows without any."""
+    on_gpus = readings[readings["device"] != "cpu"]
     specs = [
-        *size_columns("GPU"),
-        *key_columns(apart),
+        *point_columns(on_gpus, apart),
         (Column("mean", BUSY, terminal="util %"), number_of("gpu_util_percent", _integer)),
         (Column("least", BUSY, terminal=None), number_of("gpu_util_percent_least", _integer)),
         (Column("data wait", terminal="data"), number_of("data_wait_share", percent)),
@@ -167,15 +138,13 @@ def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         "time in which any kernel ran, those included that wait for other ranks; throttled, the share of readings with a reason. "
         "TFLOP/s are what the model needs for the samples. Read: the span between the first and the last reading, and how many."
     )
-    on_gpus = readings[readings["device"] != "cpu"]
     return table_of("readings", "What the GPUs did", note + _why(on_gpus, "gpus_not_read"), specs, on_gpus)
 
 
 def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
     """Of all points."""
     specs = [
-        *size_columns(unit_of(readings)),
-        *key_columns(apart),
+        *point_columns(readings, apart),
         (Column("the job", CPU, terminal="CPU: job"), number_of("cpu_job_share", percent)),
         (Column("others", CPU), number_of("cpu_foreign_share", percent)),
         (Column("all", CPU, terminal=None), number_of("cpu_busy_share", percent)),
@@ -236,8 +205,7 @@ RATE, TIME = "samples/s", "of the loaders' time"
 def loaders(rows: pd.DataFrame, apart: Apart) -> Table:
     """A row per point; no rows where nothing was loaded, or runs are of before loaders were timed."""
     specs = [
-        *size_columns(unit_of(rows)),
-        *key_columns(apart),
+        *point_columns(rows, apart),
         *([] if "workers" in next(iter(apart.values()), {}) else [(Column("workers"), number_of("workers", str))]),
         (Column("data wait", terminal="data"), number_of("data_wait_share", percent)),
         (Column("limit", numeric=False, terminal=None), words_of("limit")),

@@ -65,7 +65,7 @@ def page_html(
         provenance=stands_on.facts.items(),
         gates=_gates(stands_on),
         runs=_runs(found, stands_on),
-        method=[(name, values) for name, *values in METHOD],
+        method=[(name, [text]) for name, text in METHOD.items()],
         version=__version__,
         files=[file for file in files if file.endswith(DATA_SUFFIXES)],
     )

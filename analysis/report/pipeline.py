@@ -10,24 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, provenance, study_remarks
+from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, findings_plain, report_blocks, to_blocks
-from hpcddp.analysis.report.write import (
-    latex_table,
-    markdown_prose,
-    markdown_table,
-    markdown_text,
-    write_parquet,
-    write_tables,
-    write_texts,
-)
+from hpcddp.analysis.report.write import latex_table, report_markdown, write_parquet, write_tables, write_texts
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
-from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.files import Failure, check_writable, contain, refused_links, report_folder, write_plain
 from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -38,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
-    """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
-
-    The report goes into the folder `named`, by default to where files.report_folder says.
-    """
+    """The result, and its report's folder: `named`, or files.report_folder; None without one. HpcddpError: damaged study.json."""
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
@@ -94,20 +82,15 @@ class _Report:
         figures = {name: each for name, each in zip(jobs, done, strict=True) if not isinstance(each, Failure)}
         pictures = [file for each in figures.values() for file in each.files]
         panels = {name: each.panels for name, each in figures.items()}
-        unknown = Provenance({}, [], {})
-        stands_on = failures.contain(
-            "what stands behind the numbers", lambda: provenance(self.study, found.records.runs), unknown
-        )
+        stands = partial(provenance, self.study, found.records.runs)
+        stands_on = failures.contain("what stands behind the numbers", stands, Provenance({}, [], {}))
         texts = self._texts(stands_on, panels, [*tables, *pictures])
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
 
     def _texts(
         self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
     ) -> dict[str, str | None]:
-        """Name -> text of a LaTeX file per table, the Markdown and the page; None where a table has no rows.
-
-        `files`: what else the report has, relative to its folder. What raises is noted as failed and not there.
-        """
+        """Name -> text of the LaTeX tables, the Markdown and the page; None of a table without rows, and of what raises."""
         from hpcddp.analysis.report.page import page_html
 
         found = self.found
@@ -136,27 +119,3 @@ class _Report:
             name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page.get(name, draw)))
             for name, draw in figures.items()
         }
-
-
-def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
-    """`files` are relative to the report's folder."""
-    blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
-    blocks.append("\n".join(_remark(remark) for remark in study_remarks(found)))
-    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
-    blocks += ["## What was trained", "\n".join(facts)] if facts else []
-    for table in tables:
-        blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
-    pictures = [file for file in files if file.endswith(".png")]
-    blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
-    blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
-    blocks += ["## How this was measured", "\n".join(_term(name, values) for name, *values in METHOD)]
-    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
-
-
-def _remark(remark: Remark) -> str:
-    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
-    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
-
-
-def _term(name: str, values: Sequence[str]) -> str:
-    return f"- **{markdown_text(name)}**: {'; '.join(map(markdown_prose, values))}"

@@ -6,7 +6,7 @@ Read for display only: whatever is missing or odd is left out, nothing here deci
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -63,37 +63,36 @@ class _Attempt:
 
 def provenance(study: Study, runs: Iterable[Run]) -> Provenance:
     """Of the attempts that count, and of those that were rejected."""
-    attempts = [_attempt(run, study.run_dir(*run.key) / run.attempt) for run in runs if run.attempt]
-    nodes = _nodes(attempt.folder for attempt in attempts)
-    facts = {name: _counted(values) for name, values in _facts(attempts, nodes).items()}
+    attempts = []
+    for run in runs:
+        if run.attempt:
+            folder = study.run_dir(*run.key) / run.attempt
+            launch, end = record_or_none(LaunchRecord, folder / "launch.json"), record_or_none(_CheckedEnd, folder / "end.json")
+            attempts.append(_Attempt(run, folder, launch, end.gates if end else ()))
+    facts = {name: _counted(values) for name, values in _facts(attempts).items()}
     return Provenance(
         facts={name: values for name, values in facts.items() if values},
         gates=_gates(attempts),
-        gates_of={attempt.run.name: _passed(attempt.gates) for attempt in attempts if attempt.gates},
+        gates_of={
+            each.run.name: f"{sum(gate.passed for gate in each.gates)} of {len(each.gates)}" for each in attempts if each.gates
+        },
     )
 
 
-def _attempt(run: Run, folder: Path) -> _Attempt:
-    end = record_or_none(_CheckedEnd, folder / "end.json")
-    return _Attempt(run, folder, record_or_none(LaunchRecord, folder / "launch.json"), end.gates if end else ())
-
-
-def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[str, list[str]]:
+def _facts(attempts: Sequence[_Attempt]) -> dict[str, list[str]]:
     """Every value once per run (of nodes, once per node)."""
-    launches = [attempt.launch for attempt in attempts if attempt.launch]
+    launches, nodes = [attempt.launch for attempt in attempts if attempt.launch], _nodes(attempts)
     hosts = sorted({host for launch in launches for host in launch.hosts}, key=natural)
     return {
-        f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])]
-        if hosts
-        else [],
+        f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])],
         "processor": [f"{node.cpu}, {node.cpus} CPUs" for node in nodes if node.cpu],
         "GPU driver": [node.gpu_driver for node in nodes if node.gpu_driver],
         "code": [f"git {launch.git_commit}" for launch in launches if launch.git_commit],
         "communication": [launch.communication for launch in launches if launch.communication],
         "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
-        "launched by": [_joined(launch.backend, launch.launcher) for launch in launches],
+        "launched by": [", ".join(filter(None, (launch.backend, launch.launcher))) for launch in launches],
         "clock": [launch.clock for launch in launches if launch.clock],
-        "TF32": [_pairs(launch.tf32) for launch in launches if launch.tf32],
+        "TF32": [", ".join(f"{key} {on}" for key, on in each.tf32.items() if on is not None) for each in launches if each.tf32],
         "warm-up": [_warmup(attempt.run) for attempt in attempts if attempt.run.trains],
         "timed steps": [f"{attempt.run.steady_steps}" for attempt in attempts if attempt.run.steady_steps],
         "stopped by": [attempt.run.stopped_by for attempt in attempts if attempt.run.stopped_by],
@@ -113,78 +112,43 @@ def _gates(attempts: Sequence[_Attempt]) -> list[GateCount]:
     for attempt in attempts:
         for gate in attempt.gates:
             by_name.setdefault(gate.name, []).append(gate)
-    return [_gate(name, found) for name, found in by_name.items()]
+    failed = {name: [gate for gate in found if not gate.passed] for name, found in by_name.items()}
+    return [
+        GateCount(name, len(found) - len(failed[name]), len(found), (failed[name] or found)[0].evidence[:SHOWN_TEXT])
+        for name, found in by_name.items()
+    ]
 
 
-def _gate(name: str, found: Sequence[GateResult]) -> GateCount:
-    failed = [gate for gate in found if not gate.passed]
-    return GateCount(name, len(found) - len(failed), len(found), (failed or found)[0].evidence[:SHOWN_TEXT])
-
-
-def _passed(gates: Sequence[GateResult]) -> str:
-    return f"{sum(gate.passed for gate in gates)} of {len(gates)}"
-
-
-def _nodes(attempts: Iterable[Path]) -> list[NodeRecord]:
+def _nodes(attempts: Sequence[_Attempt]) -> list[NodeRecord]:
     """Of each host the first record."""
     files: dict[str, Path] = {}
     for attempt in attempts:
-        for file in sorted((attempt / "nodes").glob("*.json")):
+        for file in sorted(attempt.folder.glob("nodes/*.json")):
             files.setdefault(file.stem, file)
     return [node for file in files.values() if (node := record_or_none(NodeRecord, file))]
 
 
 def _counted(values: Iterable[str]) -> list[str]:
     """Each once, the commonest first, with how many runs have it where there are several."""
-    counts = Counter(value[:SHOWN_TEXT] for value in values if value)
-    several = len(counts) > 1
-    return [
-        f"{value} ({count}×)" if several else value
-        for value, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    ]
+    counts = sorted(Counter(value[:SHOWN_TEXT] for value in values if value).items(), key=lambda item: (-item[1], item[0]))
+    return [f"{value} ({count}×)" if len(counts) > 1 else value for value, count in counts]
 
 
-def _pairs(facts: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-
-
-def _joined(*words: str | None) -> str:
-    return ", ".join(word for word in words if word)
-
-
-METHOD = [
-    (
-        "step",
-        "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of these "
-        "steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
-    ),
-    (
-        "interval",
-        "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the range "
-        "below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n is "
-        "the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
-    ),
-    (
-        "efficiency",
-        "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither alone tells "
-        "how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
-    ),
-    (
-        "parts of a step",
-        "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. They "
-        "are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
-    ),
-    (
-        "communication",
-        "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. The breakdown "
-        "comes from runs with a communication hook, throughput from runs without it.",
-    ),
-    (
-        "not counted",
-        "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the reason. GPU "
-        "types, node types and software environments are never averaged together.",
-    ),
-]
+METHOD = {
+    "step": "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of "
+    "these steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
+    "interval": "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the "
+    "range below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n "
+    "is the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
+    "efficiency": "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither "
+    "alone tells how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
+    "parts of a step": "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a "
+    "CPU. They are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
+    "communication": "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. "
+    "The breakdown comes from runs with a communication hook, throughput from runs without it.",
+    "not counted": "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the "
+    "reason. GPU types, node types and software environments are never averaged together.",
+}
 """Term, what it means."""
 
 
@@ -215,12 +179,10 @@ def study_remarks(found: Findings) -> list[Remark]:
 def by_kind(found: Findings) -> list[tuple[str, list[tuple[Remark, str]]]]:
     """(kind, its remarks, each with its advice); what several in a row advise stands with the first of them."""
     groups = [(kind, list(same)) for kind, same in groupby(study_remarks(found), key=lambda remark: remark.kind)]
-    return [(kind, [(one, one.advice if one.advice != before else "") for one, before in _after(same)]) for kind, same in groups]
-
-
-def _after(same: Sequence[Remark]) -> Iterator[tuple[Remark, str]]:
-    """Each with the advice of the one before it."""
-    return zip(same, ["", *(remark.advice for remark in same)], strict=False)
+    return [
+        (kind, [(one, "" if i and one.advice == same[i - 1].advice else one.advice) for i, one in enumerate(same)])
+        for kind, same in groups
+    ]
 
 
 def _of_verdict(verdict: Verdict) -> Remark:

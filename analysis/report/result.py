@@ -37,11 +37,9 @@ class StudyResult:
 
     def text_in(self, width: int) -> str:
         """Of each block the first form without a line of more than `width` characters, or its last."""
-        return "\n\n".join(next((form for form in forms if _widest(form) <= width), forms[-1]) for forms in self.blocks)
-
-
-def _widest(text: str) -> int:
-    return max(map(len, text.splitlines()))
+        return "\n\n".join(
+            next((form for form in forms if max(map(len, form.splitlines())) <= width), forms[-1]) for forms in self.blocks
+        )
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from hpcddp.analysis.report.table import (
     Spec,
     Table,
     giga,
-    key_columns,
     milli,
     number_cell,
     number_of,
+    point_columns,
     size_columns,
     table_of,
     unit_of,
@@ -47,7 +47,6 @@ TERMINAL_HEADS = {
 }
 """Of the breakdown's columns; what is hidden behind other parts is in brackets."""
 
-
 HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
 
 
@@ -55,8 +54,7 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     """The step, and each part's share of it."""
     step_s = step_total_s(points)
     specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
+        *point_columns(points, apart),
         (Column("step ms", always=True), number_of("step_s", milli)),
         (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
@@ -82,22 +80,17 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
     """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
+        *point_columns(points, apart),
         (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
-        *(
-            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
-            for name, head in EXCHANGED.items()
-        ),
+        (Column("hidden, ms", terminal="hidden ms", always=True), number_of("comm_hidden_s", milli)),
+        (Column("transfer, ms", terminal="transfer ms", always=True), number_of("transfer_s", milli)),
+        (Column("peer wait, ms", terminal="peer wait ms", always=True), number_of("peer_wait_s", milli)),
         (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
         (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
         (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
     ]
     note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
     return table_of("exchange", "How gradients travel", note, specs, points)
-
-
-EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
 
 
 def _by_point(runs: Sequence[Run], recorded: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
@@ -113,15 +106,11 @@ def _measured_table(
 ) -> Table:
     """A row per point below its size; what measured it is in the note."""
     gpu = unit(measured[0][0].device) if measured else unit("cuda")
-    sizes = [
-        {"nodes": point.layout.nodes, "gpus_per_node": point.layout.gpus_per_node, "label": point.label, "n": len(found)}
-        for point, found in measured
-    ]
+    for (point, found), row in zip(measured, rows, strict=True):
+        row |= {"nodes": point.layout.nodes, "gpus_per_node": point.layout.gpus_per_node, "label": point.label, "n": len(found)}
     methods = sorted({each.method for _, found in measured for _, each in found})
     note = f"Means over ranks and steps, medians over runs. Measured by {' and '.join(methods)}." if methods else ""
-    return table_of(
-        name, title, note, [*size_columns(gpu)[:2], *specs], [size | row for size, row in zip(sizes, rows, strict=True)]
-    )
+    return table_of(name, title, note, [*size_columns(gpu)[:2], *specs], rows)
 
 
 OF_POINT: list[Spec] = [(Column("point", numeric=False, terminal=None), words_of("label")), (Column("n"), number_of("n", str))]
@@ -136,9 +125,8 @@ WAITS = (
 
 def sharding_table(runs: Sequence[Run]) -> Table:
     """A row per point with `comm: on`, medians over its runs; no rows where nothing is sharded, or nothing was marked."""
-    measured = sorted(
-        _by_point(runs, lambda run: run.sharded if run.step_ns else None), key=lambda pair: pair[0].workload.parallel
-    )
+    measured = _by_point(runs, lambda run: run.sharded if run.step_ns else None)
+    measured.sort(key=lambda pair: pair[0].workload.parallel)
     specs: list[Spec] = [
         (Column("parallel", numeric=False), words_of("parallel")),
         *OF_POINT,
@@ -151,9 +139,7 @@ def sharding_table(runs: Sequence[Run]) -> Table:
             "parallel": point.workload.parallel,
             "step_s": median(run.step_ns or 0.0 for run, _ in found) / 1e9,
             **{key: median(getattr(each, key) for _, each in found) for *_, key in WAITS},
-            "share": median(
-                sum(float(getattr(each, key)) for *_, key in WAITS) / (run.step_ns or 1.0) * 1e9 for run, each in found
-            ),
+            "share": median(sum(getattr(each, key) for *_, key in WAITS) / (run.step_ns or 1.0) * 1e9 for run, each in found),
         }
         for point, found in measured
     ]
@@ -212,10 +198,7 @@ def collectives(rows: pd.DataFrame) -> Table:
     specs = [
         (Column("layout", numeric=False), words_of("layout")),
         (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
-        (
-            Column("latency, µs", terminal="latency us", always=True),
-            number_of("latency_s", lambda seconds: quantity(seconds * 1e6)),
-        ),
+        (Column("latency, µs", terminal="latency us", always=True), number_of("latency_s", lambda s: quantity(s * 1e6))),
         (Column("fitted", BUS, terminal="fitted GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
         (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
         (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),

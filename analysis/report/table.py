@@ -1,12 +1,10 @@
-"""A table as a value: columns with their heads, cells with what they sort by. Writers make it HTML, Markdown, LaTeX or text.
-
-And how a row of a frame becomes cells, with the columns that say which point a row is of.
-"""
+"""A table as a value: columns with their heads, cells with what they sort by. Writers make it HTML, Markdown, LaTeX or text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress, groupby
 from typing import Any
 
@@ -14,7 +12,7 @@ import pandas as pd
 
 from hpcddp.analysis.study.axes import is_number
 from hpcddp.analysis.study.series import Apart, text_of
-from hpcddp.analysis.util.wording import quantity, unit
+from hpcddp.analysis.util.wording import quantity, times, unit
 
 UNKNOWN = "–"
 
@@ -99,16 +97,15 @@ class _TextColumn:
 def terminal_forms(table: Table) -> list[str]:
     """The table; and a narrower one, where what tells series apart is a line above each series instead."""
     columns = _columns(table)
-    heads, rows = [column.head for column in columns], _rows(columns)
-    if not any(column.key for column in columns):
-        return [aligned(heads, rows)]
-    names = [", ".join(f"{column.head} {column.texts[i]}" for column in columns if column.key) for i in range(len(rows))]
-    others = [column for column in columns if not column.key]
-    head, *body = aligned([column.head for column in others], _rows(others)).splitlines()
+    keys, others = ([column for column in columns if column.key is is_key] for is_key in (True, False))
+    if not keys:
+        return [_aligned(columns)]
+    names = [", ".join(f"{column.head} {column.texts[i]}" for column in keys) for i in range(len(table.rows))]
+    head, *body = _aligned(others).splitlines()
     lines = [head]
     for before, name, line in zip(["", *names], names, body, strict=False):
         lines += [*([f"  {name}"] if name != before else []), line]
-    return [aligned(heads, rows), "\n".join(lines)]
+    return [_aligned(columns), "\n".join(lines)]
 
 
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -119,8 +116,8 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _rows(columns: Sequence[_TextColumn]) -> list[list[str]]:
-    return [list(row) for row in zip(*(column.texts for column in columns), strict=True)]
+def _aligned(columns: Sequence[_TextColumn]) -> str:
+    return aligned([column.head for column in columns], list(zip(*(column.texts for column in columns), strict=True)))
 
 
 def _columns(table: Table) -> list[_TextColumn]:
@@ -174,9 +171,9 @@ def words_of(name: str) -> Callable[[Any], Cell]:
     return lambda row: text_cell(row[name])
 
 
-def between(low: str, high: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
-    """Of a row, from the number in its column `low` to that in `high`."""
-    return lambda row: between_cell(row[low], row[high], text)
+def between(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
+    """Of a row, from the number in its column NAME_low to that in NAME_high."""
+    return lambda row: between_cell(row[f"{name}_low"], row[f"{name}_high"], text)
 
 
 def between_cell(low: Any, high: Any, text: Callable[[Any], str]) -> Cell:
@@ -205,16 +202,18 @@ def size_columns(gpu: str) -> list[Spec]:
 
 def key_columns(apart: Apart) -> Iterator[Spec]:
     """What tells the series apart, a column each."""
-    for key in next(iter(apart.values()), {}):
-        yield Column(key, numeric=all(is_number(each[key]) for each in apart.values()), key=True), _key(apart, key)
 
-
-def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
-    def cell(row: Any) -> Cell:
+    def cell(key: str, row: Any) -> Cell:
         value = apart[row["series"]][key]
         return Cell(text_of(key, value), value if is_number(value) else text_of(key, value))
 
-    return cell
+    for key in next(iter(apart.values()), {}):
+        yield Column(key, numeric=all(is_number(each[key]) for each in apart.values()), key=True), partial(cell, key)
+
+
+def point_columns(points: pd.DataFrame, apart: Apart) -> list[Spec]:
+    """Which point a row is of: its layout, and what tells its series apart."""
+    return [*size_columns(unit_of(points)), *key_columns(apart)]
 
 
 def unit_of(points: pd.DataFrame) -> str:
@@ -231,6 +230,11 @@ def spread_head(intervals: pd.Series[Any]) -> str:
 def milli(seconds: float) -> str:
     """`12.3`, ms"""
     return quantity(seconds * 1e3)
+
+
+def factor(ratio: float) -> str:
+    """`1.23×`"""
+    return f"{times(ratio)}×"
 
 
 def giga(rate: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -17,10 +18,12 @@ from hpcddp.analysis.report.table import (
     Table,
     between,
     between_cell,
+    factor,
     giga,
     key_columns,
     number_cell,
     number_of,
+    point_columns,
     size_columns,
     spread_head,
     table_of,
@@ -34,17 +37,7 @@ from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
 from hpcddp.analysis.study.fits import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, differing, full_names
-from hpcddp.analysis.util.wording import (
-    accuracy_words,
-    percent,
-    percent_within,
-    percents,
-    points,
-    quantity,
-    time_words,
-    times,
-    unit,
-)
+from hpcddp.analysis.util.wording import accuracy_words, percent, percent_within, percents, points, quantity, time_words, unit
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
 
@@ -54,8 +47,7 @@ IN_BRACKETS = " ({})"
 def study_tables(found: Findings) -> dict[str, Table]:
     """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
     shown, apart = found.shown, found.shown_apart
-    no_tables: dict[str, Callable[[], Table]] = {}
-    effects = found.failures.contain("tables of effects", lambda: effect_tables(found.effects, found.sentences), no_tables)
+    effects = {axis.stem: partial(effect_table, axis, found.sentences) for axis in found.effects}
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
@@ -87,8 +79,10 @@ EPOCH = "one epoch"
 
 def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
     """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
-    is_of_keys = is_of_keys or _load_at_one_size(points)
+    one_size = len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
+    is_of_keys = is_of_keys or (bool((points["input"] == "io").all()) and one_size)  # of one size efficiency is against itself
     gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
+    waiting = (Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", time_words)),
         (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", time_words)),
@@ -102,17 +96,10 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
         *key_columns(apart),
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
-        (
-            Column(spread_head(points["interval"]), within=IN_BRACKETS),
-            between("samples_per_s_low", "samples_per_s_high", quantity),
-        ),
+        (Column(spread_head(points["interval"]), within=IN_BRACKETS), between("samples_per_s", quantity)),
         (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
         *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
-        *(
-            [(Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))]
-            if _starved(points)
-            else []
-        ),
+        *([waiting] if _starved(points) else []),
         *costs,
     ]
     note = "Medians over n runs, each the samples of its timed steps / the time they took."
@@ -159,8 +146,7 @@ def training_table(points: pd.DataFrame, apart: Apart) -> Table:
     """What a whole training costs at each size, and which points' runs that is from; no rows where its epochs are not known."""
     known = points[points["train_s"].notna()]
     specs = [
-        *size_columns(unit_of(points)),
-        *key_columns(apart),
+        *point_columns(points, apart),
         (Column("n"), number_of("n", str)),
         (Column("epochs", terminal=None), number_of("train_epochs", str)),
         (Column("time"), number_of("train_s", time_words)),
@@ -187,7 +173,7 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
         (Column("law", numeric=False), lambda row: text_cell(LAW_NAMES.get(row["law"], row["law"]))),
         (Column("parameter", numeric=False), lambda row: text_cell(str(row["parameter"]).replace("_", " "))),
         (Column("value"), number_of("value", quantity)),
-        (Column("95 %"), between("low", "high", quantity)),
+        (Column("95 %"), lambda row: between_cell(row["low"], row["high"], quantity)),
         (Column("off by, %"), number_of("left_out_percent", quantity)),
     ]
     note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both. Off by: of points left out."
@@ -197,36 +183,23 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     share = f"efficiency_{baseline}"
     head = spread_head(points[f"{share}_interval"])
+
+    def efficiency(row: Any) -> Cell:
+        low, high = row[f"{share}_low"], row[f"{share}_high"]
+        return number_cell(row[share], percent if pd.isna(low) else lambda value: percent_within(value, low, high))
+
     return [
+        (Column("speedup", group, terminal=group, always=True), number_of(f"speedup_{baseline}", factor)),
+        (Column("efficiency", group, within=" {}"), efficiency),
         (
-            Column("speedup", group, terminal=group, always=True),
-            number_of(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×"),
+            Column(head, group, within=IN_BRACKETS),
+            lambda row: number_cell(row[f"{share}_low"], lambda low: percents(low, row[f"{share}_high"], "–")),
         ),
-        (
-            Column("efficiency", group, within=" {}"),
-            lambda row: _efficiency(*(row[f"{share}{end}"] for end in ("", "_low", "_high"))),
-        ),
-        (Column(head, group, within=IN_BRACKETS), lambda row: _percents(row[f"{share}_low"], row[f"{share}_high"])),
     ]
 
 
-def _efficiency(share: Any, low: Any, high: Any) -> Cell:
-    return number_cell(share, percent if pd.isna(low) else lambda value: percent_within(value, low, high))
-
-
-def _percents(low: Any, high: Any) -> Cell:
-    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(percents(low, high, "–"), float(low))
-
-
-def _load_at_one_size(points: pd.DataFrame) -> bool:
-    """Where an efficiency would be that of a size against itself."""
-    return bool((points["input"] == "io").all()) and len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
-
-
 def _baselines(points: pd.DataFrame) -> dict[str, str]:
-    """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
-    not at all where it is one GPU.
-    """
+    """Baseline, as columns end -> its head; a full node with its size where all series have the same, not where it is one GPU."""
     sizes = set(points["full_node_gpus"])
     node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
     return {"1gpu": f"vs 1 {unit_of(points)}", **node}
@@ -240,13 +213,8 @@ SPREAD_NOTE = (
 )
 
 
-def effect_tables(found: Sequence[Axis], said: Sequence[str]) -> dict[str, Callable[[], Table]]:
-    """By the stem of their files; `said`: sentences that stand above all tables."""
-    return {axis.stem: lambda axis=axis: effect_table(axis, said) for axis in found}  # type: ignore[misc]
-
-
 def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
-    """Below it what it comes to, a sentence per size that was not said."""
+    """Below it what it comes to, a sentence per size that was not `said` above all tables."""
     rows = pd.DataFrame([_effect_row(panel, value) for panel in axis.panels for value in panel.values])
     gpu, base = unit(axis.panels[0].device), _base_words(axis)
     specs: list[Spec] = [
@@ -256,9 +224,9 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
         (Column("with it", numeric=False), words_of("also")),
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
-        (Column("spread", within=" ({})"), between("samples_per_s_low", "samples_per_s_high", quantity)),
+        (Column("spread", within=IN_BRACKETS), between("samples_per_s", quantity)),
         (Column("times", base, terminal=base), number_of("ratio", "{:.3f}".format)),
-        (Column("spread", base, within=" ({})"), between("ratio_low", "ratio_high", "{:.3f}".format)),
+        (Column("spread", base, within=IN_BRACKETS), between("ratio", "{:.3f}".format)),
         (Column("node h", "one epoch"), number_of("node_h_per_epoch", quantity)),
         (Column("waits for data", terminal="data"), number_of("data_wait_share", percent)),
     ]
@@ -270,8 +238,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
 
 def _effect_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
     others = {f"other {name}": axis_text(each) for name, each in panel.others.items()}
-    number = value.value if is_number(value.value) else None
-    return {**value_row(panel, value), **others, "number": number}
+    return {**value_row(panel, value), **others, "number": value.value if is_number(value.value) else None}
 
 
 def _base_words(axis: Axis) -> str:
@@ -314,18 +281,17 @@ def _plain_panel(axis: Axis, panel: AxisPanel) -> Mapping[str, Any]:
 LOSS = "loss"
 """Heading of its columns."""
 
-accuracy_spread = between("accuracy_low", "accuracy_high", points)
+accuracy_spread = between("accuracy", points)
 
 
 def accuracy_table(frame: pd.DataFrame, apart: Apart) -> Table:
     """Points of which accuracy or loss is known; no rows where nothing was evaluated."""
     known = frame[frame["accuracy"].notna() | frame["loss_end"].notna()] if frame["accuracy"].notna().any() else frame[:0]
     specs: list[Spec] = [
-        *size_columns(unit_of(frame)),
-        *key_columns(apart),
+        *point_columns(frame, apart),
         (Column("n"), number_of("eval_n", str)),
         (Column("accuracy"), accuracy_cell),
-        (Column(spread_head(known["accuracy_interval"]), within=" ({})"), accuracy_spread),
+        (Column(spread_head(known["accuracy_interval"]), within=IN_BRACKETS), accuracy_spread),
         (Column("samples trained", terminal="trained"), trained_cell),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
         *_losses(),
@@ -340,8 +306,7 @@ def accuracy_table(frame: pd.DataFrame, apart: Apart) -> Table:
 def losses(frame: pd.DataFrame, apart: Apart) -> Table:
     """The training loss of studies that evaluated nothing."""
     known = frame[frame["loss_end"].notna()] if frame["accuracy"].isna().all() else frame[:0]
-    specs: list[Spec] = [*size_columns(unit_of(frame)), *key_columns(apart), *_losses()]
-    return table_of("losses", "Training loss", _loss_note(known), specs, known)
+    return table_of("losses", "Training loss", _loss_note(known), [*point_columns(frame, apart), *_losses()], known)
 
 
 def _losses() -> list[Spec]:
@@ -354,13 +319,12 @@ def _losses() -> list[Spec]:
 def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
     """How long each size takes to an accuracy, and its speedup beside the throughput's."""
     specs: list[Spec] = [
-        *size_columns(unit_of(frame)),
-        *key_columns(apart),
+        *point_columns(frame, apart),
         (Column("accuracy"), number_of("target", lambda share: f"{points(share)} %")),
         (Column("reached", numeric=False, always=True), reached_cell),
         (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
         (Column("time"), number_of("train_s", time_words)),
-        (Column(spread_head(frame["interval"]), within=" ({})"), between("train_s_low", "train_s_high", time_words)),
+        (Column(spread_head(frame["interval"]), within=IN_BRACKETS), between("train_s", time_words)),
         (Column("node h"), number_of("node_h", quantity)),
         *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
         *_speedups("1node", f"{AGAINST}1 node"),
@@ -384,8 +348,8 @@ def reached_cell(row: Any) -> Cell:
 
 def _speedups(base: str, head: str) -> list[Spec]:
     return [
-        (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", lambda value: f"{times(value)}×")),
-        (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", lambda value: f"{times(value)}×")),
+        (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", factor)),
+        (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", factor)),
     ]
 
 

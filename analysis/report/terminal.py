@@ -10,8 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hpcddp.analysis.report.table import Table, terminal_forms
 from hpcddp.analysis.report.tables import AGAINST, EPOCH, LOSS, plain_effects, scaling_foot
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
@@ -48,12 +46,16 @@ WIDTHS = (WIDE, 80)
 def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
+    of_series = {
+        **{"loaders": found.loaders, "laws": found.laws, "outliers": found.outliers, "epochs": found.epochs},
+        **{"to_accuracy": found.targets, "readings": found.readings},
+    }
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "verdicts": lambda: verdict_rows(found.verdicts),
         "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
         "limits": lambda: plain_rows(found.limits),
         "collectives": lambda: plain_rows(found.fits),
-        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in _of_series(found).items()},
+        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in of_series.items()},
         "effects": lambda: plain_effects(found.effects),
     }
     none: list[dict[str, Any]] = []
@@ -71,18 +73,6 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "notes": found.notes,
         "files": list(files),
         "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
-    }
-
-
-def _of_series(found: Findings) -> dict[str, pd.DataFrame]:
-    """Tables whose series are named in report.json."""
-    return {
-        "loaders": found.loaders,
-        "laws": found.laws,
-        "outliers": found.outliers,
-        "epochs": found.epochs,
-        "to_accuracy": found.targets,
-        "readings": found.readings,
     }
 
 
@@ -142,7 +132,6 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
-    """Those that have rows, below what each is of."""
     heads = {
         "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints (means)",
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
@@ -156,17 +145,16 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }
     if found.shown["step_hook_s"].notna().any():
-        heads["the step's parts"] += (
-            "\n  from runs with the communication hook where there are any; in brackets what other parts hide"
-        )
+        hook = "from runs with the communication hook where there are any; in brackets what other parts hide"
+        heads["the step's parts"] += f"\n  {hook}"
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
     none: Block = []
-    made = {
+    forms = {
         name: found.failures.contain(f"the table of {name} on the terminal", partial(terminal_forms, table), none)
         for name, table in shown.items()
     }
-    shown, forms = {name: shown[name] for name in made if made[name]}, {name: made[name] for name in made if made[name]}
+    shown = {name: table for name, table in shown.items() if forms[name]}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(shown["accuracy"].without(LOSS))
     if "time to accuracy" in shown:
@@ -186,9 +174,8 @@ def _reading_heads(found: Findings) -> dict[str, str]:
         return {}
     if (found.readings["device"] == "cpu").all():
         return {"readings of nodes": "  what the nodes did while it trained (index.html has the rest)"}
-    return {
-        "readings of GPUs": "  what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
-    }
+    on_gpus = "what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
+    return {"readings of GPUs": f"  {on_gpus}"}
 
 
 def _scaling(table: Table) -> Block:

@@ -9,13 +9,14 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.report.provenance import METHOD, Provenance, Remark, study_remarks
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.study.axes import effect_rows
@@ -32,7 +33,6 @@ BREAKDOWN = list(BREAKDOWN_COLUMNS)
 SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in ("step_s", "step_hook_s")]
 RUNS = [name for name in RUN_COLUMNS if name not in ("steady_samples", "timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
-
 
 Make = Callable[[], pd.DataFrame | None]
 """Makes a table of the report; None where it has no rows and is not to be written."""
@@ -84,13 +84,13 @@ def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failure
     for name in (name for name, text in texts.items() if text is None):
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
+
+    def written(name: str, text: str) -> bool:
+        write_text(folder / name, text)
+        return True
+
     given = {name: text for name, text in texts.items() if text is not None}
-    return [name for name, text in given.items() if failures.contain(name, partial(_written, folder / name, text), False)]
-
-
-def _written(file: Path, text: str) -> bool:
-    write_text(file, text)
-    return True
+    return [name for name, text in given.items() if failures.contain(name, partial(written, name, text), False)]
 
 
 def csv_text(table: pd.DataFrame) -> str:
@@ -110,22 +110,18 @@ def with_tokens(table: pd.DataFrame) -> pd.DataFrame:
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-able dicts; unknown is None, every float finite."""
-    return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
+    def plain(value: Any) -> Any:
+        return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
 
-def _plain(value: Any) -> Any:
-    if value is pd.NA or value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value
+    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
 
 EXTRA = "parquet"
 
 
 def write_parquet(folder: Path, found: Findings, failures: Failures, *, wanted: bool) -> list[str]:
-    """Each table of the report; returns the names of those written. Where they are not `wanted`, those of an earlier analysis are
-    removed.
-    """
+    """Each table of the report; returns the names of those written. Not `wanted`: those of an earlier analysis are removed."""
     written = []
     for name, make in report_frames(found).items():
         file = folder / f"{name}.parquet"
@@ -148,16 +144,16 @@ def _parquet_written(file: Path, make: Make) -> bool:
 
 def parquet_bytes(table: pd.DataFrame) -> bytes:
     """Numbers as they are, and text without what a terminal would act on; unknown is null."""
+
+    def shown(value: object) -> object:
+        return escape_controls(value) if isinstance(value, str) else value
+
     arrow, parquet = library("pyarrow", EXTRA), library("pyarrow.parquet", EXTRA)
     texts = {name: column for name, column in table.items() if pd.api.types.is_string_dtype(column.dtype)}
-    text = {str(name): column.map(_shown).astype(column.dtype) for name, column in texts.items()}
+    text = {str(name): column.map(shown).astype(column.dtype) for name, column in texts.items()}
     buffer = io.BytesIO()
     parquet.write_table(arrow.Table.from_pandas(table.assign(**text), preserve_index=False), buffer)
     return buffer.getvalue()
-
-
-def _shown(value: object) -> object:
-    return escape_controls(value) if isinstance(value, str) else value
 
 
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -166,16 +162,35 @@ CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$!])")
 
 _LATEX = {
-    **{
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-    },
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}"},
     **{char: f"\\{char}" for char in "&%$#_{}"},
     **{"–": "--", "×": r"$\times$", "µ": r"$\mu$", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
 }
+
+
+def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:
+    """`files` are relative to the report's folder."""
+    blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
+    blocks.append("\n".join(_remark(remark) for remark in study_remarks(found)))
+    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
+    blocks += ["## What was trained", "\n".join(facts)] if facts else []
+    for table in tables:
+        blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
+    pictures = [file for file in files if file.endswith(".png")]
+    blocks += ["## Figures", *(f"![{Path(file).stem}]({file})" for file in pictures)] if pictures else []
+    blocks += ["## What stands behind this", "\n".join(_term(name, values) for name, values in stands_on.facts.items())]
+    blocks += ["## How this was measured", "\n".join(_term(name, [text]) for name, text in METHOD.items())]
+    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
+
+
+def _remark(remark: Remark) -> str:
+    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
+    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
+
+
+def _term(name: str, values: Sequence[str]) -> str:
+    return f"- **{markdown_text(name)}**: {'; '.join(map(markdown_prose, values))}"
 
 
 def markdown_table(table: Table) -> str:
@@ -201,7 +216,8 @@ def latex_table(table: Table, trained: Facts) -> str:
     """To be `\\input` where a table belongs, with what was trained below it; the caption is the document's own."""
     facts = "; ".join(f"{name} {fact_text(values)}" for name, values in trained.items())
     below = [rf"\par{{\footnotesize {latex_text(facts)}.\par}}"] if facts else []
-    return "\n".join([f"% {table.title}. {table.note}", *latex_tabular(table, _latex_cell), *below, ""])
+    rows = latex_tabular(table, lambda text: latex_text(text).replace(r" \%", r"\,\%"))
+    return "\n".join([f"% {table.title}. {table.note}", *rows, *below, ""])
 
 
 def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
@@ -219,12 +235,7 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
 
 
-def _latex_cell(text: str) -> str:
-    return latex_text(text).replace(r" \%", r"\,\%")
-
-
 def _groups(table: Table) -> str:
-    """A cell for each run of columns of one group."""
     cells = [
         rf"\multicolumn{{{width}}}{{c}}{{{latex_text(group)}}}" if group else " & " * (width - 1) for group, width in table.groups
     ]
