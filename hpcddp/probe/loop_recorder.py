@@ -14,15 +14,7 @@ from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
 from hpcddp.probe.flop_count import StepFlops, step_flops
 from hpcddp.probe.profiled_window import ProfiledWindow
-from hpcddp.probe.script_point import (
-    Wanted,
-    group_of_job,
-    point_in_job,
-    read_facts,
-    samples_per_epoch,
-    script_group,
-    script_point,
-)
+from hpcddp.probe.script_point import Wanted, job_group, point_in_job, read_facts, samples_per_epoch, script_group, script_point
 from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
 from hpcddp.probe.step_hooks import BatchSize, FirstStep, StepHooks
 from hpcddp.worker.comm.hook import time_buckets
@@ -50,7 +42,7 @@ class LoopRecorder:
         self._job = current_job()
         if self._job:
             self._job.begin()
-        self._group = group_of_job(self._job, first.device) if self._job else script_group(first.device)
+        self._group = job_group(self._job, first.device) if self._job else script_group(first.device)
         kind = first.device.type
         self._checkpoints = checkpoints or checkpoints_of(self._job, self._group, save)
         first_step = self._checkpoints.first_step if self._checkpoints else 0

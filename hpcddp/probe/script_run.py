@@ -129,12 +129,7 @@ class ScriptRun:
         self.window.pause(self.steps)
 
     def finish(
-        self,
-        optimizer_steps: int,
-        *,
-        tokens_per_step: int | None,
-        flops_per_sample: int | None,
-        samples: tuple[int, int] | None,
+        self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None, samples: tuple[int, int] | None
     ) -> None:
         """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
         step, where its batches show them.

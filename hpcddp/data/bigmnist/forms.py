@@ -13,16 +13,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.prepared import BASE, prepared_for
 from hpcddp.data.bigmnist.augment import CounterDraws, augment_by
-from hpcddp.data.bigmnist.shards import (
-    MANIFEST,
-    UNFINISHED,
-    Manifest,
-    Shard,
-    ShardedSource,
-    map_bytes,
-    map_rows,
-    read_bigmnist_manifest,
-)
+from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, ShardedSource, map_bytes, map_rows, read_manifest
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, RepeatedSource, Split
 
@@ -52,7 +43,7 @@ def _checked_manifest(data: Data, root: Path) -> Manifest:
     if not (root / MANIFEST).is_file():
         unfinished = (root / UNFINISHED).is_file()
         raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, _advice(data, root))
-    manifest = read_bigmnist_manifest(root / MANIFEST)
+    manifest = read_manifest(root / MANIFEST)
     copies, variants = prepared_for(data)
     if data.form == "shards" and copies != manifest.copies:
         raise _other("copies", copies, manifest.copies, root)
