@@ -87,9 +87,7 @@ def script_files(script: Path, near: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def digest_with_modules(script: Path) -> str:
-    """12 hexadecimal digits of the SHA-256 over the names and contents of these files; of the script's own content where it is
-    alone.
-    """
+    """12 hexadecimal digits over the names and contents of these files; over the script's own content where it is alone."""
     files = {name: file.read_bytes() for name, file in script_files(script).items()}
     if len(files) == 1:
         (content,) = files.values()

@@ -1,6 +1,4 @@
-"""What is known of a script: its workload as a point, read from its objects and from what it was called with; which rank this
-process is, and how it reaches the others, where the script started them by itself.
-"""
+"""What is known of a script: its workload as a point, from its objects and arguments; its rank, and how it reaches others."""
 
 from __future__ import annotations
 

@@ -59,9 +59,8 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
         found = _checked_content(root, wanted)
         if not _missing(root, found) and (root / MANIFEST).exists():
             return found
-        disk.check_space(
-            root, _missing_bytes(root, found) - disk.bytes_of_parts(root), "bigMNIST", "choose another folder or fewer copies"
-        )
+        needed_bytes = _missing_bytes(root, found) - disk.bytes_of_parts(root)
+        disk.check_space(root, needed_bytes, "bigMNIST", "choose another folder or fewer copies")
         with disk.root_lock(root, remark) as lock, disk.without_parts(root):
             manifest = _checked_content(root, wanted)
             with contextlib.closing(_written(root, manifest, digits, processes, progress)) as states:
