@@ -1,4 +1,4 @@
-"""Lines of a script with their lines of the template, as Jinja reads it: `hpcddp render --explain`, `hpcddp lint` of a template."""
+"""Lines of a script with their lines of the template, as Jinja reads it: `hpcddp render --explain` and lint of a template."""
 
 from __future__ import annotations
 
