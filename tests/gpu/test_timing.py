@@ -6,7 +6,6 @@ import csv
 import statistics
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -183,7 +182,7 @@ def test_copies_hide_behind_work(tmp_path: Path, figures: Figures) -> None:
     sizes = (64_000, 8192) if is_real() else (64, 16)
     ((complete, rows),) = ranks.values(tmp_path, 1, copy_beside_work, *sizes)
     assert complete
-    hidden_ns, exposed_ns = (median(row[name] for row in rows[1:]) for name in ("h2d_hidden_ns", "h2d_exposed_ns"))
+    hidden_ns, exposed_ns = (statistics.median(row[name] for row in rows[1:]) for name in ("h2d_hidden_ns", "h2d_exposed_ns"))
     figures.add("h2d_hidden_ms", hidden_ns / 1e6, least=0.05)
     figures.add("h2d_exposed_share_percent", 100 * exposed_ns / max(1, hidden_ns + exposed_ns), most=10.0)
 
