@@ -225,8 +225,8 @@ def sklearn_digits() -> Digits:
 
 def find_digits(source: Literal["auto", "mnist", "sklearn"], root: Path | None) -> Digits:
     """MNIST from the folder `root`, scikit-learn's, or (auto) the former where its files are and else the latter."""
-    has_mnist = root is not None and _first_mnist(root, f"{STEMS['train']}-images-idx3-ubyte") is not None
-    if source == "sklearn" or (source == "auto" and not has_mnist):
+    images = f"{STEMS['train']}-images-idx3-ubyte"
+    if source == "sklearn" or (source == "auto" and (root is None or _first_mnist(root, images) is None)):
         return sklearn_digits()
     if root is None:
         raise HpcddpError("digits from MNIST need the folder of its official files")
