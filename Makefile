@@ -63,7 +63,7 @@ lint: $(VENV)/installed-test packages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.rooms
+	$(BIN)/python -m tests.test_source
 	shellcheck .ci/run
 
 # uv knows which packages another Python and platform need, which pip asks of its own; the wheels are then downloaded by pip.
@@ -97,7 +97,6 @@ $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 
 # What a new release breaks shows here in some five minutes: no Slurm, and not the tests that train most.
 QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster commands core detect probe script share study submit sweep) \
-	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_study_commands.py) \
 	-m "not slurm and not controllers and not timed and not soak and not gpu"
 
 newest: $(VENV)-newest/bin/python

@@ -18,7 +18,10 @@ from hypothesis import settings
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import PARTS, steps_file
+from hpcddp.core.run_root import Study
 from tests.chromium import Page, chromium, program
+from tests.fake_slurm import FakeBackend
+from tests.given_plan import study_of
 from tests.machine import cannot_run
 from tests.twin.controllers import OF_OTHER_RULES, Controllers
 from tests.twin.daemons import missing
@@ -102,6 +105,30 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         cannot_run("no Chromium: apt-get install chromium")
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
         yield page
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`analyze` without matplotlib's figures, which take most of its time: for tests of what is said."""
+    monkeypatch.setattr("hpcddp.analysis.figures.figures.study_drawings", lambda *_: ({}, []))
+
+
+@pytest.fixture
+def drawn(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With them all the same, in a module that does without."""
+    monkeypatch.undo()
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Where tests that have no other make one; it is not there yet."""
+    return study_of(tmp_path)
+
+
+@pytest.fixture
+def backend() -> FakeBackend:
+    """A cluster that takes everything."""
+    return FakeBackend()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ import pytest
 import hpcddp.core.errors
 from hpcddp.cli import main
 from tests.analysis.synthetic import point, write_study
-from tests.fresh_install import CHECKOUT
+from tests.machine import CHECKOUT
 
 USAGE, TROUBLESHOOTING = ((CHECKOUT / "docs" / name).read_text(encoding="utf-8") for name in ("usage.md", "troubleshooting.md"))
 HEAVY = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "sklearn")

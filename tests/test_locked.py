@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
-from tests.fresh_install import run
+from tests.machine import run
 
 CHECKOUT = Path(__file__).parent.parent
 UNLOCKED = {canonicalize_name(name) for name in ("hpcddp", "pip")}

@@ -18,7 +18,7 @@ import pytest
 
 from hpcddp import __version__
 from tests.analysis.synthetic import point, write_runs, write_study
-from tests.fresh_install import CHECKOUT, build, copy_checkout, install, run
+from tests.machine import CHECKOUT, build, copy_checkout, install, run
 
 pytestmark = pytest.mark.dear
 

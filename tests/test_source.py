@@ -1,11 +1,13 @@
-"""What holds for all of the source: its words, docstrings and imports, and that what its prose names exists.
+"""What holds for all of the source: its words, docstrings and imports, that what its prose names exists, how large a room may be.
 
-`python -m tests.test_source` prints what does not hold.
+`python -m tests.test_source`, part of `make lint`, prints what does not hold. A room is a folder right below hpcddp/ or analysis/
+with all that is in it, and its limit is in setup.cfg: one sees in a diff that it was raised. `--limits` prints that table.
 """
 
 from __future__ import annotations
 
 import ast
+import configparser
 import dataclasses
 import functools
 import importlib.util
@@ -13,7 +15,7 @@ import io
 import re
 import sys
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -316,7 +318,38 @@ def test_names_that_are_gone_are_found() -> None:
     assert [text for _, text in prose('"""A."""\nb = 1  # C\n"""D: https://e.f/g.h"""\n')] == ["# C", "A.", "D: "]
 
 
+ROOM = 1.03
+"""What a limit leaves, as a factor."""
+
+
+def sizes() -> dict[str, int]:
+    """Room -> lines of its Python files."""
+    lines = Counter[str]()
+    for package in ("hpcddp", "analysis"):
+        for file in (ROOT / package).rglob("*.py"):
+            lines["/".join(file.relative_to(ROOT).parts[:-1][:2])] += file.read_text().count("\n")
+    return dict(sorted(lines.items()))
+
+
+def too_large(found: dict[str, int], limits: dict[str, int]) -> list[str]:
+    """A sentence for each room beyond its limit, or without one."""
+    words = "make it smaller, or raise its limit in setup.cfg"
+    beyond = [(room, lines) for room, lines in found.items() if lines > limits.get(room, 0)]
+    return [f"{room} has {lines:,} lines, at most {limits.get(room, 0):,}: {words}" for room, lines in beyond]
+
+
+def main(arguments: list[str]) -> int:
+    """1 where something does not hold."""
+    if arguments == ["--limits"]:
+        print("\n".join(f"{room} = {round(ROOM * lines)}" for room, lines in sizes().items()))
+        return 0
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    words = [f"{name} is banned: {', '.join(places)}" for name, places in sorted(banned().items())]
+    said = [*words, *found(), *too_large(sizes(), {room: int(lines) for room, lines in config["rooms"].items()})]
+    print("\n".join(said), end="\n" if said else "")
+    return int(bool(said))
+
+
 if __name__ == "__main__":
-    for name, places in sorted(banned().items(), key=lambda item: -len(item[1])):
-        print(len(places), name, *places[:12], "..." if places[12:] else "")
-    print(*found(), sep="\n")
+    sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.submit.submit import submit_runs
 from hpcddp.worker.finish import reserve, write_end
 from hpcddp.worker.training.checkpoint import write_checkpoint
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import study_of, submission_plan
 
 

@@ -1,7 +1,4 @@
-"""Why a run did not finish, by the words of an error or of a log: one table for both, with what to do next.
-
-Ranks word their own errors by it, `hpcddp status` reads records and logs by it.
-"""
+"""Why a run did not finish, by the words of an error or of a log: one table for ranks and `status`, with what to do next."""
 
 from __future__ import annotations
 

@@ -13,11 +13,6 @@ MAX_RETAINED_BYTES, MAX_BLOCK_BYTES = 2**30, 2**25
 """Bytes in all, and of one block; glibc returns larger blocks to the kernel in any case."""
 
 
-def is_glibc() -> bool:
-    """Whether this process has glibc's malloc."""
-    return hasattr(ctypes.CDLL(None), "mallopt")
-
-
 def retain_freed_memory() -> bool:
     """From now on this process keeps up to MAX_RETAINED_BYTES of freed memory and reuses it; False without glibc. Without this,
     arrays that are allocated and freed cost a page fault for every 4 KiB, a microsecond in a virtual machine.
@@ -30,4 +25,4 @@ def freed_memory(point: Point) -> str | None:
     """`kept`, or `returned` to the kernel as glibc sees fit; None on a GPU, whose steps do not ask the host for memory."""
     if point.device != "cpu":
         return None
-    return "kept" if point.measure.keep_memory and is_glibc() else "returned"
+    return "kept" if point.measure.keep_memory and hasattr(ctypes.CDLL(None), "mallopt") else "returned"

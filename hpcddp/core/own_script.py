@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.core.errors import UsageError
@@ -87,17 +87,20 @@ def script_files(script: Path, near: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def digest_with_modules(script: Path) -> str:
-    """12 hexadecimal digits of the SHA-256 over the names and contents of these files; of the script's own content where it is
-    alone.
-    """
+    """12 hexadecimal digits over the names and contents of these files; over the script's own content where it is alone."""
     files = {name: file.read_bytes() for name, file in script_files(script).items()}
     if len(files) == 1:
         (content,) = files.values()
         return hashlib.sha256(content).hexdigest()[:12]
+    return digest_of_contents(files)[:12]
+
+
+def digest_of_contents(contents: Mapping[str, bytes]) -> str:
+    """Hexadecimal digits of the SHA-256 over names and contents."""
     total = hashlib.sha256()
-    for name, content in sorted(files.items()):
+    for name, content in sorted(contents.items()):
         total.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
-    return total.hexdigest()[:12]
+    return total.hexdigest()
 
 
 def _imported(file: Path) -> set[str]:
@@ -119,17 +122,20 @@ def _module_files(module: str, folders: Sequence[Path]) -> Iterator[tuple[str, P
     """A package comes before a module of its name, as in Python's own search."""
     for folder in folders:
         if (folder / module / "__init__.py").is_file():
-            yield from _package_files(folder / module)
+            yield from python_files(folder / module, module)
             return
         if (file := folder / f"{module}.py").is_file():
             yield file.name, file
             return
 
 
-def _package_files(package: Path) -> Iterator[tuple[str, Path]]:
-    for here, folders, files in os.walk(package):
+def python_files(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """Those of a package of that name."""
+    return ((f"{name}/{file.relative_to(folder).as_posix()}", file) for file in files_below(folder) if file.suffix == ".py")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Sorted; links to folders and hidden folders are left out."""
+    for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        for name in sorted(files):
-            if name.endswith(".py"):
-                file = Path(here) / name
-                yield file.relative_to(package.parent).as_posix(), file
+        yield from (Path(here) / name for name in sorted(files))

@@ -1,7 +1,4 @@
-"""A point: everything that can change a number, resolved, with an id that is a hash of that content.
-
-The words are the sweep file's.
-"""
+"""A point: everything that can change a number, in the sweep file's words, with an id that is a hash of that content."""
 
 from __future__ import annotations
 

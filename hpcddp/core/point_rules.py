@@ -243,9 +243,8 @@ def _own_script(point: Point) -> Iterator[str]:
     for name, value in workload.args.items():
         if not NAME.fullmatch(name):
             yield f"workload.args: `{name}` cannot be the name of an argument: letters, digits, - and _."
-        if not all(
-            each is None or isinstance(each, (str, int, float)) for each in (value if isinstance(value, list) else [value])
-        ):
+        values = value if isinstance(value, list) else [value]
+        if not all(each is None or isinstance(each, (str, int, float)) for each in values):
             yield f"workload.args.{name} is {value!r}: it is text, a number, true or false, or a list of these. Write it so."
 
 

@@ -67,7 +67,7 @@ def unprepared(data: Data, root: Path) -> Unprepared | None:
     if not any((root / name).exists() for name in FILES[data.name]):
         return Unprepared(text=f"no data `{data.name}` in {root}: {_remedy(data, root)}", is_missing=True)
     words = _differing(data, root) if data.name == "bigmnist" else None
-    return None if words is None else Unprepared(text=words, is_missing=False)
+    return None if words is None else Unprepared(text=f"{words}: change the point or prepare another folder", is_missing=False)
 
 
 def _remedy(data: Data, root: Path) -> str:
@@ -84,15 +84,15 @@ def _differing(data: Data, root: Path) -> str | None:
         copies, variants = held["copies"], tuple(held["variants"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # the run's own check says what is wrong with it
+    return difference(data, root, copies, variants)
+
+
+def difference(data: Data, root: Path, copies: int, variants: tuple[str, ...]) -> str | None:
+    """In which the bigMNIST in the folder, prepared with these copies and variants, is another one than the form needs."""
+    there, held = f"but the bigMNIST in {root} was prepared with", ", ".join(variants)
     if data.form == "augmented":
         needs = f"data.form is augmented, which starts from the variant {BASE}"
-        return None if BASE in variants else _other(needs, "variants", ", ".join(variants), root)
+        return None if BASE in variants else f"{needs}, {there} variants = {held}"
     if data.form == "shards" and data.copies != copies:
-        return _other(f"data.copies is {data.copies}", "copies", copies, root)
-    if data.variants != variants:
-        return _other(f"data.variants is {', '.join(data.variants)}", "variants", ", ".join(variants), root)
-    return None
-
-
-def _other(needs: str, word: str, held: object, root: Path) -> str:
-    return f"{needs}, but the bigMNIST in {root} was prepared with {word} = {held}: change the point or prepare another folder"
+        return f"data.copies is {data.copies}, {there} copies = {copies}"
+    return None if data.variants == variants else f"data.variants is {', '.join(data.variants)}, {there} variants = {held}"

@@ -1,6 +1,4 @@
-"""A study's study.json, its points' point.json, and outcomes.jsonl: how jobs ended that left no end.json.
-
-That is for analysis, which reads records and asks no backend.
+"""A study's study.json, its points' point.json, and outcomes.jsonl: for analysis, how jobs ended that left no end.json.
 
 A line of outcomes.jsonl has `label`, `run`, `job`, `reason` and `unix_s`; the last one on a job holds. A `reason` of null takes
 back what was said before: the job was requeued. Only the study's owner notes something, where that can be written.

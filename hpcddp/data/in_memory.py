@@ -1,6 +1,4 @@
-"""Data sets in memory: small images cropped and mirrored at random, to the same bytes on every device, and data that lie on the
-device where they are trained on: batches are gathered there, and only their places travel.
-"""
+"""Data sets in memory: small images cropped and mirrored at random, and data on the device, where only batches' places travel."""
 
 from __future__ import annotations
 

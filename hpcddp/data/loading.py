@@ -1,7 +1,4 @@
-"""Loaders: a source's batches for one rank, read ahead by forked workers, or gathered into memory that is used again.
-
-Each process reads two batches ahead, as is torch's usual, or one where memory is short.
-"""
+"""Loaders: a source's batches for one rank, read ahead by forked workers, or gathered into memory that is used again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Opens the source of a point's `data`, or says what is missing and where.
-
-Besides the sets of a file of their own: the user's, `package.module:factory`, which called with (root, split) returns a map-style
-data set; and made-up data of the known shapes, which show what a run costs when reading is free.
-"""
+"""Opens the source of a point's `data`, or says what is missing and where; with the user's own sets, and made-up ones."""
 
 from __future__ import annotations
 

@@ -70,8 +70,12 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8, offset=header).view(shape)
 
 
+def _first_mnist(root: Path, name: str) -> Path | None:
+    return first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz"))
+
+
 def _find_mnist(root: Path, name: str) -> Path:
-    found = first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz"))
+    found = _first_mnist(root, name)
     if found is None:
         raise missing(
             f"no {name} or {name}.gz", root, f"put MNIST's four official files there: `hpcddp data fetch mnist --root {root}`"
@@ -221,18 +225,12 @@ def sklearn_digits() -> Digits:
 
 def find_digits(source: Literal["auto", "mnist", "sklearn"], root: Path | None) -> Digits:
     """MNIST from the folder `root`, scikit-learn's, or (auto) the former where its files are and else the latter."""
-    if source == "sklearn" or (source == "auto" and not _has_mnist(root)):
+    images = f"{STEMS['train']}-images-idx3-ubyte"
+    if source == "sklearn" or (source == "auto" and (root is None or _first_mnist(root, images) is None)):
         return sklearn_digits()
     if root is None:
         raise HpcddpError("digits from MNIST need the folder of its official files")
     return official_digits(root)
-
-
-def _has_mnist(root: Path | None) -> bool:
-    if root is None:
-        return False
-    name = f"{STEMS['train']}-images-idx3-ubyte"
-    return first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz")) is not None
 
 
 DIGITS_FILES = {"train": "digits-train.bin", "eval": "digits-eval.bin"}

@@ -11,9 +11,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import Profiler
 
-from hpcddp.probe.checkpoints import FrameworkCheckpoints
-from hpcddp.probe.loop_recorder import LoopRecorder
-from hpcddp.probe.script_point import Wanted, samples_of_batch
+from hpcddp.probe.loop_recorder import FrameworkCallback, LoopRecorder
+from hpcddp.probe.script_point import samples_of_batch
 
 CHECKPOINT = "last.ckpt"
 
@@ -21,28 +20,14 @@ BEGINS = {"run_training_epoch", "train_dataloader_next", "training_step", "on_va
 """Of what Lightning tells its profiler. What came before was `other`, but waiting for data from an epoch's begin to its batch."""
 
 
-class ScalingCallback(Callback):
+class ScalingCallback(FrameworkCallback, Callback):
     """Measures steps of `Trainer.fit`, and ends it when enough are; its arguments are those of `measure`.
 
     samples_per_step: unless it is given, the loader's batch times the trainer's `accumulate_grad_batches`.
     """
 
-    def __init__(
-        self,
-        *,
-        samples_per_step: int | None = None,
-        warmup_steps: int = 50,
-        steps: int = 500,
-        tokens_per_step: int | None = None,
-        flops_per_step: float | None = None,
-    ) -> None:
-        self._samples_per_step = samples_per_step
-        self._wanted = partial(
-            Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
-        )
-        self._checkpoints = FrameworkCheckpoints("give trainer.fit(..., ckpt_path=callback.checkpoint)")
-        self._recorder: LoopRecorder | None = None
-        self._optimizer_steps = 0
+    usage = "give trainer.fit(..., ckpt_path=callback.checkpoint)"
+    _optimizer_steps = 0
 
     @property
     def checkpoint(self) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,18 +12,10 @@ from torch import nn
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import AFTER_PAUSE, WARMUP
-from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
+from hpcddp.probe.checkpoints import FrameworkCheckpoints, Save, ScriptCheckpoints, checkpoints_of
 from hpcddp.probe.flop_count import StepFlops, step_flops
 from hpcddp.probe.profiled_window import ProfiledWindow
-from hpcddp.probe.script_point import (
-    Wanted,
-    group_of_job,
-    point_in_job,
-    read_facts,
-    samples_per_epoch,
-    script_group,
-    script_point,
-)
+from hpcddp.probe.script_point import Wanted, job_group, point_in_job, read_facts, samples_per_epoch, script_group, script_point
 from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
 from hpcddp.probe.step_hooks import BatchSize, FirstStep, StepHooks
 from hpcddp.worker.comm.hook import time_buckets
@@ -50,7 +43,7 @@ class LoopRecorder:
         self._job = current_job()
         if self._job:
             self._job.begin()
-        self._group = group_of_job(self._job, first.device) if self._job else script_group(first.device)
+        self._group = job_group(self._job, first.device) if self._job else script_group(first.device)
         kind = first.device.type
         self._checkpoints = checkpoints or checkpoints_of(self._job, self._group, save)
         first_step = self._checkpoints.first_step if self._checkpoints else 0
@@ -205,16 +198,12 @@ class LoopRecorder:
             place = place_in_job(self._job, point_in_job(self._job, facts, hooked))
         else:
             place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
-        samples, times_buckets = (
-            samples_per_epoch(self.loader),
-            place.spec.point.measure.comm != "off" and (hooked or group.rank.world == 1),
-        )
+        samples = samples_per_epoch(self.loader)
+        times_buckets = place.spec.point.measure.comm != "off" and (hooked or group.rank.world == 1)
         return ScriptRun(place, group, self._model, self.timer, samples, checkpoints=self._checkpoints, hooked=times_buckets)
 
     def _hook_buckets(self) -> bool:
-        """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own, nor where its sweep does
-        not ask for it.
-        """
+        """Whether DDP's all-reduces are timed: not where the script has a hook of its own, nor where its sweep does not ask."""
         ddp, off = self._first_step.ddp, self._job is not None and self._job.spec.point.measure.comm == "off"
         if ddp is None or self.hooks.exchanges:
             return False
@@ -310,3 +299,26 @@ class StepSequence:
     def _close(self, flags: int, samples: int | None = None) -> None:
         self._timer.mark("record")
         self._timer.close_step(flags, samples)
+
+
+class FrameworkCallback:
+    """What callbacks of frameworks have in common; arguments are those of `measure`."""
+
+    usage: str
+    """How the framework is given a checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        samples_per_step: int | None = None,
+        warmup_steps: int = 50,
+        steps: int = 500,
+        tokens_per_step: int | None = None,
+        flops_per_step: float | None = None,
+    ) -> None:
+        self._samples_per_step = samples_per_step
+        self._wanted = partial(
+            Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
+        )
+        self._checkpoints = FrameworkCheckpoints(self.usage)
+        self._recorder: LoopRecorder | None = None

@@ -6,15 +6,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile, schedule
-
 from hpcddp.core.attempt_records import ProfiledExchange
 from hpcddp.core.point import Point
 from hpcddp.core.records import STEP_COLUMNS, trace_file
 from hpcddp.worker.comm.trace import Event, events_of, profiled_exchange, read_trace
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.profiling import export_trace
+from hpcddp.worker.training.profiling import export_trace, step_profiler
 
 CHECKED_STEPS = 8
 """With `comm: check`, unless more are profiled anyway."""
@@ -32,10 +29,7 @@ class ProfiledWindow:
         self._trace, self._reads = trace, reads
         self._events: list[Event] | None = None
         self._made, self._begun = 0, False
-        cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        on = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-        plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
-        self._profiler = profile(activities=on, schedule=plan, on_trace_ready=self._read)
+        self._profiler = step_profiler(steps, self._read)
 
     def begin(self) -> None:
         self._begun = True

@@ -1,6 +1,4 @@
-"""What is known of a script: its workload as a point, read from its objects and from what it was called with; which rank this
-process is, and how it reaches the others, where the script started them by itself.
-"""
+"""What is known of a script: its workload as a point, from its objects and arguments; its rank, and how it reaches others."""
 
 from __future__ import annotations
 
@@ -71,7 +69,7 @@ def read_facts(  # noqa: PLR0913 - what it is read from
     module = bare(model)
     return ScriptFacts(
         model=f"{script_name()}:{type(module).__name__}",
-        data=f"{script_name()}:{_data_name(loader)}",
+        data=f"{script_name()}:{type(getattr(loader, 'dataset', loader)).__name__}",
         precision=PRECISIONS.get(autocast or _parameter_type(module), "fp32"),
         samples_per_step=wanted.samples_per_step,
         iterations_per_step=wanted.iterations_per_step,
@@ -170,10 +168,6 @@ def samples_of_batch(loader: Any) -> int:
     return size
 
 
-def _data_name(loader: Any) -> str:
-    return type(getattr(loader, "dataset", loader)).__name__
-
-
 def _parameter_type(module: nn.Module) -> str:
     first = next((parameter.dtype for parameter in module.parameters() if parameter.dtype.is_floating_point), torch.float32)
     return str(first).rpartition(".")[2]
@@ -182,7 +176,7 @@ def _parameter_type(module: nn.Module) -> str:
 STORE = "hpcddp-probe"
 
 
-def group_of_job(job: ScriptJob, device: torch.device) -> ProcessGroup:
+def job_group(job: ScriptJob, device: torch.device) -> ProcessGroup:
     """The job's; HpcddpError where the script's ranks are not those of the job, or on another device."""
     rank, point = job.rank, job.spec.point
     found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

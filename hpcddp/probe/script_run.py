@@ -129,16 +129,9 @@ class ScriptRun:
         self.window.pause(self.steps)
 
     def finish(
-        self,
-        optimizer_steps: int,
-        *,
-        tokens_per_step: int | None,
-        flops_per_sample: int | None,
-        samples: tuple[int, int] | None,
+        self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None, samples: tuple[int, int] | None
     ) -> None:
-        """The loop is over: all records, and on rank 0 a line that says where they are. `samples`: the least and the most of a
-        step, where its batches show them.
-        """
+        """All records, and on rank 0 a line on where they are. `samples`: least and most of a step, where batches show them."""
         measure = self._spec.point.measure
         needed = max(self.window.steps, measure.warmup_steps + (measure.steps if measure.stop == "steps" else 1))
         made = f"the loop ended after {count(self.steps + 1, 'step')}"

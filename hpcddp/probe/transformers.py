@@ -13,38 +13,20 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.utils import WEIGHTS_NAME
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe.checkpoints import FrameworkCheckpoints
-from hpcddp.probe.loop_recorder import LoopRecorder
-from hpcddp.probe.script_point import Wanted
+from hpcddp.probe.loop_recorder import FrameworkCallback, LoopRecorder
 
 
-class ScalingCallback(TrainerCallback):
+class ScalingCallback(FrameworkCallback, TrainerCallback):
     """Measures steps of `Trainer.train`, and ends it when enough are; its arguments are those of `measure`.
 
     samples_per_step: unless it is given, the batch per device times the batches whose gradients add up.
     """
 
-    def __init__(
-        self,
-        *,
-        samples_per_step: int | None = None,
-        warmup_steps: int = 50,
-        steps: int = 500,
-        tokens_per_step: int | None = None,
-        flops_per_step: float | None = None,
-    ) -> None:
-        self._samples_per_step = samples_per_step
-        self._wanted = partial(
-            Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
-        )
-        self._checkpoints = FrameworkCheckpoints("give trainer.train(resume_from_checkpoint=callback.checkpoint)")
-        self._recorder: LoopRecorder | None = None
+    usage = "give trainer.train(resume_from_checkpoint=callback.checkpoint)"
 
     @property
     def checkpoint(self) -> str | None:
-        """Of an earlier attempt of the run, for `train(resume_from_checkpoint=...)`; None where the run begins, and without
-        `measure.resume`.
-        """
+        """Of an earlier attempt, for `train(resume_from_checkpoint=...)`; None where there is none, or no `measure.resume`."""
         folder = self._checkpoints.folder
         return str(folder) if folder else None
 

@@ -1,7 +1,4 @@
-"""Lines of a script with their lines of the template: `hpcddp render --explain`, and `hpcddp lint` of a template.
-
-Lines and fields are read from the templates as Jinja reads them, and nowhere written down: they cannot be out of date.
-"""
+"""Lines of a script with their lines of the template, as Jinja reads it: `hpcddp render --explain` and lint of a template."""
 
 from __future__ import annotations
 

@@ -92,10 +92,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
     return Batch(
         submissions=tuple(in_sequence),
         one_allocation=OneAllocation(
-            nodes=request.nodes,
-            gpus_per_node=request.gpus_counted,
-            preflight=PREFLIGHT.of(in_sequence[0]),
-            render_text=text,
+            nodes=request.nodes, gpus_per_node=request.gpus_counted, preflight=PREFLIGHT.of(in_sequence[0]), render_text=text
         ),
     )
 

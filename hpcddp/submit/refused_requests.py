@@ -86,16 +86,8 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     ),
     (r"QOSMaxCpuPerJob", "refuses {cpus}, too many for {qos}", "Add max_cpus to {rule}{profile}."),
     (r"QOSMaxGRESPerJob", "refuses {gpus}, too many for {qos}", "Add max_gpus to {rule}{profile}."),
-    (
-        r"(QOS|Assoc)(Max|Grp)GRES",
-        "refuses {gpus}, too many for one user or account",
-        "Add slurm.max_gpus_per_user{to_profile}.",
-    ),
-    (
-        r"(QOS|Assoc)(Max|Grp)Cpu",
-        "refuses {cpus}, too many for one user or account",
-        "Add slurm.max_cores_per_user{to_profile}.",
-    ),
+    (r"(QOS|Assoc)(Max|Grp)GRES", "refuses {gpus}, too many for one user or account", "Add slurm.max_gpus_per_user{to_profile}."),
+    (r"(QOS|Assoc)(Max|Grp)Cpu", "refuses {cpus}, too many for one user or account", "Add slurm.max_cores_per_user{to_profile}."),
     (
         r"Invalid feature",
         "has no nodes with feature {constraint}",
@@ -107,11 +99,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; `sinfo -o '%P %G'` lists "
         "them.",
     ),
-    (
-        r"unrecognized option",
-        "does not know an option of this request",
-        "Correct slurm.options{profile}, or the sweep's.",
-    ),
+    (r"unrecognized option", "does not know an option of this request", "Correct slurm.options{profile}, or the sweep's."),
     (
         r"Memory required by task|Memory specification",
         "does not give so much memory",
@@ -122,11 +110,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "does not give so many CPUs",
         "Write the right values into node_types.{node_type}.physical_cores and smt{profile}.",
     ),
-    (
-        r"reservation",
-        "refuses reservation {reservation} for this request",
-        "Use --set slurm.reservation=NAME, or leave it out.",
-    ),
+    (r"reservation", "refuses reservation {reservation} for this request", "Use --set slurm.reservation=NAME, or leave it out."),
     (
         r"Invalid node name|nodes not in this partition",
         "has no such nodes in {in_partition}",

@@ -1,7 +1,4 @@
-"""Small jobs that a command waits for: a table of their kinds, how one is run, and what its record means before the runs.
-
-All are submitted at once, and none outlives a command that nobody waits for any longer.
-"""
+"""Small jobs that a command waits for: a table of their kinds, how one is run, and what its record means before the runs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shlex
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from hpcddp.core.bootstrap import ownership_problem
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.own_script import script_files
+from hpcddp.core.own_script import digest_of_contents, files_below, python_files, script_files
 from hpcddp.core.records import write_file
 from hpcddp.core.run_root import Study
 
@@ -58,7 +57,7 @@ def take_snapshot(
     contents = {name: file.read_bytes() for name, file in _files(extra_modules, near)}
     for script in scripts:
         contents |= {script_place(script, name): file.read_bytes() for name, file in script_files(near[0] / script, near).items()}
-    target = study.code / _digest(contents)
+    target = study.code / digest_of_contents(contents)[:16]
     if not os.path.lexists(target):
         _write(contents, target)
     verify(target, contents, trusted)
@@ -80,7 +79,7 @@ def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple
     yield BOOTSTRAP, PACKAGE / "core" / BOOTSTRAP
     for name in JOB_SIDE:
         place = PACKAGE / name
-        yield from _package_files(f"hpcddp/{name.rstrip('/')}", place) if place.is_dir() else [(f"hpcddp/{name}", place)]
+        yield from python_files(place, f"hpcddp/{name.rstrip('/')}") if place.is_dir() else [(f"hpcddp/{name}", place)]
     for name in (*ALWAYS, *(name for name in IF_PRESENT if _find(name, ()))):
         yield from _module_files(name, ())
     own = {"hpcddp", *ALWAYS, *sys.stdlib_module_names}
@@ -105,36 +104,15 @@ def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]
         places = ", ".join(dict.fromkeys(str(folder) for folder in near))
         raise UsageError(f"no module `{name}` in {places} or this Python ({sys.prefix}); put it beside the sweep, or install it")
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    if any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in _walk(folder)):
+    if any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in files_below(folder)):
         return
-    held = [file for folder in folders for file in _package_files(name, folder)]
+    held = [file for folder in folders for file in python_files(folder, name)]
     if folders and not held:
         places = " and ".join(map(str, folders))
         raise UsageError(f"no module `{name}`: {places} holds no Python code; put {name}.py beside the sweep, or install it")
     yield from held
     if not folders and spec.origin is not None and spec.origin.endswith(".py"):
         yield f"{name}.py", Path(spec.origin)
-
-
-def _package_files(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    for file in _walk(folder):
-        if file.suffix == ".py":
-            yield f"{name}/{file.relative_to(folder).as_posix()}", file
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Files below `folder`, sorted; links to folders and hidden folders are left out."""
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        yield from (Path(here) / name for name in sorted(files))
-
-
-def _digest(contents: Mapping[str, bytes]) -> str:
-    """16 hexadecimal digits over names and contents."""
-    total = hashlib.sha256()
-    for name, content in sorted(contents.items()):
-        total.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
-    return total.hexdigest()[:16]
 
 
 def _write(contents: Mapping[str, bytes], target: Path) -> None:

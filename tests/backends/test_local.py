@@ -28,7 +28,7 @@ from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
 from hpcddp.submit.snapshot import take_snapshot
-from tests.backends.fake_slurm import wait_for
+from tests.fake_slurm import wait_for
 from tests.given_plan import log_event
 from tests.worker import given
 

@@ -27,7 +27,7 @@ from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
-from tests.backends.fake_slurm import PATIENCE_S, wait_for
+from tests.fake_slurm import PATIENCE_S, wait_for
 from tests.twin.twin import Twin
 from tests.twin.userland import own_slurm
 

@@ -20,7 +20,7 @@ from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Point, Workload
 from hpcddp.core.run_root import Study
-from tests.backends.fake_slurm import Say, at_once, calls, stand_ins, wait_for
+from tests.fake_slurm import Say, at_once, calls, stand_ins, wait_for
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 NAME = f"{POINT.label}.r1"

@@ -28,8 +28,8 @@ from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.submit import Throttle
 from hpcddp.sweep.file import SlurmOptions
-from tests.backends.fake_slurm import Say, calls, stand_ins
-from tests.given_one_allocation import batch_of, submission_plan
+from tests.fake_slurm import Say, calls, stand_ins
+from tests.given_plan import allocation_plan, batch_of
 
 PROFILE = load_profile("rcc")
 
@@ -291,7 +291,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 def jobs(tmp_path: Path, say: Say) -> dict[str, str]:
     """Three runs in job 12, which runs, by id and name: 0 is done, 1 at work in step 12.3, 2 to come."""
     study = Study(tmp_path / "study")
-    batch = batch_of(submission_plan(tmp_path, "repeat=1"), study.folder)
+    batch = batch_of(allocation_plan(tmp_path, "repeat=1"), study.folder)
     prepare(study.jobs / batch.name, batch)
     study.job_dir("12").symlink_to(batch.name)
     events = ['"started","task":0', '"ended","task":0,"code":0', '"started","task":1']

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.detect.given_live import NODES as LINES
 from tests.detect.given_live import answers
-from tests.fresh_install import build, copy_checkout, install
+from tests.machine import build, copy_checkout, install
 
 NODES = 1000
 DETECT_ROUNDS = 7

@@ -22,7 +22,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.study_folder import study_lock
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import study_of, submission_plan
 from tests.machine import NOBODY, as_nobody, need_root
 

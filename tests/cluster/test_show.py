@@ -21,8 +21,8 @@ from hpcddp.cluster.yaml_text import WIDTH, flow, yaml_text
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.job_records import Adapter, Disk, LinkSurvey, NodeSurvey, SurveyRecord
 from hpcddp.core.launch_record import GpuFacts, NodeFacts
+from tests import check_golden
 from tests.cluster.conftest import own_profile
-from tests.golden import check
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -41,12 +41,12 @@ def test_show_merges_what_is_extended() -> None:
     file = own_profile("mine", "extends: rcc\nnode_types: {v100-sxm2: null}\nfabric: {latency_us: 4}\n")
     said, *lines = show_cluster(load_profile("mine")).splitlines()
     assert said == f"# {typed_path(file)}, merged into rcc"
-    check("clusters/show-extended.txt", "\n".join(lines) + "\n")
+    check_golden("clusters/show-extended.txt", "\n".join(lines) + "\n")
 
 
 def test_list() -> None:
     text = clusters_table(list_clusters())
-    check("clusters/list.txt", text + "\n")
+    check_golden("clusters/list.txt", text + "\n")
     assert max(len(line) for line in text.splitlines()) <= 80
 
 

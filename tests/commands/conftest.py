@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 
 Run = Callable[..., Result]
 Fake = TypeVar("Fake", bound=FakeBackend)

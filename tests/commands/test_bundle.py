@@ -17,7 +17,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Recorded, write_run, write_runs, write_study
 from tests.commands.conftest import Run, refused, use
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_study import write_given
 
 

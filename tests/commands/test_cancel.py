@@ -20,7 +20,7 @@ from hpcddp.study.submission_log import latest_events, user_name
 from tests.analysis.synthetic import point as synthetic_point
 from tests.analysis.synthetic import write_study
 from tests.commands.conftest import Run, use
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import SWEEP, log_event
 from tests.machine import as_nobody, need_root
 

@@ -20,9 +20,9 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.data import open_source
 from hpcddp.data.small_sets import ARCHIVE, STEMS
-from tests.backends.fake_slurm import NEWEST_NAME, Say, calls, stand_ins
 from tests.commands.conftest import Run, refused
 from tests.data.files import write_mnist
+from tests.fake_slurm import NEWEST_NAME, Say, calls, stand_ins
 from tests.file_server import file_answer, file_server
 
 

@@ -14,7 +14,7 @@ from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import log_event
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))

@@ -22,9 +22,8 @@ from hpcddp.submit.submit import SubmittedRun, submit_runs
 from hpcddp.submit.until_ci import with_repeats
 from tests.analysis.synthetic import FAILED, MS, Recorded, write_run
 from tests.commands.conftest import Run, use
-from tests.fake_backend import FakeBackend
-from tests.given_one_allocation import SWEEP as IN_ONE
-from tests.given_plan import SWEEP, slurm_profile, submission_plan
+from tests.fake_slurm import FakeBackend
+from tests.given_plan import ALLOCATION_SWEEP, SWEEP, slurm_profile, submission_plan
 from tests.machine import NOBODY, need_root
 
 LOST = JobState(phase="failed", detail="a node failed (NODE_FAIL)", word="NODE_FAIL")
@@ -143,7 +142,7 @@ def test_many_unknown_points_are_counted(submitted: Path, run: Run, backend: Fak
 def in_one(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """A cluster whose jobs may take two hours; small.yaml has three points of two runs, half an hour each."""
     monkeypatch.setattr("hpcddp.submit.submission_plan.longest_min", lambda partition: {"gpu": 120}[partition])
-    (tmp_path / "small.yaml").write_text(IN_ONE.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
+    (tmp_path / "small.yaml").write_text(ALLOCATION_SWEEP.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
     return backend
 
 

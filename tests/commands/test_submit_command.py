@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 from tests.commands.conftest import Run, refused
+from tests.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 
 LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
 COMMAND = ("--", "python", "train.py", "--lr", "0.1")

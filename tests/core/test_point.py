@@ -30,7 +30,7 @@ from hpcddp.core.point import (
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.run_root import RunKey, run_ranges, spans
 from hpcddp.core.schema import SchemaError
-from tests.golden import check
+from tests import check_golden
 
 SMALL = {"cluster": "rcc", "workload": {"model": "mnist-cnn", "data": {"name": "bigmnist"}}}
 LOADED = {"batch_per_gpu": 512, "loader_workers_per_rank": 8}
@@ -78,7 +78,7 @@ def frozen(plain: dict[str, Any]) -> dict[str, Any]:
 
 def test_ids_are_frozen() -> None:
     text = json.dumps({name: frozen(plain) for name, plain in POINTS.items()}, indent=1, ensure_ascii=True) + "\n"
-    check("point_ids.json", text)
+    check_golden("point_ids.json", text)
 
 
 def test_later_keys_change_no_earlier_id() -> None:

@@ -21,8 +21,7 @@ from hpcddp.data.writing import fetch as fetching
 from hpcddp.data.writing.fetch import fetch_official
 from hpcddp.data.writing.folder import LOCK_FOLDER, root_lock
 from tests.file_server import FileServer, file_answer, file_server
-from tests.fresh_install import CHECKOUT
-from tests.machine import small_disk
+from tests.machine import CHECKOUT, small_disk
 
 CONTENTS = {"digits.gz": bytes(range(256)) * 9000, "labels.gz": b"0123456789"}
 

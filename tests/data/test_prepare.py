@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.bigmnist.shards import Manifest, Shard, read_bigmnist_manifest
+from hpcddp.data.bigmnist.shards import Manifest, Shard, read_manifest
 from hpcddp.data.writing.prepare import prepare_bigmnist, write_bigmnist_shard
 from tests.data.files import killed_at_random, noise_digits, twice_at_once
 
@@ -65,7 +65,7 @@ def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, expected:
     labels = {name.replace(".u8", ".labels.u8"): size // 784 for name, size in shards.items()}
     sizes = {name: len(data) for name, data in expected.items() if name != "bigmnist.json"}
     assert sizes == shards | labels
-    assert manifest == read_bigmnist_manifest(tmp_path / "new" / "folder" / "bigmnist.json")
+    assert manifest == read_manifest(tmp_path / "new" / "folder" / "bigmnist.json")
     assert (manifest.samples, manifest.base_samples, manifest.eval_samples) == (13_200, 1100, 9)
     assert json.loads(expected["bigmnist.json"]) == {
         "schema": 1,
@@ -173,14 +173,14 @@ def test_a_full_disk_is_said_with_what_is_still_to_be_written(tmp_path: Path, mo
     monkeypatch.setattr("hpcddp.data.writing.prepare.write_bigmnist_shard", full)
     with pytest.raises(HpcddpError, match=r"No space left on device; 6.9 MB are still to be written there; what is finished"):
         prepare(tmp_path)
-    assert len(read_bigmnist_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
+    assert len(read_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
 
 
 def test_a_finished_folder_is_left_as_it_is(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is locked or written where nothing is missing; a shard that was lost is made again, the same."""
     before, lost = times_ns(finished), (finished / "train-00003.u8").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("hpcddp.data.writing.prepare.root_lock", None)
+        patch.setattr("hpcddp.data.writing.folder.root_lock", None)
         assert prepare(finished).samples == 13_200
     assert times_ns(finished) == before
     (finished / "train-00003.u8").write_bytes(lost[:100])

@@ -16,8 +16,8 @@ from hpcddp.cluster.profile_file import read_profile
 from hpcddp.detect.check import check_cluster
 from hpcddp.detect.detect import Detected, detect_cluster
 from hpcddp.detect.trial import Names, Trial, TrialVerdict, try_requests
-from tests.backends.fake_slurm import Say, stand_ins
 from tests.detect.given_live import DENIED, NODES, answers
+from tests.fake_slurm import Say, stand_ins
 
 COMMANDS = ("scontrol", "sinfo", "sacctmgr", "sbatch")
 

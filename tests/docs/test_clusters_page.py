@@ -18,7 +18,7 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.detect.trial import TrialVerdict
 from tests.commands.conftest import Run, run
 from tests.detect.given_live import ONE, detected_text
-from tests.docs.key_tables import CLUSTERS_FILE, profile_keys
+from tests.docs.pages import CLUSTERS_FILE, profile_keys
 from tests.test_packaging import empty_wheel, offline
 
 __all__ = ["run"]  # a fixture

@@ -1,16 +1,21 @@
-"""The pages say what the code says, and lead where they say."""
+"""The pages say what the code says, and lead where they say; the scripts of docs/probe.md run as they are written."""
 
 from __future__ import annotations
 
 import configparser
 import dataclasses
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import click
 import pytest
 
+from hpcddp.analysis.report.api import analyze
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import FASTER, INPUT_SHARE
 from hpcddp.analysis.verdicts.gates import DAMAGED_SHARE
 from hpcddp.analysis.verdicts.input import BUSY, CORES_WAITED, MOSTLY, LoaderLimit
@@ -20,6 +25,7 @@ from hpcddp.cluster.json_schema import field_docs
 from hpcddp.core.attempt_records import LoaderTimes, TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
 from hpcddp.core.point import Data
+from hpcddp.core.run_root import single_study
 from hpcddp.data.bigmnist.shards import MANIFEST as BIGMNIST
 from hpcddp.data.loading import USUAL
 from hpcddp.data.pictures.decoders import DECODERS, EIGHTHS, MOST_PIXELS
@@ -27,8 +33,8 @@ from hpcddp.data.pictures.image_folder import FOLDERS
 from hpcddp.data.pictures.tar_shards import TAR_MANIFEST, index_file, member_name
 from hpcddp.data.small_sets import DIGITS_FILES
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
-from tests.docs.key_tables import sweep_sections
-from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
+from hpcddp.probe.measurement import measure
+from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links, sweep_sections
 from tests.test_source import BANNED, sources
 
 
@@ -201,3 +207,56 @@ def test_limits_of_loaders_are_those_that_are_named() -> None:
     assert set(rows) - {"limit"} == set(get_args(LoaderLimit))
     assert (INPUT_SHARE, BUSY, CORES_WAITED, MOSTLY) == (0.1, 0.8, 0.2, 0.5)  # a tenth, 80 %, a fifth, half
     assert (FASTER, USUAL) == (0.1, 2)  # 10 %; two batches
+
+
+PROBE = (ROOT / "docs" / "probe.md").read_text(encoding="utf-8")
+
+FEWER = "warmup_steps=3, steps=12"
+
+
+def scripts() -> dict[str, str]:
+    """The page's, by the heading that they stand under; with fewer steps."""
+    sections = re.split(r"^##+ ", PROBE, flags=re.MULTILINE)
+    found = {section.splitlines()[0]: re.findall(r"```python\n(.*?)```", section, re.DOTALL) for section in sections}
+    return {name: _shorter(text) for name, texts in found.items() for text in texts}
+
+
+def _shorter(script: str) -> str:
+    given = re.sub(r"warmup_steps=\d+, steps=\d+", FEWER, script)
+    return given if FEWER in given else re.sub(r"(samples_per_step=[^)]*)\)", rf"\1, {FEWER})", given)
+
+
+def output_of(command: str, folder: Path) -> str:
+    """What it prints, run there."""
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command.split(), cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.soak
+def test_the_script_and_its_commands(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(scripts()["# Measuring a training loop of your own"])
+    commands = re.findall(r"^    ((?:python|torchrun|hpcddp) [^|\n]*)$", PROBE, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["python", "torchrun", "hpcddp"]
+    assert "1 x 2" in [output_of(command, tmp_path) for command in commands][-1]
+    found = load_study(single_study(tmp_path / "jobs"))
+    assert [run.state for run in found.runs] == ["counts", "counts"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("framework", ["Lightning", "transformers", "Accelerate"])
+def test_frameworks(tmp_path: Path, framework: str, undrawn: None) -> None:
+    (tmp_path / "train.py").write_text(scripts()[framework])
+    output_of("torchrun --nproc-per-node 2 train.py", tmp_path)
+    (measured,) = load_study(single_study(tmp_path / "jobs")).runs
+    assert (measured.state, measured.reason, measured.steady_steps) == ("counts", None, 12)
+    assert min((measured.part_ns or {})[part] or 0 for part in ("data_wait", "forward", "backward", "optimizer")) > 0
+    assert measured.exchange is not None
+    (report,) = analyze(tmp_path / "jobs")
+    assert "1 x 2" in report.text
+
+
+def test_every_argument_is_explained() -> None:
+    named = re.findall(r"`(\w+)`", PROBE)
+    assert set(measure.__annotations__) - {"model", "optimizer", "return"} <= set(named)

@@ -18,7 +18,7 @@ from hpcddp.core.point import Data, Point
 from hpcddp.core.records import buckets_file, error_file, gpus_file, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.training.trainer import Trainer
-from tests.backends.fake_slurm import wait_for
+from tests.fake_slurm import wait_for
 from tests.gpu.device import gpu_count, is_real, on_device
 from tests.worker import forked, given
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,8 @@ from hpcddp.core.point_rules import check_point
 from tests.bench import gpu_step
 from tests.bench.gpu_step import HOST_BOUND_US, LINES, as_result, best, best_line, compared, summary
 from tests.gpu import test_faults, test_probe
+from tests.gpu.__main__ import page
 from tests.gpu.device import COUNT_VARIABLE, FACTS_VARIABLE, FILE_VARIABLE, Figures, append_result, is_real, read_results
-from tests.gpu.page import gpu_tests, page
 from tests.gpu.ranks import gpu_point
 from tests.gpu.test_training import WAYS
 
@@ -38,6 +41,15 @@ def touching() -> set[str]:
 def _code(file: Path) -> str:
     text = re.sub(r'"""(?:[^"\\]|\\.|"(?!""))*"""', "", file.read_text(encoding="utf-8"))
     return "\n".join(line.partition("#")[0] for line in text.splitlines())
+
+
+def gpu_tests() -> Iterator[tuple[str, Any]]:
+    """File and function of every test here that is marked."""
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = importlib.import_module(f"tests.gpu.{file.stem}")
+        for name, test in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("test_") and any(mark.name == "gpu" for mark in getattr(test, "pytestmark", ())):
+                yield file.stem, test
 
 
 def test_every_file_that_touches_cuda_has_a_test() -> None:

@@ -14,7 +14,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.script.job_request import JobRequest, User, gpu_option
 from hpcddp.script.render import render
 from hpcddp.script.resources import job_request
-from tests.given_one_allocation import submission_plan
+from tests.given_plan import allocation_plan
 from tests.script.test_render import SUBMITTED, allocation_script, run, shellcheck, stand_ins
 from tests.script.test_resources import requested
 
@@ -116,7 +116,7 @@ def test_steps_of_one_allocation(tmp_path: Path) -> None:
         (tmp_path / way).mkdir()
         rcc: Any = load_profile("rcc")
         rcc = dataclasses.replace(rcc, slurm=dataclasses.replace(rcc.slurm, gpu_request=way, srun_options=("--gpu-bind=none",)))
-        plan = submission_plan(tmp_path / way, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
+        plan = allocation_plan(tmp_path / way, "repeat=1", "device=cuda", axes="{layout.nodes: [1, 2]}")
         slurm, user = plan.source.sweep.slurm, User(account="proj")
         requests = {each.point.label: job_request(rcc, each.point, slurm, user) for each in plan.points}
         scripts[way] = allocation_script(dataclasses.replace(plan, profile=rcc, requests=requests), tmp_path / way)

@@ -12,7 +12,7 @@ import pytest
 
 from hpcddp.script.lint import lint_script
 from hpcddp.script.option_table import SBATCH, SRUN
-from tests.golden import FOLDER
+from tests import GOLDENS
 
 SCRIPTS = Path(__file__).parent / "job_scripts"
 
@@ -71,7 +71,7 @@ def test_a_wrong_script_has_its_findings_only(file: Path) -> None:
     assert found_in(text) == [(rule, int(line)) for rule, line in re.findall(r"^# finding: (\S+) (\d+)", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("file", sorted((FOLDER / "scripts").rglob("*.sh")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((GOLDENS / "scripts").rglob("*.sh")), ids=lambda file: file.stem)
 def test_golden_scripts_are_clean(file: Path) -> None:
     assert lint_script(file.read_text(encoding="utf-8")) == []
 

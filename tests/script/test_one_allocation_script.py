@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
-from tests.given_one_allocation import batch_of, submission_plan
+from tests.given_plan import allocation_plan, batch_of
 from tests.script.test_render import write_commands
 
 COMMANDS = {
@@ -38,7 +38,7 @@ class Job:
 
     def __init__(self, folder: Path, *settings: str, **changes: str) -> None:
         self.folder, self._said = folder / "job", folder / "said"
-        prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings, **changes), folder))
+        prepare(self.folder, batch_of(allocation_plan(folder, "repeat=1", *settings, **changes), folder))
         self._said.mkdir()
         write_commands(folder, COMMANDS)
         for name in ("0", "1", "2", "probe", "preflight"):

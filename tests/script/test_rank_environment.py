@@ -21,7 +21,7 @@ from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, launch_command, render
-from tests.given_one_allocation import submission_plan
+from tests.given_plan import allocation_plan
 from tests.script.test_render import AWKWARD, SUBMITTED, allocation_script, by_hand, plain_profile, stand_ins
 from tests.script.test_resources import requested
 
@@ -167,7 +167,7 @@ def test_torch_is_asked_inside(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
-    plan = submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}", profile=contained(runtime))
+    plan = allocation_plan(tmp_path, axes="{layout.nodes: [1, 2]}", profile=contained(runtime))
     text = allocation_script(plan, tmp_path)
     assert text.count(' "${container[@]}" \\\n') == 5
     assert text.count(f'show "{os.fspath(tmp_path)}"\n') == 1
@@ -284,7 +284,7 @@ def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
 
 
 def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
+    plan = allocation_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
     shapes = {dataclasses.replace(request, name="") for request in plan.requests.values()}
     found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30", allocation_script(plan, tmp_path))
     assert (len(shapes), [re.findall(r"NCCL_ALGO=(\w+)", words) for words in found]) == (3, [[], ["Ring"], ["Tree"]])
@@ -292,7 +292,7 @@ def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
 
 def test_rules_in_steps_of_one_allocation(tmp_path: Path) -> None:
     rules = (rule("NCCL_NET", "AWS Libfabric", nodes=">1"), rule("NCCL_CROSS_NIC", "1", fabric="RoCE"))
-    plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}", profile=rcc(*rules))
+    plan = allocation_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}", profile=rcc(*rules))
     text = allocation_script(plan, tmp_path)
     found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30 (\d)", text)
     assert [(int(nodes), words) for words, nodes in found] == [(2, "'export NCCL_NET='\"'\"'AWS Libfabric'\"'\"''"), (1, "''")]

@@ -27,8 +27,8 @@ from hpcddp.script.resources import job_request
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests import golden
-from tests.given_one_allocation import batch_of, submission_plan
+from tests import check_golden
+from tests.given_plan import allocation_plan, batch_of
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -71,7 +71,7 @@ def allocation_script(plan: SubmissionPlan, folder: Path) -> str:
 def test_golden(cluster: str, form: str) -> None:
     profile, point, request = parts(cluster, 3)
     launch = by_hand(profile, point) if form == "by-hand" else SUBMITTED
-    golden.check(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
+    check_golden(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
 
 
 @pytest.mark.parametrize("cluster", SWEEPS)
@@ -407,7 +407,7 @@ def test_the_script_is_a_good_one() -> None:
 @pytest.mark.parametrize("stage", ["none", "tmpdir"])
 def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None:
     """The script tells them to leave it, and removes it whatever became of them."""
-    plan = submission_plan(
+    plan = allocation_plan(
         tmp_path, "repeat=1", "workload.data.name=bigmnist", "workload.data.root=/x", f"workload.data.stage={stage}"
     )
     nodes = {name: replace(node, local_disk_per_job=None) for name, node in plan.profile.node_types.items()}

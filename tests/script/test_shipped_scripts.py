@@ -22,7 +22,7 @@ from hpcddp.script.templating import FOLDER
 from hpcddp.submit.choose import layout_sweep
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.sweep.expand import expand
-from tests import golden
+from tests import check_golden
 from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts, shellcheck
 
 SITES = [name for name in profile_names() if name != "local"]
@@ -51,7 +51,7 @@ def script_parts(name: str, nodes: int, node_type: str | None = None, settings: 
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_script_of_site(name: str, nodes: int) -> None:
     _, text = script(name, nodes)
-    golden.check(f"scripts/sites/{name}-{nodes}.sh", text)
+    check_golden(f"scripts/sites/{name}-{nodes}.sh", text)
     assert shellcheck(text) == ""
 
 

@@ -16,7 +16,7 @@ from hpcddp.study.data_jobs import data_job_lines, data_job_states, folders_of_d
 from hpcddp.study.status import Phase, RunState
 from hpcddp.study.study_status import StudyStatus
 from hpcddp.study.used_hours import StudyHours
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 
 TASK = DataTask(action="prepare", data="bigmnist", options={"root": "$S/b"}, folders=("root",))
 

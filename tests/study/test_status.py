@@ -22,7 +22,7 @@ from hpcddp.study.status import RunState, run_states, states_to_plain
 from hpcddp.study.status_text import status_table
 from hpcddp.study.submission_log import Event, user_name
 from hpcddp.study.used_hours import StudyHours
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import log_event
 
 POINT = Point(

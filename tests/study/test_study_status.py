@@ -25,7 +25,7 @@ from hpcddp.study.study_status import newest_network_words
 from hpcddp.study.submission_log import user_name
 from hpcddp.study.used_hours import StudyHours, study_hours
 from tests.analysis.synthetic import point, write_study
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import log_event
 
 NODE = NodeAdapters(found=("mlx5_0",), used=("mlx5_0",))

@@ -23,7 +23,7 @@ from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from hpcddp.submit.until_ci import how_well, open_points, rejected_words, repeats_until
 from tests import given_plan
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import slurm_profile, study_of
 from tests.script.test_resources import request_of
 

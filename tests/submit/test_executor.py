@@ -24,7 +24,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.submit.executor import ClusterExecutor, FunctionJob
 from hpcddp.submit.function_request import function_plan, own_modules, search_path
-from tests.backends.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
+from tests.fake_slurm import NEWEST_NAME, Say, at_once, calls, stand_ins
 from tests.machine import NOBODY, need_root
 
 Make = Callable[..., ClusterExecutor]

@@ -13,8 +13,8 @@ from hpcddp.script.render import render, render_marked
 from hpcddp.submit.choose import choose_points
 from hpcddp.submit.explain import ExplainedLine, explain, explain_by_hand, explanation, printed_fields
 from hpcddp.submit.options import PointOptions
-from tests import golden
-from tests.given_one_allocation import batch_of, submission_plan
+from tests import check_golden
+from tests.given_plan import allocation_plan, batch_of
 from tests.script.test_render import JOBS, SUBMITTED, SWEEPS, by_hand, parts
 from tests.script.test_shipped_scripts import script_parts
 
@@ -109,7 +109,7 @@ def test_the_text_reads_within_its_width(lines: list[ExplainedLine]) -> None:
 def test_every_line_of_every_golden_script(cluster: str, form: str) -> None:
     profile, point, request = parts(cluster, 3)
     lines = explain(profile, point, request, by_hand(profile, point) if form == "by-hand" else SUBMITTED)
-    golden.check(f"scripts/{cluster}-{form}.sh", "".join(f"{line.text}\n" for line in lines))
+    check_golden(f"scripts/{cluster}-{form}.sh", "".join(f"{line.text}\n" for line in lines))
     assert all(line.templates for line in lines)
     header = [line for line in lines if line.text.startswith("#SBATCH") and "=" in line.text and "open-mode" not in line.text]
     assert all(line.fields for line in header)
@@ -118,7 +118,7 @@ def test_every_line_of_every_golden_script(cluster: str, form: str) -> None:
 
 def test_rules_of_a_site_with_masks_and_variables() -> None:
     lines = explain(*script_parts("lumi-g", 4))
-    golden.check("scripts/sites/lumi-g-4.sh", "".join(f"{line.text}\n" for line in lines))
+    check_golden("scripts/sites/lumi-g-4.sh", "".join(f"{line.text}\n" for line in lines))
     named = {line.text.split("=")[0]: line.fields for line in lines}
     assert named["export NCCL_SOCKET_IFNAME"] == ("rules.exports",)
     assert named["#SBATCH --partition"] == ("request.partition",)
@@ -132,11 +132,11 @@ def test_every_line_of_the_golden_script_of_one_allocation(tmp_path: Path, monke
         return render(*parts)
 
     monkeypatch.setattr("hpcddp.submit.one_allocation.render", recorded)
-    planned = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
+    planned = allocation_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
     prepare(tmp_path / "job", batch_of(planned, Path("/runs/s")))
     lines = render_marked(*given[-1])
     text = "".join(f"{line.text}\n" for line in lines)
-    golden.check("scripts/rcc-one-allocation.sh", text.replace(str(tmp_path), "/runs/s/.jobs"))
+    check_golden("scripts/rcc-one-allocation.sh", text.replace(str(tmp_path), "/runs/s/.jobs"))
     files = {Path(place.file).name for line in lines for place in line.places}
     assert files == {"base.sh.j2", "one_allocation.sh.j2", "in_step.j2"}
     assert all(line.places for line in lines)

@@ -11,8 +11,8 @@ from hpcddp.core.point import Point
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.refused_requests import RequestCheck, check_requests
 from hpcddp.submit.submission_plan import SubmissionPlan
-from tests.backends.fake_slurm import Say, calls, stand_ins
-from tests.given_one_allocation import submission_plan
+from tests.fake_slurm import Say, calls, stand_ins
+from tests.given_plan import allocation_plan
 
 LIMIT = (
     "sbatch: error: QOSMaxNodePerJobLimit\nallocation failure: Job violates accounting/QOS policy (job submit limit, user's size \
@@ -29,7 +29,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 def plan(tmp_path: Path, rate: float | None = None) -> SubmissionPlan:
     """Three node counts and two batches each: six points, three requests."""
     axes = "{layout.nodes: [1, 2, 4], workload.batch_per_gpu: [8, 16]}"
-    planned = submission_plan(tmp_path, axes=axes, options=SubmitOptions())
+    planned = allocation_plan(tmp_path, axes=axes, options=SubmitOptions())
     slurm = dataclasses.replace(planned.profile.slurm, submissions_per_s=rate)
     return dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=slurm))
 

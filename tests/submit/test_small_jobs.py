@@ -26,9 +26,8 @@ from hpcddp.submit.small_jobs import (
     smoke_points,
     without_slow_nodes,
 )
-from tests.fake_backend import FakeBackend
-from tests.given_one_allocation import batch_of, runs_of, submission_plan
-from tests.given_plan import submission_plan as local_plan
+from tests.fake_slurm import FakeBackend
+from tests.given_plan import allocation_plan, batch_of, runs_of, submission_plan
 
 
 class Answers(FakeBackend):
@@ -57,11 +56,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_wait_ends_with_the_job_or_the_user(tmp_path: Path) -> None:
     backend = Answers(JobState(phase="unknown"), JobState(phase="queued"), JobState(phase="failed", detail="a node failed"))
     with pytest.raises(HpcddpError, match="job 100 failed: a node failed"):
-        run_smoke(Study(tmp_path / "runs"), local_plan(tmp_path), backend)
+        run_smoke(Study(tmp_path / "runs"), submission_plan(tmp_path), backend)
     assert backend.answers == []
     backend = Answers(JobState(phase="queued"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run_smoke(Study(tmp_path / "runs"), local_plan(tmp_path), backend)
+        run_smoke(Study(tmp_path / "runs"), submission_plan(tmp_path), backend)
     assert backend.cancelled == ["100"]
 
 
@@ -69,7 +68,7 @@ def test_every_problem_found_is_told(tmp_path: Path) -> None:
     study = Study(tmp_path / "runs")
     write_json(study.smoke_dir("100") / "smoke.json", {"ok": False, "problems": ["no torch on gn01", "no data on gn02"]})
     with pytest.raises(HpcddpError, match="no torch on gn01\n  no data on gn02"):
-        run_smoke(study, local_plan(tmp_path), Answers(JobState(phase="done")))
+        run_smoke(study, submission_plan(tmp_path), Answers(JobState(phase="done")))
 
 
 def found(study: Study, job: str, *problems: str, host: str = "gn01") -> None:
@@ -80,20 +79,20 @@ def found(study: Study, job: str, *problems: str, host: str = "gn01") -> None:
 
 def test_every_type_of_node_is_tested(tmp_path: Path) -> None:
     axes = "{layout.node_type: [v100, a40], layout.nodes: [1, 2]}"
-    plan = submission_plan(tmp_path, axes=axes)
+    plan = allocation_plan(tmp_path, axes=axes)
     study, points = Study(tmp_path / "runs"), smoke_points(plan)
     submissions = kind_submissions(SMOKE, study, plan, "slurm", points)
     layouts = {name: each.spec.point.layout for name, each in zip(points, submissions, strict=True)}
     found = {name: (layout.node_type, layout.nodes) for name, layout in layouts.items()}
     assert found == {"v100": ("v100", 2), "a40": ("a40", 2)}
     assert [each.name for each in submissions] == ["smoke-v100", "smoke-a40"]
-    one = submission_plan(tmp_path, axes="{layout.node_type: [a40], layout.nodes: [1]}")
+    one = allocation_plan(tmp_path, axes="{layout.node_type: [a40], layout.nodes: [1]}")
     (submission,) = kind_submissions(SMOKE, study, one, "slurm", smoke_points(one))
     assert (list(smoke_points(one)), submission.name) == (["a40"], "smoke")
 
 
 def test_what_each_type_of_node_has_is_said(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path, axes="{layout.node_type: [v100, a40]}")
+    plan = allocation_plan(tmp_path, axes="{layout.node_type: [v100, a40]}")
     study, done = Study(tmp_path / "runs"), JobState(phase="done")
     found(study, "100")
     found(study, "101")
@@ -107,7 +106,7 @@ def test_what_each_type_of_node_has_is_said(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_refused_leaves_none(tmp_path: Path) -> None:
-    plan, backend = submission_plan(tmp_path, axes="{layout.node_type: [v100, a40]}"), Answers()
+    plan, backend = allocation_plan(tmp_path, axes="{layout.node_type: [v100, a40]}"), Answers()
 
     def refuse(_: Submission) -> None:
         if len(backend.queued) == 2:
@@ -130,7 +129,7 @@ def write(study: Study, found: PreflightRecord) -> None:
 
 
 def test_one_short_job_on_the_largest_layout(tmp_path: Path) -> None:
-    plan, study = submission_plan(tmp_path, "slurm.spare_nodes=1", "layout.launcher=torchrun"), Study(tmp_path / "runs")
+    plan, study = allocation_plan(tmp_path, "slurm.spare_nodes=1", "layout.launcher=torchrun"), Study(tmp_path / "runs")
     backend = Answers(JobState(phase="queued"), JobState(phase="done"))
     write(study, record(100, 99))
     assert run_preflight(study, plan, backend) == record(100, 99)
@@ -150,11 +149,11 @@ def test_one_short_job_on_the_largest_layout(tmp_path: Path) -> None:
 def test_a_job_without_a_record_is_an_error(tmp_path: Path) -> None:
     answers = Answers(JobState(phase="failed", detail="a node failed"))
     with pytest.raises(HpcddpError, match="preflight: job 100 failed: a node failed"):
-        run_preflight(Study(tmp_path / "runs"), submission_plan(tmp_path), answers)
+        run_preflight(Study(tmp_path / "runs"), allocation_plan(tmp_path), answers)
 
 
 def test_slow_nodes_are_proposed_and_no_more(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path)
+    plan = allocation_plan(tmp_path)
     assert preflight_text(record(100, 99, 98), plan) == ("preflight    job 100   3 nodes, none more than 10 % below the median")
     _, advice, *_ = preflight_text(record(100, 70, 101, 80, 99), plan).splitlines()
     assert advice.strip() == "leave them out: --set slurm.exclude=r1,r3, or always: --set slurm.spare_nodes=1"
@@ -162,7 +161,7 @@ def test_slow_nodes_are_proposed_and_no_more(tmp_path: Path) -> None:
 
 
 def test_with_spare_nodes_no_job_is_given_a_slow_one(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path, "slurm.spare_nodes=1", "slurm.exclude=r9")
+    plan = allocation_plan(tmp_path, "slurm.spare_nodes=1", "slurm.exclude=r9")
     assert "no job is given r1: slurm.spare_nodes is 1" in preflight_text(record(100, 70, 101), plan)
     found = without_slow_nodes(plan, record(100, 70, 101))
     assert {request.exclude for request in found.requests.values()} == {"r9,r1"}
@@ -170,7 +169,7 @@ def test_with_spare_nodes_no_job_is_given_a_slow_one(tmp_path: Path) -> None:
 
 
 def test_one_allocation_has_its_spare_nodes(tmp_path: Path) -> None:
-    plan = submission_plan(tmp_path, "slurm.spare_nodes=1")
+    plan = allocation_plan(tmp_path, "slurm.spare_nodes=1")
     assert allocation_request(plan, runs_of(plan)).nodes == 5
     assert allocation_words(plan, runs_of(plan)).startswith("one job of 5 nodes, 1 of them spare, for 180 min")
     batch = batch_of(plan, tmp_path)

@@ -22,7 +22,7 @@ from hpcddp.submit.remarks import staging_remarks
 from hpcddp.submit.submission_plan import git_commit
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import PlannedPoint
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import labels, study_of, submission_plan
 
 

@@ -24,7 +24,7 @@ from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.pending import pending_runs
 from hpcddp.submit.session import wait_until_over
 from hpcddp.submit.submit import SubmittedRun, submit_runs
-from tests.fake_backend import FakeBackend
+from tests.fake_slurm import FakeBackend
 from tests.given_plan import labels, log_event, study_of, submission_plan
 
 

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.backends.fake_slurm import wait_for
 from tests.data.files import write_mnist
-from tests.fresh_install import CHECKOUT, copy_checkout
-from tests.machine import cannot_run
+from tests.fake_slurm import wait_for
+from tests.machine import CHECKOUT, cannot_run, copy_checkout
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User, read, without_torch
 

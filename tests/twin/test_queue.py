@@ -27,7 +27,7 @@ from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.backends.fake_slurm import wait_for
+from tests.fake_slurm import wait_for
 from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster.profile_file import load_profile
-from tests.fresh_install import CHECKOUT
+from tests.machine import CHECKOUT
 from tests.twin.daemons import wait_until
 from tests.twin.shape import Site
 from tests.twin.stand_in import CANCELLED, ENDLESS, KILLED

@@ -1,8 +1,11 @@
-"""Requests on a controller of each shipped profile: hpcddp takes what Slurm takes, and refuses what it refuses."""
+"""Requests on a controller of each shipped profile: hpcddp takes what Slurm takes, and detects it."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +16,11 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from hpcddp.backends import slurm_commands
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.detect.check import check_cluster
+from hpcddp.detect.detect import detect_cluster
 from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
@@ -197,3 +202,28 @@ def test_whole_nodes_of_each_type_are_taken(shipped: Controllers, cluster: str) 
 
 def _share(node: NodeType) -> int | None:
     return node.physical_cores and node.physical_cores // (node.gpus or 1)
+
+
+@pytest.mark.parametrize("cluster", [of_controller(name) for name in slurm_profiles()])
+def test_what_it_writes(controllers: Controllers, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """check finds no drift of it, nor of the shipped profile, which this Slurm is like: it says what that says."""
+    controller, file = controllers.get(load_profile(cluster)), tmp_path / "mine.yaml"
+    for name, value in controller.env.items():
+        monkeypatch.setenv(name, value)
+    file.write_text(detect_cluster("mine").text, encoding="utf-8")
+    profile = read_profile(file)
+    checked = check_cluster(profile)
+    assert (checked.of("differs"), checked.of("new")) == ([], [])
+    assert check_cluster(controller.profile).of("differs") == []
+    said, found = controller.profile.slurm, profile.slurm
+    assert found.account_required == bool(said.account_required)
+    assert found.gpu_request in {"gres", said.gpu_request}  # a Slurm that takes both has no rule of its own
+    assert (found.memory_option, found.max_array_size) == (said.memory_option, 1001)
+    account = re.search(r"Accounts you may charge: ([^,.\s]+)", str(profile.note))
+    options = ["--cluster", str(file), "--nodes", "2", "--set", f"account={account[1] if account else 'none'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcddp", "render", *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    taken, message = controller.test_only(done.stdout)
+    assert taken, message

@@ -27,7 +27,7 @@ from hpcddp.core.launcher import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from hpcddp.core.written_lists import expand_node_list
-from tests.backends.fake_slurm import wait_for
+from tests.fake_slurm import wait_for
 from tests.twin.shape import Site
 from tests.twin.twin import Twin, Twins
 from tests.twin.userland import SMALL, User

@@ -18,7 +18,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError, UsageError
-from tests.backends.fake_slurm import PATIENCE_S
+from tests.fake_slurm import PATIENCE_S
 from tests.machine import cannot_run
 from tests.twin import daemons
 from tests.twin.config import check_folder, completions

@@ -28,7 +28,7 @@ from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.study.progress import last_rows
 from hpcddp.worker.main import run
-from tests.fresh_install import CHECKOUT
+from tests.machine import CHECKOUT
 from tests.twin.daemons import wait_until
 from tests.twin.twin import Twin
 from tests.worker import forked

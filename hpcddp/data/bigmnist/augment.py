@@ -125,30 +125,18 @@ def _between(low: float, high: float, numbers: Tensor) -> Tensor:
     return numbers * (high - low) + low
 
 
-def _rotated(images: Tensor, uniform: Uniform) -> Tensor:
-    return rotate(images, _between(-MAX_ROTATION_DEG, MAX_ROTATION_DEG, uniform((len(images),))))
-
-
 def _translated(images: Tensor, uniform: Uniform) -> Tensor:
     most = MAX_TRANSLATION * images.shape[-1]
     return translate(images, _between(-most, most, uniform((len(images), 2))).round())
 
 
-def _scaled(images: Tensor, uniform: Uniform) -> Tensor:
-    return rescale(images, _between(*SCALE, uniform((len(images),))))
-
-
-def _elastic(images: Tensor, uniform: Uniform) -> Tensor:
-    return elastic(images, smooth_noise(len(images), images.shape[-1], uniform))
-
-
 _VARIANTS: dict[str, Callable[[Tensor, Uniform], Tensor]] = {
     "plain": lambda images, _: images,
-    "rotated": _rotated,
+    "rotated": lambda images, uniform: rotate(images, _between(-MAX_ROTATION_DEG, MAX_ROTATION_DEG, uniform((len(images),)))),
     "translated": _translated,
-    "scaled": _scaled,
+    "scaled": lambda images, uniform: rescale(images, _between(*SCALE, uniform((len(images),)))),
     "flipped": lambda images, _: flip(images),
-    "elastic": _elastic,
+    "elastic": lambda images, uniform: elastic(images, smooth_noise(len(images), images.shape[-1], uniform)),
 }
 
 

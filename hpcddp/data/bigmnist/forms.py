@@ -11,18 +11,9 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
-from hpcddp.core.prepared import BASE, prepared_for
+from hpcddp.core.prepared import BASE, difference, prepared_for
 from hpcddp.data.bigmnist.augment import CounterDraws, augment_by
-from hpcddp.data.bigmnist.shards import (
-    MANIFEST,
-    UNFINISHED,
-    Manifest,
-    Shard,
-    ShardedSource,
-    map_bytes,
-    map_rows,
-    read_bigmnist_manifest,
-)
+from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, ShardedSource, map_bytes, map_rows, read_manifest
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, RepeatedSource, Split
 
@@ -52,26 +43,11 @@ def _checked_manifest(data: Data, root: Path) -> Manifest:
     if not (root / MANIFEST).is_file():
         unfinished = (root / UNFINISHED).is_file()
         raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, _advice(data, root))
-    manifest = read_bigmnist_manifest(root / MANIFEST)
-    copies, variants = prepared_for(data)
-    if data.form == "shards" and copies != manifest.copies:
-        raise _other("copies", copies, manifest.copies, root)
-    if data.form == "augmented":
-        if BASE not in manifest.variants:
-            raise HpcddpError(
-                f"data.form is augmented, which starts from the variant {BASE}, but the bigMNIST in {root} was prepared with "
-                f"variants = {', '.join(manifest.variants)}: prepare another folder"
-            )
-    elif variants != manifest.variants:
-        raise _other("variants", ", ".join(variants), ", ".join(manifest.variants), root)
+    manifest = read_manifest(root / MANIFEST)
+    if words := difference(data, root, manifest.copies, manifest.variants):
+        change = "" if data.form == "augmented" else "change the point or "
+        raise HpcddpError(f"{words}: {change}prepare another folder")
     return manifest
-
-
-def _other(word: str, wanted: object, held: object, root: Path) -> HpcddpError:
-    return HpcddpError(
-        f"data.{word} is {wanted}, but the bigMNIST in {root} was prepared with {word} = {held}: "
-        "change the point or prepare another folder"
-    )
 
 
 def _complete(data: Data, root: Path, shards: list[Shard]) -> list[Shard]:

@@ -96,7 +96,7 @@ class Manifest:
         return Shard("eval", self.eval_samples)
 
 
-def read_bigmnist_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
     """UsageError where the file is not a manifest that this version reads."""
     return decode_manifest(Manifest, path, "remove it with the shards beside it, or choose another folder")
 

@@ -200,10 +200,7 @@ def make_decoder(name: Literal["auto", "simplejpeg", "pillow", "torchvision"]) -
 
 
 def decoder_version(data: Data) -> str | None:
-    """Name and version of what decodes the set's pictures here; None where it has none that are decoded.
-
-    HpcddpError where the one that is named is not installed.
-    """
+    """Name and version of what decodes the set's pictures here; None where it has none, HpcddpError where it is not installed."""
     return make_decoder(data.decoder).version if data.name == "imagenet" else None
 
 

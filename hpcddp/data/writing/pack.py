@@ -21,18 +21,8 @@ from hpcddp.core.schema import encode
 from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
 from hpcddp.data.pictures.tar_shards import BLOCK, TAR_MANIFEST, PackManifest, ShardFacts, index_file, member_name
 from hpcddp.data.source import Split
-from hpcddp.data.writing.folder import (
-    OnProgress,
-    bytes_of_parts,
-    check_space,
-    counted,
-    root_lock,
-    sha256_of,
-    without_parts,
-    write_complete,
-    write_error,
-    written_aside,
-)
+from hpcddp.data.writing import folder as disk
+from hpcddp.data.writing.folder import OnProgress, counted
 from hpcddp.data.writing.pool import Advance, run_tasks
 
 SAMPLES_PER_SHARD = 10_000
@@ -84,16 +74,16 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
     plan = [planned for split in SPLITS for planned in _plan(out, split, len(folders[split].labels), samples_per_shard)]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        check_space(out, _missing_bytes(folders, plan) - bytes_of_parts(out), "packing", "choose another folder")
-        with root_lock(out, remark) as lock, without_parts(out):
+        disk.check_space(out, _missing_bytes(folders, plan) - disk.bytes_of_parts(out), "packing", "choose another folder")
+        with disk.root_lock(out, remark) as lock, disk.without_parts(out):
             with contextlib.closing(_written(folders, plan, processes, progress)) as tars:
                 for _ in tars:
                     lock.check()
             facts = {split: tuple(_facts(planned) for planned in plan if planned.split == split) for split in SPLITS}
             manifest = PackManifest(classes=tuple(classes), train=facts["train"], val=facts["eval"])
-            write_complete(out / TAR_MANIFEST, f"{to_json(encode(manifest))}\n".encode())
+            disk.write_complete(out / TAR_MANIFEST, f"{to_json(encode(manifest))}\n".encode())
     except OSError as error:
-        raise write_error(error, out, "tar files", lambda: _missing_bytes(folders, plan)) from error
+        raise disk.write_error(error, out, "tar files", lambda: _missing_bytes(folders, plan)) from error
     sizes = [size for planned in plan for size in _index(planned.tar)["sizes"]]
     return Packed(pictures=len(sizes), unreadable=sizes.count(0), shards=len(plan))
 
@@ -162,7 +152,7 @@ def _facts(planned: PlannedTar) -> ShardFacts:
 
 def _write_tar(planned: PlannedTar, advance: Advance, *, folders: Folders) -> None:
     folder, offsets, sizes = folders[planned.split], [], []
-    with written_aside(planned.tar) as file:
+    with disk.written_aside(planned.tar) as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for number in planned.samples:
                 content = _content(folder, number)
@@ -172,11 +162,11 @@ def _write_tar(planned: PlannedTar, advance: Advance, *, folders: Folders) -> No
                 _add(archive, f"{number:09d}.cls", str(int(folder.labels[number])).encode())
                 advance(1)
         file.seek(0)
-        facts = {"schema": 1, "sha256": sha256_of(file), "tar_bytes": file.tell()}
+        facts = {"schema": 1, "sha256": disk.sha256_of(file), "tar_bytes": file.tell()}
     names = [folder.name(index) for index in planned.samples]
     labels = folder.labels[planned.samples.start : planned.samples.stop].tolist()
     columns = {"names": names, "offsets": offsets, "sizes": sizes, "labels": labels}
-    write_complete(index_file(planned.tar), json.dumps({**facts, **columns}).encode())
+    disk.write_complete(index_file(planned.tar), json.dumps({**facts, **columns}).encode())
 
 
 def _content(folder: ImageFolder, number: int) -> bytes:

@@ -58,10 +58,7 @@ def default_processes() -> int:
 
 
 def run_tasks(work: Work[Task, Result], tasks: Sequence[Task], processes: int, advance: Advance) -> Generator[Result, None, None]:
-    """`work` on every task, in `processes` processes; results in the order in which they come. An exception of a task ends all.
-
-    With one process, or one task, everything happens in this one.
-    """
+    """`work` on every task, in `processes` processes; results in the order in which they come. An exception ends all."""
     used = min(processes, len(tasks))
     with _one_thread():
         if used <= 1:

@@ -24,22 +24,13 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.core.schema import did_you_mean, encode
 from hpcddp.data.bigmnist.augment import augment
-from hpcddp.data.bigmnist.shards import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
+from hpcddp.data.bigmnist.shards import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.roots import first_file
 from hpcddp.data.sampling import generator_for
 from hpcddp.data.small_sets import DIGITS_FILES, Digits
 from hpcddp.data.source import Batch, to_bytes
-from hpcddp.data.writing.folder import (
-    OnProgress,
-    bytes_of_parts,
-    check_space,
-    counted,
-    root_lock,
-    without_parts,
-    write_complete,
-    write_error,
-    written_aside,
-)
+from hpcddp.data.writing import folder as disk
+from hpcddp.data.writing.folder import OnProgress, counted
 from hpcddp.data.writing.pool import Advance, run_tasks
 
 SHARD_SAMPLES = 600_000
@@ -68,8 +59,9 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
         found = _checked_content(root, wanted)
         if not _missing(root, found) and (root / MANIFEST).exists():
             return found
-        check_space(root, _missing_bytes(root, found) - bytes_of_parts(root), "bigMNIST", "choose another folder or fewer copies")
-        with root_lock(root, remark) as lock, without_parts(root):
+        needed_bytes = _missing_bytes(root, found) - disk.bytes_of_parts(root)
+        disk.check_space(root, needed_bytes, "bigMNIST", "choose another folder or fewer copies")
+        with disk.root_lock(root, remark) as lock, disk.without_parts(root):
             manifest = _checked_content(root, wanted)
             with contextlib.closing(_written(root, manifest, digits, processes, progress)) as states:
                 for manifest in states:
@@ -106,7 +98,7 @@ def _checked_content(root: Path, wanted: Manifest) -> Manifest:
         if any(root.glob("train-*.u8")):
             raise UsageError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
         return wanted
-    held = read_bigmnist_manifest(file)
+    held = read_manifest(file)
     ours, theirs = (encode(dataclasses.replace(manifest, sha256={})) for manifest in (wanted, held))
     differing = [f"{key} = {theirs[key]} (asked for: {ours[key]})" for key in ours if ours[key] != theirs[key]]
     if differing:
@@ -147,7 +139,7 @@ def _written(
 def _write_manifest(root: Path, manifest: Manifest) -> None:
     """Under the name that it has already; before there is one, nothing in the folder is taken for finished."""
     file = root / (MANIFEST if (root / MANIFEST).exists() else UNFINISHED)
-    write_complete(file, f"{json.dumps(encode(manifest), indent=1)}\n".encode())
+    disk.write_complete(file, f"{json.dumps(encode(manifest), indent=1)}\n".encode())
 
 
 @contextlib.contextmanager
@@ -155,7 +147,7 @@ def _write_errors(root: Path, wanted: Manifest) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise write_error(error, root, "bigMNIST", lambda: _missing_bytes(root, _checked_content(root, wanted))) from error
+        raise disk.write_error(error, root, "bigMNIST", lambda: _missing_bytes(root, _checked_content(root, wanted))) from error
 
 
 BATCH = 1024
@@ -166,7 +158,7 @@ def write_bigmnist_shard(shard: Shard, advance: Advance, *, root: Path, manifest
     """Writes both files of `shard`; their names with the SHA-256 of what was written."""
     finals = (shard.images(root), shard.labels(root))
     digests = (hashlib.sha256(), hashlib.sha256())
-    with written_aside(finals[0]) as images_file, written_aside(finals[1]) as labels_file:
+    with disk.written_aside(finals[0]) as images_file, disk.written_aside(finals[1]) as labels_file:
         for images, labels in _batches(shard, manifest, digits):
             for file, digest, tensor in zip((images_file, labels_file), digests, (images, labels.to(torch.uint8)), strict=True):
                 content = to_bytes(tensor)
@@ -203,7 +195,7 @@ def prepare_digits(root: Path, digits: Digits) -> int:
         for split, (images, labels) in splits.items():
             planes = functional.pad(images, (MARGIN,) * 4).expand(-1, 3, -1, -1).flatten(1)
             records = torch.cat([labels[:, None].to(torch.uint8), planes], dim=1)
-            write_complete(root / DIGITS_FILES[split], to_bytes(records))
+            disk.write_complete(root / DIGITS_FILES[split], to_bytes(records))
     except OSError as error:
         raise HpcddpError(f"cannot write digits into {root}: {error}") from error
     return sum(len(labels) for _, labels in splits.values())

@@ -12,14 +12,14 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OFFICIAL, digest_of
 from hpcddp.core.text import count, escape_controls, one_line
-from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, read_bigmnist_manifest
+from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.pictures.decoders import Decoder, make_decoder
 from hpcddp.data.pictures.image_folder import FOLDERS, ImageFolder
 from hpcddp.data.pictures.imagenet import Pictures, picture_damage
 from hpcddp.data.pictures.tar_shards import AGAIN, TAR_MANIFEST, ShardFacts, TarShards, read_index, read_pack_manifest
 from hpcddp.data.small_sets import FILES_OF
 from hpcddp.data.source import Split
-from hpcddp.data.writing.folder import OnProgress, counted, sha256_of
+from hpcddp.data.writing.folder import OnProgress, counted
 from hpcddp.data.writing.pack import SPLITS, check_classes
 from hpcddp.data.writing.pool import Advance, run_tasks
 
@@ -75,7 +75,7 @@ def verify_bigmnist(root: Path, *, progress: OnProgress, processes: int = 1) -> 
     if not (root / MANIFEST).is_file():
         held = "an unfinished bigMNIST" if (root / UNFINISHED).is_file() else f"no {MANIFEST}"
         raise UsageError(f"{root} holds {held}: `hpcddp data prepare bigmnist --root {root}` makes what is missing")
-    manifest = read_bigmnist_manifest(root / MANIFEST)
+    manifest = read_manifest(root / MANIFEST)
     shards = [manifest.eval_shard, *manifest.train_shards]
     advance = counted(0, sum(shard.samples for shard in shards), progress)
     names = {path.name for shard in shards for path in shard.sizes(root)}
@@ -113,8 +113,7 @@ def _reason(path: Path, size_bytes: int, sha256: str | None, *, labels: bool) ->
     held_bytes = path.stat().st_size
     if held_bytes != size_bytes:
         return f"it has {held_bytes:,} bytes, not {size_bytes:,}"
-    with path.open("rb") as file:
-        held = sha256_of(file)
+    held = digest_of(path, "sha256")
     if sha256 not in (None, held):
         return f"its SHA-256 is {held}, not {sha256}"
     if labels and (largest := max(path.read_bytes())) >= MNIST.classes:
@@ -202,8 +201,7 @@ def _checked_part(
 def _tar_damage(root: Path, tar: ShardFacts) -> list[Damage]:
     try:
         read_index(root / tar.name, tar)
-        with (root / tar.name).open("rb") as file:
-            held = sha256_of(file)
+        held = digest_of(root / tar.name, "sha256")
     except (OSError, HpcddpError) as error:
         return [(tar.name, str(error))]
     return [] if held == tar.sha256 else [(tar.name, f"its SHA-256 is {held}, not {tar.sha256}")]

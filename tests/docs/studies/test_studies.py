@@ -1,15 +1,21 @@
-"""The studies' pages: made parts and figures are as the data is, and numbers have their line."""
+"""The studies' pages: made parts and figures are as the data is, numbers have their line, and commands run as written."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.sweep.shipped import shipped_sweeps
+from tests import throttled
+from tests.commands.conftest import Run, run
 from tests.docs.studies.page import fingerprint
+from tests.docs.studies.small_study import result_of, run_command, run_small
 from tests.docs.studies.text import (
     BLOCK,
     PAGES,
@@ -20,9 +26,13 @@ from tests.docs.studies.text import (
     code_with_numbers,
     commands,
     read_page,
+    small_commands,
+    small_result,
     study_pages,
     uncited_numbers,
 )
+
+__all__ = ["run"]  # a fixture
 
 STUDIES = study_pages()
 
@@ -82,3 +92,59 @@ def test_numbers_in_names_are_none() -> None:
     """ResNet-18, V100, fp32 and g5.2xlarge say nothing; a count and a time do."""
     assert uncited_numbers("ResNet-18, CIFAR-10, V100, fp32, g5.2xlarge and n01-g4 [of 7][p2] `x: 3`\n    --set x=4\n") == []
     assert uncited_numbers("in 3,466 s, 1.55 times, 39 %") == ["3,466", "1.55", "39"]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("study", study_pages())
+def test_the_commands_run_as_they_are_written(study: str, tmp_path: Path) -> None:
+    """As far as one comes without training: what submits does so with --dry-run."""
+    for command in (*commands(study), *small_commands(study)):
+        if "hpcddp analyze" not in command:
+            done = run_command(f"{command} --dry-run" if re.search("hpcddp (submit|bench)", command) else command, tmp_path)
+            assert done.returncode == 0, done
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("study", study_pages())
+def test_the_small_study_gives_the_table_of_the_page(study: str, tmp_path: Path) -> None:
+    small = run_small(study, tmp_path)
+    assert [each.returncode for each in small] == [0] * len(small), small
+    assert re.search(r"overlay \S+: \d+ points? of", small[-1].stdout)
+    (gates,) = re.findall(r"gates +(\d+) of (\d+) runs pass", small[-1].stdout)
+    assert gates[0] == gates[1]
+    found = result_of(tmp_path / study / "report" / "report.json")
+    rows, committed = (
+        [(row["nodes"], row["ranks"], row["what"]) for row in each["rows"]] for each in (found, small_result(study))
+    )
+    assert rows == committed
+
+
+BYTES_PER_S = 1e4
+
+SWEEP = """
+schema: 1
+cluster: local
+device: cpu
+workload: {model: resnet18, data: {name: imagenet, root: tars}, batch_per_gpu: 2}
+layout: {physical_cores_per_rank: 1}
+points: {workers: {measure.input: [full, io], workload.loader_workers_per_rank: [0, 1]}}
+measure: {warmup_steps: 2, steps: 8}
+slurm: {walltime_min: 5}
+"""
+
+
+@pytest.mark.soak
+def test_a_slow_folder_is_named_and_the_fastest_loader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loader gives more than the folder, whose rate is what they wait for."""
+    throttled.write_tars(tmp_path, 100)
+    pictures = [file.stat().st_size for file in tmp_path.glob("loose/train/*/*")]
+    for name, value in throttled.variables(tmp_path / "tars", BYTES_PER_S).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    assert run("submit", "small.yaml", "--wait", "-y").exit_code == 0
+    (found,) = json.loads(run("analyze", "small", "--format", "json").stdout)["studies"]
+    rates = [row["samples_per_s"] for row in found["points"] if row["input"] == "io"]
+    assert rates == pytest.approx([BYTES_PER_S * len(pictures) / sum(pictures)] * 2, rel=0.2)
+    assert any(each.startswith("Fastest loader") for each in found["sentences"])
+    bound = [each["evidence"] for each in found["verdicts"] if each["name"] == "input-bound"]
+    assert any("the limit: storage (loaders wait for files" in each for each in bound)
