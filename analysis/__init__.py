@@ -9,6 +9,7 @@ from __future__ import annotations
 if __name__ == "analysis":
     raise ImportError("this folder is imported as `hpcddp.analysis`: from hpcddp.analysis import analyze")
 
-from hpcddp.analysis.report.api import How, StudyResult, analyze
+from hpcddp.analysis.report.api import analyze
+from hpcddp.analysis.report.result import How, StudyResult
 
 __all__ = ["How", "StudyResult", "analyze"]

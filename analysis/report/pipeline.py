@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.api import How, StudyResult
 from hpcddp.analysis.report.provenance import Provenance, provenance
+from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, findings_plain, report_blocks, to_blocks
