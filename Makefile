@@ -2,7 +2,7 @@
 #
 #   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
-#   make quick    the tests that take less than half a second: four minutes on two processors, without root or Slurm
+#   make quick    the tests that take less than half a second: three minutes on two processors, without root or Slurm
 #   make lint     ruff, mypy, import-linter, lines of each room, shellcheck
 #   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour

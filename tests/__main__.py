@@ -1,8 +1,8 @@
 """All tests, as `make test` runs them: `python -m tests`; with --quick those of `make quick`.
 
-They are collected once. Then this process forks: two processes take module after module, and one has the tests on a Slurm, which
-mostly waits for it. Results of the first are shown as they come, those of the others when they have ended. Tests in which workers
-time themselves (marked `timed`) come last and by themselves: beside others they would time these as well.
+They are collected once. Then this process forks: three processes take module after module, some of whose tests wait, and one has
+the tests on a Slurm, which mostly waits for it. Results of the first are shown as they come, those of the others when they have
+ended. Tests in which workers time themselves (marked `timed`) come last and by themselves: beside others they would time these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from hpcddp.core.bootstrap import die_with_parent
 from tests.twin.daemons import ending_signals_raise
 
-NAMES = ("of process 1", "of process 2")
+NAMES = ("of process 1", "of process 2", "of process 3")
 MOST_CPU_S = 2
 """Of a test that is not marked to take more: four times what an unmarked one takes on the machine where it is written. Held by
 `make quick`: beside a Slurm and ranks that train everything takes longer."""
