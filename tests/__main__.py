@@ -1,8 +1,8 @@
 """All tests, as `make test` runs them: `python -m tests`; with --quick those of `make quick`.
 
-They are collected once. Then this process forks: three processes take module after module, some of whose tests wait, and one has
-the tests on a Slurm, which mostly waits for it. Results of the first are shown as they come, those of the others when they have
-ended. Tests in which workers time themselves (marked `timed`) come last and by themselves: beside others they would time these.
+They are collected once. Then this process forks: three processes take module after module, of which one has the tests on a Slurm
+first, and mostly waits for it. Its results are shown as they come, those of the others when they have ended. Tests in which
+workers time themselves (marked `timed`) come last and by themselves: beside others they would time these.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Forked:
         apart = {*on_slurm, *timed}
         dealt = _dealt(_chunks(item for item in session.items if item not in apart))
         gc.freeze()  # what was collected is nobody's garbage
-        shares = dict.fromkeys(NAMES, dealt) | ({"on a Slurm": iter([on_slurm])} if on_slurm else {})
+        shares = {NAMES[0]: itertools.chain([on_slurm], dealt)} | dict.fromkeys(NAMES[1:], dealt)
         try:
             for name, chunks in shares.items():
                 if self._forks(name, session.config):
