@@ -47,8 +47,12 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
     of_series = {
-        **{"loaders": found.loaders, "laws": found.laws, "outliers": found.outliers, "epochs": found.epochs},
-        **{"to_accuracy": found.targets, "readings": found.readings},
+        "loaders": found.loaders,
+        "laws": found.laws,
+        "outliers": found.outliers,
+        "epochs": found.epochs,
+        "to_accuracy": found.targets,
+        "readings": found.readings,
     }
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "verdicts": lambda: verdict_rows(found.verdicts),

@@ -162,8 +162,11 @@ CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$!])")
 
 _LATEX = {
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     **{char: f"\\{char}" for char in "&%$#_{}"},
     **{"–": "--", "×": r"$\times$", "µ": r"$\mu$", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
 }

@@ -159,7 +159,8 @@ FIGURES = {
     **{**dict.fromkeys(_NUMBERS, "Float64"), "gpu_throttled": "string"},
     **{**dict.fromkeys(_MORE_NUMBERS, "Float64"), "node_energy_from": "string"},
     **dict.fromkeys(("readings", "readings_span_s", "readings_window_s"), "Float64"),
-    **{"nodes_not_read": "string", "gpus_not_read": "string"},
+    "nodes_not_read": "string",
+    "gpus_not_read": "string",
 }
 """What `figures` knows of a run, with the type of its column. Means over GPUs or nodes, but: `_least` and `_peak` are of the GPU
 or node that had it, the foreign share is the largest of any node, medians are of the GPUs' medians, `gpu_energy_j` and the energy
@@ -182,7 +183,8 @@ def _of_gpus(gpus: Sequence[GpuTelemetry], memory_bytes: int | None) -> dict[str
 
     return {
         **{f"gpu_util_percent{end}": of("util_percent_mean", how) for end, how in (("", statistics.fmean), ("_least", min))},
-        **{"gpu_power_w_mean": of("power_w_mean", statistics.fmean), "gpu_power_w_peak": of("power_w_peak", max)},
+        "gpu_power_w_mean": of("power_w_mean", statistics.fmean),
+        "gpu_power_w_peak": of("power_w_peak", max),
         "gpu_mem_used_mean_bytes": of("mem_used_mean_bytes", statistics.fmean),
         "gpu_mem_used_peak_bytes": of("mem_used_peak_bytes", max),
         "gpu_mem_total_bytes": memory_bytes if gpus else None,
@@ -224,10 +226,13 @@ def _of_nodes(nodes: Sequence[NodeTelemetry], fabric_gbps: float | None) -> dict
         "net_rx_bytes_per_s": _reduced(received, statistics.fmean),
         "net_tx_bytes_per_s": _reduced(sent, statistics.fmean),
         "fabric_share": busiest * 8 / (fabric_gbps * 1e9) if busiest is not None and fabric_gbps else None,
-        **{"node_power_w_mean": of("power_w_mean", statistics.fmean), "node_power_w_peak": of("power_w_peak", max)},
+        "node_power_w_mean": of("power_w_mean", statistics.fmean),
+        "node_power_w_peak": of("power_w_peak", max),
         "node_energy_j_per_1000_samples": _per_1000_samples(of("energy_j", sum), nodes),
         "node_energy_from": " + ".join(sorted({node.energy_from for node in nodes if node.energy_from})) or None,
-        **{"readings": of("readings", min), "readings_span_s": of("readings_s", min), "readings_window_s": of("window_s", min)},
+        "readings": of("readings", min),
+        "readings_span_s": of("readings_s", min),
+        "readings_window_s": of("window_s", min),
     }
 
 

@@ -22,10 +22,20 @@ from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.util.wording import accuracy_words
 
 ACCURACY_COLUMNS = {
-    **{"eval_n": "Int64", "accuracy": "Float64", "accuracy_low": "Float64", "accuracy_high": "Float64"},
-    **{"accuracy_interval": "string", "eval_correct": "Float64", "eval_samples": "Int64", "eval_loss": "Float64"},
-    **{"samples_trained": "Int64", "samples_trained_most": "Int64", "loss_n": "Int64"},
-    **{"loss_start": "Float64", "loss_end": "Float64", "loss_steps": "Int64"},
+    "eval_n": "Int64",
+    "accuracy": "Float64",
+    "accuracy_low": "Float64",
+    "accuracy_high": "Float64",
+    "accuracy_interval": "string",
+    "eval_correct": "Float64",
+    "eval_samples": "Int64",
+    "eval_loss": "Float64",
+    "samples_trained": "Int64",
+    "samples_trained_most": "Int64",
+    "loss_n": "Int64",
+    "loss_start": "Float64",
+    "loss_end": "Float64",
+    "loss_steps": "Int64",
 }
 """Medians over the `eval_n` runs of a point that were evaluated, with and without the communication hook, which trains the same
 parameters; `eval_correct` of `eval_samples` is the accuracy's exact count, half a sample where two runs are in the middle. NA
@@ -93,8 +103,13 @@ def _accuracy(found: Evaluated) -> dict[str, Any]:
     known = [each for each in found.trained if each is not None]
     trained = sorted(known) if len(known) == len(found.trained) else [None]
     return {
-        **{"accuracy": float(found.share), "accuracy_low": low, "accuracy_high": high, "accuracy_interval": interval},
-        **{"eval_n": len(found.shares), "eval_correct": float(found.share * found.samples), "eval_samples": found.samples},
+        "accuracy": float(found.share),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "accuracy_interval": interval,
+        "eval_n": len(found.shares),
+        "eval_correct": float(found.share * found.samples),
+        "eval_samples": found.samples,
         "samples_trained": trained[0],
         "samples_trained_most": trained[-1] if trained[-1] != trained[0] else None,
     }

@@ -309,8 +309,12 @@ def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
     """What is known of one point; unknown is None."""
     against, point = panel.against_base(value), value.point
     return {
-        **{"nodes": panel.nodes, "gpus_per_node": panel.gpus_per_node, "value": value.text, "also": value.also},
-        **{"label": point["label"], "n": len(value.rates)},
+        "nodes": panel.nodes,
+        "gpus_per_node": panel.gpus_per_node,
+        "value": value.text,
+        "also": value.also,
+        "label": point["label"],
+        "n": len(value.rates),
         **{name: None if pd.isna(point[name]) else point[name] for name in OF_POINT},
         "ratio": against.ratio if against else 1.0,
         "ratio_low": against.low if against else None,

@@ -70,8 +70,11 @@ def _of_run(run: Run, ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 OPS = {
-    **{"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter", "all_gather": "all-gather"},
-    **{"broadcast": "broadcast", "send_recv": "send/receive"},
+    "all_reduce": "all-reduce",
+    "reduce_scatter": "reduce-scatter",
+    "all_gather": "all-gather",
+    "broadcast": "broadcast",
+    "send_recv": "send/receive",
 }
 """Name in records -> in words, in the order they are shown."""
 
@@ -91,7 +94,8 @@ COMM_COLUMNS = {
 FIT_COLUMNS = {
     **_WHO,
     **dict.fromkeys(("latency_s", "bandwidth_bytes_per_s", "busbw_bytes_per_s"), "Float64"),
-    **{"largest_bytes": "Int64", "largest_busbw_bytes_per_s": "Float64"},
+    "largest_bytes": "Int64",
+    "largest_busbw_bytes_per_s": "Float64",
 }
 """A row per layout and operation: a call takes latency_s + bytes / bandwidth_bytes_per_s; the same as bus bandwidth."""
 
@@ -190,7 +194,9 @@ def _fitted(who: dict[str, Any], found: CommOperation) -> dict[str, Any]:
     largest, fitted = found.sizes[-1], fit_link(_least_s(found))
     bandwidth = fitted.bandwidth_bytes_per_s
     return {
-        **{"latency_s": fitted.latency_s, "bandwidth_bytes_per_s": bandwidth},
+        "latency_s": fitted.latency_s,
+        "bandwidth_bytes_per_s": bandwidth,
         "busbw_bytes_per_s": None if bandwidth is None else bandwidth * bus_share(who["op"], who["ranks"]),
-        **{"largest_bytes": largest.bytes, "largest_busbw_bytes_per_s": largest.busbw_bytes_per_s},
+        "largest_bytes": largest.bytes,
+        "largest_busbw_bytes_per_s": largest.busbw_bytes_per_s,
     }

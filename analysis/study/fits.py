@@ -287,8 +287,13 @@ NAMES = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law", "usl": "USL"}
 LAW_COLUMNS = {
     **dict.fromkeys(("series", "over", "law", "formula"), "string"),
     **dict.fromkeys(("points", "smallest", "largest"), "Int64"),
-    **{"error_percent": "Float64", "left_out_percent": "Float64", "parameter": "string"},
-    **{"value": "Float64", "low": "Float64", "high": "Float64", "interval": "string"},
+    "error_percent": "Float64",
+    "left_out_percent": "Float64",
+    "parameter": "string",
+    "value": "Float64",
+    "low": "Float64",
+    "high": "Float64",
+    "interval": "string",
 }
 """One row per parameter. `over`: `node`, or `GPU` of one node; an infinite value (a peak that is nowhere) is NA.
 
@@ -337,10 +342,19 @@ def _rows(fitted: Fitted) -> Iterator[dict[str, Any]]:
     for name, found in fit.parameters.items():
         low, high = found.interval or (None, None)
         yield {
-            **{"series": fitted.series, "over": fitted.over, "law": fit.law.name, "formula": fit.law.formula},
-            **{"points": len(fit.units), "smallest": fit.units[0], "largest": fit.units[-1]},
-            **{"error_percent": fit.error_percent, "left_out_percent": fit.left_out_percent, "parameter": name},
-            **{"value": _finite(found.value), "low": _finite(low), "high": _finite(high)},
+            "series": fitted.series,
+            "over": fitted.over,
+            "law": fit.law.name,
+            "formula": fit.law.formula,
+            "points": len(fit.units),
+            "smallest": fit.units[0],
+            "largest": fit.units[-1],
+            "error_percent": fit.error_percent,
+            "left_out_percent": fit.left_out_percent,
+            "parameter": name,
+            "value": _finite(found.value),
+            "low": _finite(low),
+            "high": _finite(high),
             "interval": "95 %" if found.interval else None,
         }
 

@@ -24,8 +24,12 @@ TYPICAL = ("median", "p05", "p95", "p99")
 """Of a run's steps, as TypicalStep has them."""
 
 ACCURACY_OF_RUN = {
-    **{"evaluated": "boolean", "eval_loss": "Float64", "samples_trained": "Int64"},
-    **{"loss_start": "Float64", "loss_end": "Float64", "loss_steps": "Int64"},
+    "evaluated": "boolean",
+    "eval_loss": "Float64",
+    "samples_trained": "Int64",
+    "loss_start": "Float64",
+    "loss_end": "Float64",
+    "loss_steps": "Int64",
 }
 """`evaluated`: its point says that it is. Losses are means over its first and last `loss_steps` steps and over ranks."""
 
@@ -33,20 +37,37 @@ TOKENS_PER_S = "tokens_per_s"
 """Column of what only some scripts of the user's own say: a report in which nobody did is without it."""
 
 RUN_COLUMNS = {
-    **{"label": "string", "run": "Int64", "attempt": "string", "started_unix_ns": "Int64"},
+    "label": "string",
+    "run": "Int64",
+    "attempt": "string",
+    "started_unix_ns": "Int64",
     **dict.fromkeys(("state", "reason", "series"), "string"),
     **dict.fromkeys(("nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch"), "Int64"),
     **dict.fromkeys(("device", "work", "node_type", "gpu", "env_id", "input"), "string"),
-    **{"epoch_samples": "Int64", "pauses_s": "Float64", "hook": "boolean"},
-    **{"steady_steps": "Int64", "steady_samples": "Int64", "stopped_by": "string", "warmup_detected_steps": "Int64"},
-    **{"timed_ns": "Int64", "step_ns": "Float64"},
+    "epoch_samples": "Int64",
+    "pauses_s": "Float64",
+    "hook": "boolean",
+    "steady_steps": "Int64",
+    "steady_samples": "Int64",
+    "stopped_by": "string",
+    "warmup_detected_steps": "Int64",
+    "timed_ns": "Int64",
+    "step_ns": "Float64",
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
-    **{"step_ci_percent": "Float64", "samples_per_s": "Float64"},
+    "step_ci_percent": "Float64",
+    "samples_per_s": "Float64",
     **{f"{name}_s": "Float64" for name in (*RECORDED, *EXCHANGE)},
-    **{"step_bytes": "Float64", "clock_error_s": "Float64", "comm_check": "string", "comm_check_closes": "boolean"},
-    **{"arithmetic": "string", "flops_per_s_per_gpu": "Float64", "share_of_peak": "Float64", "peak_memory_bytes": "Int64"},
+    "step_bytes": "Float64",
+    "clock_error_s": "Float64",
+    "comm_check": "string",
+    "comm_check_closes": "boolean",
+    "arithmetic": "string",
+    "flops_per_s_per_gpu": "Float64",
+    "share_of_peak": "Float64",
+    "peak_memory_bytes": "Int64",
     **dict.fromkeys(("energy_j_per_1000_samples", "loss_first", "loss_last"), "Float64"),
-    **{"eval_samples": "Int64", "eval_correct": "Int64"},
+    "eval_samples": "Int64",
+    "eval_correct": "Int64",
     **FIGURES,
     **ACCURACY_OF_RUN,
     TOKENS_PER_S: "Float64",
@@ -76,7 +97,9 @@ def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
             "series": key_text(series_key(run.point, hold, environment, run.gpu)) if run.state != "missing" else None,
             **{name: getattr(layout, name) for name in ("nodes", "gpus_per_node", "node_type")},
             **{name: getattr(run.point, name) for name in ("gpus", "ranks", "device", "work")},
-            **{"batch_per_gpu": run.point.workload.batch_per_gpu, "input": measure.input, "evaluated": run.point.evaluates},
+            "batch_per_gpu": run.point.workload.batch_per_gpu,
+            "input": measure.input,
+            "evaluated": run.point.evaluates,
             "hook": measure.comm != "off" and not _without_hook(run.point),
         }
     row["started_unix_ns"] = run.signals.began_unix_ns if run.signals else None
@@ -138,9 +161,16 @@ def _achieved(run: Run, samples_per_s: float | None) -> dict[str, Any]:
 
 
 NAMES = {
-    **{"data_wait": "data wait", "h2d_exposed": "copy", "forward": "forward", "backward": "backward"},
-    **{"comm_exposed": "communication", "transfer": "transfer", "peer_wait": "peer wait", "optimizer": "optimizer"},
-    **{"other": "other", "unaccounted": "unaccounted"},
+    "data_wait": "data wait",
+    "h2d_exposed": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "comm_exposed": "communication",
+    "transfer": "transfer",
+    "peer_wait": "peer wait",
+    "optimizer": "optimizer",
+    "other": "other",
+    "unaccounted": "unaccounted",
 }
 """Part that is shown -> its name in tables and figures. Exposed communication is shown only where it could not be split."""
 
@@ -208,8 +238,10 @@ def costs(point: dict[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
 
 
 OF_TRAINING = {
-    **{"train_s": "epoch_s", "node_h_to_train": "node_h_per_epoch"},
-    **{"gpu_h_to_train": "gpu_h_per_epoch", "gpu_kwh_to_train": "gpu_kwh_per_epoch"},
+    "train_s": "epoch_s",
+    "node_h_to_train": "node_h_per_epoch",
+    "gpu_h_to_train": "gpu_h_per_epoch",
+    "gpu_kwh_to_train": "gpu_kwh_per_epoch",
 }
 """Column of a training -> the column of an epoch that `train_epochs` multiplies."""
 

@@ -27,7 +27,10 @@ ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")
 EXCHANGED = dict.fromkeys(("comm_overlap", "step_bytes", "algbw_bytes_per_s", "busbw_bytes_per_s"), "Float64")
 
 BREAKDOWN_COLUMNS = {
-    **{"breakdown_label": "string", "breakdown_n": "Int64", "step_s": "Float64", "step_hook_s": "Float64"},
+    "breakdown_label": "string",
+    "breakdown_n": "Int64",
+    "step_s": "Float64",
+    "step_hook_s": "Float64",
     **{f"{name}_s": "Float64" for name in (*PARTS, "unaccounted", *EXCHANGE, "h2d_hidden")},
     **EXCHANGED,
 }
@@ -40,8 +43,13 @@ AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "ef
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
-    **{"hook": "boolean", "n": "Int64", "samples_per_s": "Float64", "samples_per_s_low": "Float64"},
-    **{"samples_per_s_high": "Float64", "interval": "string", "full_node_gpus": "Int64"},
+    "hook": "boolean",
+    "n": "Int64",
+    "samples_per_s": "Float64",
+    "samples_per_s_low": "Float64",
+    "samples_per_s_high": "Float64",
+    "interval": "string",
+    "full_node_gpus": "Int64",
     **{name.format(base): kind for base in BASES for name, kind in {**AGAINST, "efficiency_{}_interval": "string"}.items()},
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
@@ -108,8 +116,13 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         **{name: runs[name].iloc[0] for name in (*PER_POINT, *ALSO)},
         "label": _labels(timed),
         "hook": not len(plain),
-        **{"n": len(timed), "rates": rates, "rate": median(rates), "samples_per_s": float(median(rates))},
-        **{"samples_per_s_low": low, "samples_per_s_high": high, "interval": interval},
+        "n": len(timed),
+        "rates": rates,
+        "rate": median(rates),
+        "samples_per_s": float(median(rates)),
+        "samples_per_s_low": low,
+        "samples_per_s_high": high,
+        "interval": interval,
         TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,

@@ -354,8 +354,15 @@ def _faster_storage(run: Run) -> Advice:
 OF_LOADERS_TIME = ("compute_share", "processor_wait_share", "storage_wait_share", "hand_over_share")
 
 LOADER_COLUMNS = {
-    **{"label": "string", "series": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpus": "Int64", "device": "string"},
-    **{"input": "string", "n": "Int64", "workers": "Int64"},
+    "label": "string",
+    "series": "string",
+    "nodes": "Int64",
+    "gpus_per_node": "Int64",
+    "gpus": "Int64",
+    "device": "string",
+    "input": "string",
+    "n": "Int64",
+    "workers": "Int64",
     **dict.fromkeys(("samples_per_s", "data_wait_share", "loader_samples_per_s", *OF_LOADERS_TIME), "Float64"),
     "limit": "string",
 }
