@@ -79,7 +79,10 @@ def test_a_heading_says_what_differs_and_stands_by_its_bars(tmp_path: Path) -> N
     assert heading - before > after - heading > TEXT_MM / BAR_MM
 
 
-@pytest.mark.parametrize(("layouts", "lines"), [([(1, 4), (4, 1)], [1, 1]), ([(1, 4), (2, 4)], [2]), ([(1, 4), (4, 4)], [2])])
+@pytest.mark.parametrize(
+    ("layouts", "lines"),
+    [([(1, 4), (4, 1)], [1, 1]), ([(1, 4), (2, 4)], [2]), ([(1, 4), (4, 4)], [2]), ([(1, 1), (1, 2), (1, 4)], [3])],
+)
 def test_lines_join_what_differs_in_gpus_or_in_nodes_alone(layouts: list[tuple[int, int]], lines: list[int]) -> None:
     """One node of four GPUs and four nodes of one have as many, and nothing between them."""
     points = pd.DataFrame([{"nodes": nodes, "gpus_per_node": gpus, "gpus": nodes * gpus} for nodes, gpus in layouts])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import findings_plain
+from hpcddp.analysis.report.write import plain_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.files import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
@@ -42,6 +45,11 @@ def written(tmp_path: Path, nodes: int, moved: int = 0) -> Path:
 
 def rows(folder: Path) -> list[list[str]]:
     return [[cell.text for cell in row] for row in bindings(load_study(Study(folder)).runs).rows]
+
+
+def test_what_is_no_number_is_unknown_to_scripts() -> None:
+    table = pd.DataFrame({"a": pd.array([1, pd.NA], "Int64"), "b": [math.nan, math.inf], "c": ["x", None]})
+    assert plain_rows(table) == [{"a": 1, "b": None, "c": "x"}, {"a": None, "b": None, "c": None}]
 
 
 def test_nodes_that_are_bound_alike_are_one_kind(tmp_path: Path) -> None:
