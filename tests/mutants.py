@@ -77,8 +77,8 @@ FAULTS = {
     ],
     "hpcddp/script/resources.py": [
         Change(
-            "min(WARNING_S, slurm.walltime_min * 15)",
-            "max(WARNING_S, slurm.walltime_min * 15)",
+            "min(WARNING_S, walltime_min * 15)",
+            "max(WARNING_S, walltime_min * 15)",
             "a short job is told to stop before it began",
         ),
         Change(

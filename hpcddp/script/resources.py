@@ -22,6 +22,11 @@ WARNING_S = 120
 """What a checkpoint may take; up to 60 s more (sbatch(1)), so jobs of a few minutes are warned when a quarter is left."""
 
 
+def usual_warning_s(walltime_min: int) -> int:
+    """So long before the time limit Slurm sends the signal at which a checkpoint is written."""
+    return min(WARNING_S, walltime_min * 15)
+
+
 def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user: User) -> JobRequest:
     """The request; UsageError lists everything in it that the cluster would not give, with the limit."""
     node, layout = profile.node_type(point.layout.node_type), point.layout
@@ -42,7 +47,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         partition=slurm.partition,
         qos=slurm.qos,
         walltime_min=slurm.walltime_min,
-        warning_s=min(WARNING_S, slurm.walltime_min * 15) if point.measure.resume else None,
+        warning_s=usual_warning_s(slurm.walltime_min) if point.measure.resume else None,
         nodelist=slurm.nodelist,
         exclude=slurm.exclude,
         options=(*job_options(profile.slurm), *slurm.options),

@@ -27,8 +27,9 @@ from hpcddp.core.launcher import trust_option
 from hpcddp.core.records import not_for_others, write_file
 from hpcddp.core.run_root import Study
 from hpcddp.script.render import ScriptLaunch, render
+from hpcddp.script.resources import usual_warning_s
 from hpcddp.submit.choose import pick_cluster
-from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path, warning_s
+from hpcddp.submit.function_request import NAMES, function_plan, in_parameters, own_modules, search_path
 from hpcddp.submit.one_job import send_script
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan
@@ -244,7 +245,7 @@ class ClusterExecutor(SlurmExecutor):
             run_root=None if run_root is None else str(run_root),
             folders=("$HPCDDP_RUNS", "$PWD", str(self._base)),
         )
-        request = replace(request, name=name, warning_s=warning_s(request.walltime_min))
+        request = replace(request, name=name, warning_s=usual_warning_s(request.walltime_min))
         return render(self._profile, planned.point, request, launch)
 
     def _send(self, name: str, tag: str, tasks: int, script: Path) -> str:

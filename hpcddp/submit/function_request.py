@@ -17,7 +17,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout
 from hpcddp.core.schema import did_you_mean
-from hpcddp.script.resources import WARNING_S, threads_per_core
+from hpcddp.script.resources import threads_per_core
 from hpcddp.submit.choose import command_layout, pick_cluster
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
@@ -86,11 +86,6 @@ def _count(name: str, value: object) -> int | None:
     if value is not None and (not isinstance(value, int) or value < 1):
         raise UsageError(f"{name} is {value}: a whole number from 1 on is expected")
     return value
-
-
-def warning_s(walltime_min: int) -> int:
-    """So long before the time limit Slurm sends the signal at which submitit writes a checkpoint."""
-    return min(WARNING_S, walltime_min * 15)
 
 
 def in_parameters(text: str) -> str:

@@ -16,7 +16,7 @@ from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
-from hpcddp.script.resources import WARNING_S, broken_limits
+from hpcddp.script.resources import broken_limits, usual_warning_s
 from hpcddp.submit.small_jobs import PREFLIGHT
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -50,7 +50,7 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         gpus_per_node=max(one.gpus_per_node for one in requests),
         mem_mb=max((one.mem_mb for one in requests if one.mem_mb is not None), default=None),
         walltime_min=time_min,
-        warning_s=min(WARNING_S, time_min * 15),
+        warning_s=usual_warning_s(time_min),
     )
     if refused := list(broken_limits(plan.profile, big, allocation)):
         again = f"{FLAG}: one job asks for the most that any of its points needs; leave it out, or choose points with --where"
