@@ -292,20 +292,28 @@ OFFSET = {"unix_ns": START_NS, "offset_ns": 0, "error_ns": 1000}
 ENDS: list[tuple[int | None, dict[str, Any], str]] = [
     (None, {"evaluation": {"samples": 9, "correct": 10}}, "end.json: evaluation.correct is 10, of 9 samples"),
     (None, {"evaluation": {"correct": 1}}, "end.json: evaluation.correct is 1, of None samples"),
-    (None, {"evaluation": {"samples": 9, "correct": 1, "loss": -0.1}}, "end.json: evaluation.loss is -0.1: a cross entropy is"),
+    (
+        None,
+        {"evaluation": {"samples": 9, "correct": 1, "loss": -0.1}},
+        "end.json: evaluation.loss is -0.1: a cross entropy is not negative, nor infinite",
+    ),
     (None, {"global_batch": 65}, "end.json: global_batch is 65, and the point's is 64"),
     (None, {"gates": []}, "end.json: gate `parameters agree` is missing"),
     (None, {"telemetry": {"energy_j_per_1000_samples": -3.5}}, "end.json: telemetry.energy_j_per_1000_samples is -3.5, below 0"),
     (
         1,
         {"clock": {"start": {**OFFSET, "offset_ns": -2 * DAY_NS}}},
-        "rank 1: its clock's offset_ns at the start is -1728",
+        f"rank 1: its clock's offset_ns at the start is {-2 * DAY_NS}, more than a day",
     ),
-    (0, {"clock": {"end": {**OFFSET, "error_ns": 7 * DAY_NS}}}, f"rank 0: its clock's error_ns at the end is {7 * DAY_NS}, more"),
+    (
+        0,
+        {"clock": {"end": {**OFFSET, "error_ns": 7 * DAY_NS}}},
+        f"rank 0: its clock's error_ns at the end is {7 * DAY_NS}, more than a day",
+    ),
     (
         0,
         {"clock": {"start": OFFSET, "end": {**OFFSET, "unix_ns": START_NS - MS}}},
-        "rank 0: its clock ran backwards",
+        f"rank 0: its clock ran backwards, from {START_NS} to {START_NS - MS}",
     ),
     (1, {"peak_memory_bytes": {"allocated": 2**60}}, f"rank 1: peak_memory_bytes allocated is {2**60}: no machine has that"),
 ]
@@ -316,8 +324,7 @@ ENDS: list[tuple[int | None, dict[str, Any], str]] = [
 def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, rank: int | None, changes: dict[str, Any], said: str) -> None:
     study, attempt = written(tmp_path, PLAIN_RECORDS)
     changed(attempt, lambda end: (end if rank is None else end["ranks"][rank]).update(changes))
-    assert only(study).state == "rejected"
-    assert (only(study).reason or "").startswith(said)
+    assert (only(study).state, only(study).reason) == ("rejected", said)
 
 
 def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -> None:
