@@ -93,10 +93,14 @@ def removed_at_end(folder: Path, *, keep: bool = False) -> Iterator[None]:
         remover = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=[lock])
         assert remover.stdin is not None
         os.register_at_fork(after_in_child=remover.stdin.close)  # a loader's process would keep the pipe open
+        failed = True  # then the end of the process removes it: its error is recorded before others miss the folder
         try:
             yield
+            failed = False
         finally:
-            remover.communicate(b"keep\n" if keep and is_complete(folder) else None)
+            kept = keep and is_complete(folder)
+            if kept or not failed:
+                remover.communicate(b"keep\n" if kept else None)
 
 
 def record_of(folder: Path) -> Path:

@@ -195,6 +195,27 @@ def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:
     assert gone(folder)
 
 
+FAILING = """
+import pathlib, sys, time
+from hpcddp.worker.staging import removed_at_end
+folder = pathlib.Path(sys.argv[1])
+try:
+    with removed_at_end(folder):
+        raise ValueError
+except ValueError:
+    time.sleep(0.2)
+    print(folder.is_dir())
+"""
+
+
+def test_a_folder_stays_while_an_error_is_recorded(tmp_path: Path) -> None:
+    """Other ranks of the node would miss it, and theirs would be the first error."""
+    folder = tmp_path / "disk" / "copy"
+    folder.parent.mkdir()
+    assert subprocess.check_output([sys.executable, "-c", FAILING, str(folder)], text=True) == "True\n"
+    assert gone(folder)
+
+
 def test_a_folder_goes_with_a_killed_process(tmp_path: Path) -> None:
     folder = tmp_path / "disk" / "copy"
     folder.parent.mkdir()
