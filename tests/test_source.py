@@ -338,6 +338,19 @@ def too_large(found: dict[str, int], limits: dict[str, int]) -> list[str]:
     return [f"{room} has {lines:,} lines, at most {limits.get(room, 0):,}: {words}" for room, lines in beyond]
 
 
+def test_one_function_sets_thousands_apart() -> None:
+    """No format specification but that of `thousands` has a comma."""
+    specs = (
+        (file.relative_to(ROOT), part.value)
+        for file in sources("hpcddp", "analysis")
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.FormattedValue) and isinstance(node.format_spec, ast.JoinedStr)
+        for part in node.format_spec.values
+        if isinstance(part, ast.Constant) and set(str(part.value)) & {",", "_"}
+    )
+    assert [str(file) for file, _ in specs] == ["hpcddp/core/text.py"]
+
+
 def main(arguments: list[str]) -> int:
     """1 where something does not hold."""
     if arguments == ["--limits"]:

@@ -18,7 +18,7 @@ from hpcddp.analysis.audit.findings import Finding, by_weight, to_text
 from hpcddp.analysis.audit.groups import BASELINES, Average, Groups, Runs, batch_sizes, grouped, same_batch
 from hpcddp.analysis.audit.table import AuditTable, Row, lines_of, read_tables
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 
 RANK = re.compile(r"rank[ _-]?\d+", re.IGNORECASE)
 DISAGREE, IN_STEP = 1.2, 1.02
@@ -94,10 +94,10 @@ def _steps(row: Row) -> Iterator[Finding]:
     """Steps of an epoch are its samples over the global batch."""
     samples, steps, batch = row.count("samples"), row.count("steps"), batch_sizes(row)
     if samples and steps and batch and steps not in (math.ceil(samples / batch[1]), samples // batch[1]):
-        right = f"{math.ceil(samples / batch[1]):,}"
-        of = f"{row.batch} on {row.layout}" if row.batch else f"{batch[1]:,}"
-        sentence = f"{samples:,} samples in batches of {of} are {right} steps, not {steps:,}"
-        yield Finding("steps_wrong", (row.line,), f"{steps:,}", right, sentence)
+        right = thousands(math.ceil(samples / batch[1]))
+        of = f"{row.batch} on {row.layout}" if row.batch else thousands(batch[1])
+        sentence = f"{thousands(samples)} samples in batches of {of} are {right} steps, not {thousands(steps)}"
+        yield Finding("steps_wrong", (row.line,), thousands(steps), right, sentence)
 
 
 def _total(row: Row, table: AuditTable) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def _work(known: Sequence[tuple[Row, Interval]], table: AuditTable) -> Iterator[
         (row, done, usual), lines = wrong[0], lines_of(row for row, *_ in wrong)
         time, rate = row.numbers["time"], row.numbers["throughput"]
         more = f" (and {count(len(wrong) - 1, 'more row')})" if len(wrong) > 1 else ""
-        of = of or f"the {usual:,.0f} samples"
+        of = of or f"the {thousands(usual)} samples"
         sentence = f"throughput {rate} times {time} at {row.layout} is {quantity(done / usual)} times {of}{more}"
         yield Finding("throughput_wrong", lines, str(rate), print_like(usual / time.value, rate), sentence)
 
@@ -204,9 +204,9 @@ def _batch_changed(rows: Sequence[Row]) -> Iterator[Finding]:
     if others:
         (first, (per_gpu, total)), (other, (per_gpu_there, total_there)) = known[0], others[0]
         change = f"{per_gpu:g} at {first.layout} and {per_gpu_there:g} at {other.layout}"
-        in_all = f"(global batch {total:,} and {total_there:,})"
+        in_all = f"(global batch {thousands(total)} and {thousands(total_there)})"
         sentence = f"the batch per GPU is {change} {in_all}, so that these rows differ by more than their GPUs"
-        follows = f"{per_gpu:g} per GPU, or {total:,} in all"
+        follows = f"{per_gpu:g} per GPU, or {thousands(total)} in all"
         yield Finding("batch_changed", lines_of(row for row, _ in others), f"{per_gpu_there:g} per GPU", follows, sentence)
 
 

@@ -25,7 +25,7 @@ from hpcddp.analysis.audit.cells import (
     typed,
 )
 from hpcddp.core.errors import UsageError
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 
 Lines = list[tuple[int, list[str]]]
 """(number of the line, its cells), the header first."""
@@ -221,7 +221,10 @@ def read_tables(file: Path) -> list[AuditTable]:
 def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     (at, header), body = lines[0], lines[1:]
     if len(body) > MOST_ROWS:
-        raise UsageError(f"{file}: {len(body):,} rows, and at most {MOST_ROWS:,} are audited; leave out what is not published")
+        raise UsageError(
+            f"{file}: {thousands(len(body))} rows, and at most {thousands(MOST_ROWS)} are audited; "
+            f"leave out what is not published"
+        )
     if not body:
         raise UsageError(f"{file}:{at}: a header and no rows; add a row for each measurement")
     for line, cells in body:

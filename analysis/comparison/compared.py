@@ -34,7 +34,7 @@ from hpcddp.analysis.util.wording import effort, percent, quantity
 from hpcddp.analysis.verdicts.sentence import gap_words
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import RunKey
-from hpcddp.core.text import count, natural
+from hpcddp.core.text import count, natural, thousands
 
 HOLD = "batch_per_gpu"
 """Points are matched by their own batch per GPU, whatever their study holds constant."""
@@ -273,7 +273,7 @@ def _not_evaluated_alike(mine: accuracy.Evaluated | None, theirs: accuracy.Evalu
     if mine is None or theirs is None:
         return f"only {'B' if mine is None else 'A'} has runs that were evaluated, on one evaluation set"
     if mine.samples != theirs.samples:
-        return f"A was evaluated on {mine.samples:,} samples, B on {theirs.samples:,}"
+        return f"A was evaluated on {thousands(mine.samples)} samples, B on {thousands(theirs.samples)}"
     return f"A trained {_trained(mine)}, B {_trained(theirs)}; only equal amounts are compared"
 
 
@@ -307,7 +307,7 @@ def _trained(found: accuracy.Evaluated) -> str:
     known = sorted({each for each in found.trained if each is not None})
     if not known or None in found.trained:
         return "an unknown number of samples"
-    return f"{known[0]:,} samples" if len(known) == 1 else f"{known[0]:,} to {known[-1]:,} samples"
+    return f"{thousands(known[0])} samples" if len(known) == 1 else f"{thousands(known[0])} to {thousands(known[-1])} samples"
 
 
 def compared_time(a: MeasuredPoint, b: MeasuredPoint) -> Compared | None:
@@ -344,7 +344,7 @@ def _no_target_of_both(mine: Sequence[Run], theirs: Sequence[Run], target: Fract
         return "some runs were never evaluated"
     sets = [sorted({each.total for run in runs for each in run.epochs or () if each.total}) for runs in (mine, theirs)]
     if sets[0] != sets[1]:
-        a, b = (" or ".join(f"{size:,}" for size in sizes) for sizes in sets)
+        a, b = (" or ".join(thousands(size) for size in sizes) for sizes in sets)
         return f"A was evaluated on {a} samples, B on {b}"
     return None
 

@@ -24,7 +24,7 @@ from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle,
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
 from hpcddp.analysis.verdicts.findings import bins_of
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 
 MAX_ROWS = 16
 ROW_MM = 7.0
@@ -66,7 +66,7 @@ class Ridge:
     def values(self) -> dict[str, str]:
         """What it says when it is pointed at."""
         found = {
-            "steps": f"{self.steps:,}".replace(",", " "),
+            "steps": thousands(self.steps),
             "median": f"{quantity(self.median_s * 1e3)} ms",
             "mean": f"{quantity(self.mean * self.median_s * 1e3)} ms",
             "5–95 %": f"{times(self.low)}–{times(self.high)}",

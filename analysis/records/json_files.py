@@ -23,7 +23,7 @@ from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Count, MissingKeyError, Positive, SchemaError, decode_record
-from hpcddp.core.text import escape_controls
+from hpcddp.core.text import escape_controls, thousands
 
 MOST_RUNS = 1_000_000
 HOLDS = ("batch_per_gpu", "global_batch")
@@ -87,7 +87,7 @@ def _checked(found: _Content, name: str, study: Study) -> StudyFile:
         if label in ("", ".", "..") or "/" in label or not label.isprintable():
             raise Rejected(f"{label!r} is no label of a point")
     if sum(repeats.values()) > MOST_RUNS:
-        raise Rejected(f"it asks for {sum(repeats.values()):,} runs")
+        raise Rejected(f"it asks for {thousands(sum(repeats.values()))} runs")
     if found.sweep.hold not in HOLDS:
         raise Rejected(f"hold is {found.sweep.hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}

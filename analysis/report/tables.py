@@ -40,6 +40,7 @@ from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import accuracy_words, percent, percent_within, percents, points, quantity, time_words, unit
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.core.text import thousands
 
 IN_BRACKETS = " ({})"
 
@@ -372,4 +373,4 @@ def trained_cell(row: Any) -> Cell:
     least, most = row["samples_trained"], row["samples_trained_most"]
     if pd.isna(least):
         return Cell(UNKNOWN, None)
-    return Cell(f"{int(least):,}" if pd.isna(most) else f"{int(least):,}–{int(most):,}", float(least))
+    return Cell(thousands(int(least)) if pd.isna(most) else f"{thousands(int(least))}–{thousands(int(most))}", float(least))

@@ -26,7 +26,7 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record
-from hpcddp.core.text import escape_controls, escape_json, one_line
+from hpcddp.core.text import escape_controls, escape_json, one_line, thousands
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is no file")
         if found.st_size > most_bytes and not cut:
-            raise ValueError(f"it has {found.st_size:,} bytes")
+            raise ValueError(f"it has {thousands(found.st_size)} bytes")
         return opened.read(min(found.st_size, most_bytes))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 
 WIDE = 100
 """Characters of a line where no terminal says how many it has room for."""
@@ -24,11 +24,11 @@ def units(count: int, device: str) -> str:
 
 
 def quantity(value: float) -> str:
-    """Three or four digits that count, thousands apart: 0.0123, 4.56, 78.9, 1 180."""
+    """Three or four digits that count, thousands apart: 0.0123, 4.56, 78.9, 1,180."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "-"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}".replace(",", " ")
+    return thousands(value, decimals)
 
 
 def times(speedup: float) -> str:
@@ -58,7 +58,7 @@ def _decimals(low: float, high: float) -> int:
 
 def accuracy_words(share: float, correct: float, samples: int) -> str:
     """`97.22 % (9,722 of 10,000)`; the median of two runs may be half a sample: `(9,722.5 of 10,000)`."""
-    return f"{100 * share:.2f} % ({correct:,.{int(correct % 1 > 0)}f} of {samples:,})"
+    return f"{100 * share:.2f} % ({thousands(correct, int(correct % 1 > 0))} of {thousands(samples)})"
 
 
 def points(share: float, sign: str = "") -> str:

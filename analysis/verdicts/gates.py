@@ -10,7 +10,7 @@ from hpcddp.analysis.util.wording import more_runs, percent
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
-from hpcddp.core.text import count, natural
+from hpcddp.core.text import count, natural, thousands
 
 UNSYNCHRONISED = {
     "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
@@ -178,6 +178,6 @@ def _share(files: DamagedFiles) -> float:
 
 def _words(run: Run, split: str, files: DamagedFiles) -> str:
     first = f", the first {files.first[0]}" if files.first else ""
-    of = f"{files.pictures:,} of {count(files.read, f'{split} picture')} that {run.name} read"
+    of = f"{thousands(files.pictures)} of {count(files.read, f'{split} picture')} that {run.name} read"
     share = percent(_share(files)) if _share(files) >= 0.01 else f"{100 * _share(files):.1g} %"
     return f"{of} {'is' if files.pictures == 1 else 'are'} damaged ({share}{first})"

@@ -15,7 +15,7 @@ from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight import PreflightRecord, preflight_words
 from hpcddp.core.study_files import FEWEST
-from hpcddp.core.text import count, duration, size
+from hpcddp.core.text import count, duration, size, thousands
 from hpcddp.core.transport_record import transport_words
 
 VAGUE_CLOCK = 0.02
@@ -201,8 +201,8 @@ def data_notes(runs: Sequence[Run]) -> Iterator[str]:
         if found:
             total = DIGITS.train_samples + DIGITS.eval_samples
             yield (
-                f"{count(len(found), 'run')} trained on scikit-learn's {total:,} handwritten digits in the shape of {meant}'s "
-                f"images, not on {meant}: rates are those of images of that shape, accuracies those of digits"
+                f"{count(len(found), 'run')} trained on scikit-learn's {thousands(total)} handwritten digits in the shape of "
+                f"{meant}'s images, not on {meant}: rates are those of images of that shape, accuracies those of digits"
             )
     for name in sorted({run.point.workload.data.name for run in counting if run.point and run.unofficial}):
         found = [run for run in counting if run.unofficial and run.point and run.point.workload.data.name == name]

@@ -18,7 +18,7 @@ from hpcddp.analysis.util.wording import accuracy_words, effort, percent, points
 from hpcddp.analysis.verdicts.context import Case, PointRow, data_wait, listed
 from hpcddp.analysis.verdicts.gates import done_for_nothing
 from hpcddp.core.study_files import FEWEST
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 
 AT_MOST = 4
 """Sentences before the table; the table has the series beyond that."""
@@ -290,8 +290,8 @@ def _after(row: pd.Series[Any]) -> str:
     """` after 640,000 samples`; nothing where that is not known."""
     if pd.isna(row["samples_trained"]):
         return ""
-    most = "" if pd.isna(row["samples_trained_most"]) else f" to {int(row['samples_trained_most']):,}"
-    return f" after {int(row['samples_trained']):,}{most} samples"
+    most = "" if pd.isna(row["samples_trained_most"]) else f" to {thousands(int(row['samples_trained_most']))}"
+    return f" after {thousands(int(row['samples_trained']))}{most} samples"
 
 
 def _loss(row: pd.Series[Any]) -> str:

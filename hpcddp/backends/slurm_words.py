@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hpcddp.core.text import thousands
+
 WAITING: Mapping[str, str] = {
     "None": "just submitted",
     "Priority": "jobs of higher priority come first",
@@ -112,7 +114,7 @@ _LOG_FAILED = "0:53"
 
 def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = None, node: str = "its node") -> str:
     """`its time limit of 30 min was over (TIMEOUT)`; `state` is one of ENDED."""
-    limit = f" of {limit_min:,} min" if limit_min else ""
+    limit = f" of {thousands(limit_min)} min" if limit_min else ""
     return f"{ENDED[state].format(by=f' by {by}' if by else '', limit=limit, node=node)} ({state})"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode
+from hpcddp.core.text import thousands
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -205,7 +206,7 @@ def _children(node: Node) -> list[Node]:
 PROBLEMS = {
     "too_deep": f"lists and mappings are nested more than {DEPTH} deep here; write them flat",
     "in_itself": "this value is repeated in itself; write out what is meant",
-    "too_many": f"anchors and aliases come to more than {REPEATED:,} values here; write out those that are meant",
+    "too_many": f"anchors and aliases come to more than {thousands(REPEATED)} values here; write out those that are meant",
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import RunsPath, remark
+from hpcddp.core.text import thousands
 
 
 @click.command()
@@ -34,11 +35,11 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool, ye
     found = single_study(study)
     out = output or Path(f"{found.folder.resolve().name}.tar.gz")
     packed = write_bundle(found, out, pseudonymise, force, yes)
-    held = ", ".join(f"{number:,} {kind}" for kind, number in sorted(packed.files.items()))
+    held = ", ".join(f"{thousands(number)} {kind}" for kind, number in sorted(packed.files.items()))
     click.echo(f"{out}: {size(packed.size_bytes)}, {count(sum(packed.files.values()), 'file')} ({held})")
     expected = {reason: number for reason, number in packed.left_out.items() if reason != STRANGE}
     if expected:
-        kinds = ", ".join(f"{number:,} {reason.partition(':')[0]}" for reason, number in sorted(expected.items()))
+        kinds = ", ".join(f"{thousands(number)} {reason.partition(':')[0]}" for reason, number in sorted(expected.items()))
         remark(f"left out: {count(sum(expected.values()), 'file')} that a study is analyzed without ({kinds})")
     if STRANGE in packed.left_out:
         more = ", ..." if packed.left_out[STRANGE] > len(packed.strange) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcddp.core.schema import NonNegative
+from hpcddp.core.text import thousands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Hours:
         return Hours(node=self.node * times, gpu=self.gpu * times)
 
     def __str__(self) -> str:
-        return f"{self.node:,.1f} node hours" + (f", {self.gpu:,.1f} GPU hours" if self.gpu else "")
+        return f"{thousands(self.node, 1)} node hours" + (f", {thousands(self.gpu, 1)} GPU hours" if self.gpu else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +45,4 @@ class Budget:
 
     def __str__(self) -> str:
         limits = ((self.node_hours, "node hours"), (self.gpu_hours, "GPU hours"))
-        return " and ".join(f"{limit:,.1f} {what}" for limit, what in limits if limit is not None)
+        return " and ".join(f"{thousands(limit, 1)} {what}" for limit, what in limits if limit is not None)

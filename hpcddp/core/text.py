@@ -59,14 +59,14 @@ def merge_similar(texts: Iterable[str], at_most: int = 2) -> list[str]:
     return [
         text
         for same in kinds.values()
-        for text in (same if len(same) <= at_most else [f"{same[0]} (and {len(same) - 1:,} more like it)"])
+        for text in (same if len(same) <= at_most else [f"{same[0]} (and {thousands(len(same) - 1)} more like it)"])
     ]
 
 
 def first_few(names: Sequence[str], at_most: int = 4) -> str:
     """`a, b, c, d and 96 more`"""
     more = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(names[:at_most]) + (f" and {thousands(more)} more" if more > 0 else "")
 
 
 def size(count_bytes: float) -> str:
@@ -85,9 +85,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"
 
 
+def thousands(number: float, decimals: int = 0) -> str:
+    """`6,600`, with decimals `1,234.5`: the one place that sets thousands apart."""
+    return f"{number:,.{decimals}f}"
+
+
 def count(number: int, noun: str) -> str:
     """`1 run`, `3 runs`, `6,600 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def message_size(count_bytes: int) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.text import thousands
 from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, FactsSource, Source, TensorSource
 
@@ -137,6 +138,6 @@ def _check_room(needed: int, device: torch.device) -> None:
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
         raise HpcddpError(
-            f"the data set takes {needed / 2**20:,.0f} MiB of GPU {device.index}, where {free / 2**20:,.0f} MiB are free: "
-            f"set workload.data.resident to false"
+            f"the data set takes {thousands(needed / 2**20)} MiB of GPU {device.index}, where {thousands(free / 2**20)} MiB "
+            f"are free: set workload.data.resident to false"
         )

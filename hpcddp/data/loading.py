@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
+from hpcddp.core.text import thousands
 from hpcddp.data.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 from hpcddp.data.source import Batch, DrawnSource, FactsSource, GatheredSource, Source, Wait, at_once, is_gathered, new_room
@@ -54,7 +55,7 @@ class TrainLoader:
         if len(source) < largest:
             grown = f", grown at epochs {', '.join(map(str, grows_at))}" if grows_at else ""
             raise UsageError(
-                f"{len(source):,} training samples do not fill one global batch of {largest:,} "
+                f"{thousands(len(source))} training samples do not fill one global batch of {thousands(largest)} "
                 f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
             )
         self.clock = ReadClock(workers)
@@ -303,4 +304,4 @@ def prefetch(workers: int, size_bytes: int, room_bytes: int | None) -> Prefetch:
 
 
 def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:,.1f} MiB" if size_bytes < 100 * 2**20 else f"{size_bytes / 2**20:,.0f} MiB"
+    return f"{thousands(size_bytes / 2**20, 1)} MiB" if size_bytes < 100 * 2**20 else f"{thousands(size_bytes / 2**20)} MiB"

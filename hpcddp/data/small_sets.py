@@ -24,6 +24,7 @@ from torch.nn import functional
 from hpcddp.core.catalog import CIFAR10, DIGITS, MNIST
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OFFICIAL, is_official
+from hpcddp.core.text import thousands
 from hpcddp.data.roots import first_file, missing
 from hpcddp.data.source import Split, TensorSource, to_bytes
 
@@ -204,7 +205,7 @@ class Digits:
 def official_digits(root: Path) -> Digits:
     """MNIST from its official files in `root` or `root`/MNIST/raw; HpcddpError where they are missing or broken."""
     train_images, train_labels = read_mnist(root, "train")
-    message = f"digits: MNIST's own {len(train_images):,} from {root}"
+    message = f"digits: MNIST's own {thousands(len(train_images))} from {root}"
     return Digits("mnist", message, train_images, train_labels, *read_mnist(root, "eval"))
 
 
@@ -219,7 +220,7 @@ def sklearn_digits() -> Digits:
     images = functional.interpolate(pixels, size=(28, 28), mode="bilinear").round().to(torch.uint8)
     labels = torch.tensor(small.target.tolist())
     held_out = torch.arange(len(labels)) % EVAL_EVERY == EVAL_EVERY - 1
-    message = f"digits: scikit-learn's {len(labels):,} of 8 x 8 pixels, upscaled to 28 x 28; not MNIST"
+    message = f"digits: scikit-learn's {thousands(len(labels))} of 8 x 8 pixels, upscaled to 28 x 28; not MNIST"
     return Digits("sklearn", message, images[~held_out], labels[~held_out], images[held_out], labels[held_out])
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.text import thousands
 from hpcddp.data.pictures.image_folder import FOLDERS, SUFFIXES
 from hpcddp.data.pictures.tar_shards import TAR_MANIFEST
 
@@ -235,7 +236,9 @@ class _Copier:
             if size >= FLUSHED_FROM_BYTES:
                 os.fdatasync(written.fileno())
         if copied != size:
-            raise HpcddpError(f"{source} had {size:,} bytes and now has {copied:,}: it was changed while it was copied")
+            raise HpcddpError(
+                f"{source} had {thousands(size)} bytes and now has {thousands(copied)}: it was changed while it was copied"
+            )
         return checksum
 
     def _transfer(self, source: FileIO, target: FileIO, path: Path) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.records import naming
+from hpcddp.core.text import thousands
 
 Kind = Literal["records", "nodes", "scripts", "profiles", "logs"]
 _LABEL = r"n\d+-g\d+-(?:b\d+|comm|script)-[0-9a-f]{12}"
@@ -136,7 +137,7 @@ def _unpack(file: Path, folder: Path) -> Path:
 def _why_not(total: int, most_bytes: int, count: int) -> str:
     if total > most_bytes:
         return f"it unpacks to more than {most_bytes / 1e9:.1f} GB, which do not fit"
-    return f"it holds more than {MOST_MEMBERS:,} files" if count > MOST_MEMBERS else "it holds more than one study"
+    return f"it holds more than {thousands(MOST_MEMBERS)} files" if count > MOST_MEMBERS else "it holds more than one study"
 
 
 def _checked(member: tarfile.TarInfo) -> str:

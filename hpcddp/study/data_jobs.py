@@ -11,7 +11,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.core.data_job import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
 from hpcddp.core.run_root import Study, single_study
 from hpcddp.core.schema import encode
-from hpcddp.core.text import duration
+from hpcddp.core.text import duration, thousands
 from hpcddp.study.status_text import WIDTH, wrapped
 from hpcddp.study.study_records import read_record
 
@@ -135,7 +135,7 @@ def _progress_words(progress: DataProgress | None) -> str:
     """`12,000 of 72,000 (17 %), 1,400/s, 43 s left`"""
     if progress is None:
         return ""
-    share = f" of {progress.total:,} ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
-    pace = f", {float(f'{progress.per_s:.2g}'):,.0f}/s" if progress.per_s else ""
+    share = f" of {thousands(progress.total)} ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
+    pace = f", {thousands(float(f'{progress.per_s:.2g}'))}/s" if progress.per_s else ""
     left = f", {duration(progress.left_s)} left" if progress.left_s is not None else ""
-    return f"{progress.done:,}{share}{pace}{left}"
+    return f"{thousands(progress.done)}{share}{pace}{left}"

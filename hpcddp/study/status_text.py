@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from hpcddp.core.hours import Hours
-from hpcddp.core.text import count, duration
+from hpcddp.core.text import count, duration, thousands
 from hpcddp.study.status import Phase, RunState
 from hpcddp.study.used_hours import StudyHours
 
@@ -55,7 +55,7 @@ def _hours_words(hours: StudyHours | None) -> str:
     if not so_far:
         return f"at most {to_come} to come"
     same = bool(used.gpu) == bool(to_come.gpu)
-    amounts = " and ".join(f"{amount:,.1f}" for amount in (to_come.node, to_come.gpu) if amount)
+    amounts = " and ".join(thousands(amount, 1) for amount in (to_come.node, to_come.gpu) if amount)
     return f"{used} so far; at most {amounts if same else to_come} to come"
 
 
@@ -158,7 +158,7 @@ def _progress(state: RunState) -> str | None:
     if state.steps_done is None:
         return None
     of = "" if state.steps_total is None else f" of {state.steps_total}"
-    rate = "" if state.samples_per_s is None else f", {state.samples_per_s:,.0f} samples/s"
+    rate = "" if state.samples_per_s is None else f", {thousands(state.samples_per_s)} samples/s"
     left = "" if state.left_s is None else f", {duration(state.left_s)} left"
     slow = state.start_up_s is not None and state.start_up_s > LONG_START_S
     start = f", {duration(state.start_up_s or 0)} from srun to the first step" if slow else ""

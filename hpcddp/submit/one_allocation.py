@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
@@ -107,10 +107,10 @@ def allocation_words(plan: SubmissionPlan, runs: Sequence[Run]) -> str:
     all_min = len(runs) * plan.requests[runs[0][0].label].walltime_min
     why = f"the time of its {count(len(runs), 'run')}"
     if request.walltime_min < all_min:
-        why = f"as long as one may take; {why} is {all_min:,} min, and what is left is requeued"
+        why = f"as long as one may take; {why} is {thousands(all_min)} min, and what is left is requeued"
     spare = plan.source.sweep.slurm.spare_nodes
     nodes = f"{count(request.nodes, 'node')}{f', {spare} of them spare,' if spare else ''}"
-    return f"one job of {nodes} for {request.walltime_min:,} min: {why}"
+    return f"one job of {nodes} for {thousands(request.walltime_min)} min: {why}"
 
 
 def _mixed_layouts(points: Sequence[Point]) -> Iterator[str]:

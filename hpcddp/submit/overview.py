@@ -10,7 +10,7 @@ from hpcddp.cluster.ownership import group_above, trusted_gids
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.run_root import run_ranges
-from hpcddp.core.text import count
+from hpcddp.core.text import count, thousands
 from hpcddp.study.scope import not_in_sweep_words
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import sweep_or_folder
@@ -63,7 +63,7 @@ def pending_text(pending: PendingRuns) -> str:
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
     runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
-    others = f" ({len(pending.missing):,} more missing)" if pending.missing else ""
+    others = f" ({thousands(len(pending.missing))} more missing)" if pending.missing else ""
     lines.append(f"{runs}{others}{cost}, under {pending.study.folder}")
     if words := budget_words(pending.account, plan, pending.next_runs):
         lines.append(words)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hpcddp.core.attempt_records import GateResult, GpuTelemetry
 from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.point import Point
-from hpcddp.core.text import message_size
+from hpcddp.core.text import message_size, thousands
 from hpcddp.data.fingerprint import DataFingerprint
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare, RankScores
 
@@ -149,7 +149,7 @@ def same_data(ranks: Sequence[RankData]) -> GateResult:
         those = f"{len(odd)} of {len(ranks)} ranks differ from rank 0 on {first.host}"
         how = _data_difference(ranks[odd[0]], first, comparable)
         return _gate(name, False, f"{those}: rank {odd[0]} on {ranks[odd[0]].host} {how}")
-    lengths = " and ".join(f"{first.splits[split].samples:,} {SPLITS[split]} samples" for split in comparable)
+    lengths = " and ".join(f"{thousands(first.splits[split].samples)} {SPLITS[split]} samples" for split in comparable)
     alike = f"{len(first.splits['train'].places)} of them alike, in one order"
     drawn = any("image" not in parts for parts in comparable.values())
     not_compared = "; pictures are drawn at random and were not compared" if drawn else ""
@@ -170,7 +170,7 @@ def _data_difference(here: RankData, first: RankData, comparable: Mapping[str, S
     for split, parts in comparable.items():
         own, other, word = here.splits[split], first.splits[split], SPLITS[split]
         if own.samples != other.samples:
-            return f"has {own.samples:,} {word} samples, rank 0 {other.samples:,}"
+            return f"has {thousands(own.samples)} {word} samples, rank 0 {thousands(other.samples)}"
         if own.order != other.order:
             return f"takes the {word} samples in another order (CRC {own.order:08x}, rank 0 {other.order:08x})"
         for part in parts:

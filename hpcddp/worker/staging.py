@@ -29,7 +29,7 @@ from hpcddp.core.jobspec import JobSpec, data_root_as_given, expanded
 from hpcddp.core.launch_record import NodeCopy, ProfileFacts, Staging, staging_words
 from hpcddp.core.records import write_json
 from hpcddp.core.schema import decode_record, encode
-from hpcddp.core.text import size
+from hpcddp.core.text import size, thousands
 from hpcddp.data.roots import expand_root
 from hpcddp.data.staging import RootFiles, copy_files, find_files
 from hpcddp.worker.disk import IN_MEMORY, OF_A_NETWORK, filesystem, writable_folder
@@ -98,9 +98,9 @@ def removed_at_end(folder: Path, *, keep: bool = False) -> Iterator[None]:
             yield
             failed = False
         finally:
-            kept = keep and is_complete(folder)
-            if kept or not failed:
-                remover.communicate(b"keep\n" if kept else None)
+            stays = keep and is_complete(folder)
+            if stays or not failed:
+                remover.communicate(b"keep\n" if stays else None)
 
 
 def record_of(folder: Path) -> Path:
@@ -273,4 +273,4 @@ def _check_room(found: RootFiles, room: Room, rank: Rank, disk: Path) -> None:
     if found.room_bytes > room.free_bytes:
         raise HpcddpError(f"the data take {size(found.room_bytes)}, and {there} {size(room.free_bytes)}. {remedy}")
     if room.free_names is not None and found.names > room.free_names:
-        raise HpcddpError(f"the data are {found.names:,} files, and {there} {room.free_names:,}. {remedy}")
+        raise HpcddpError(f"the data are {thousands(found.names)} files, and {there} {thousands(room.free_names)}. {remedy}")

@@ -27,6 +27,7 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.schema import Positive, added_later
+from hpcddp.core.text import thousands
 from hpcddp.data.roots import decode_manifest
 from hpcddp.data.sampling import run_length
 from hpcddp.data.source import GatheredSource, Wait, at_once
@@ -229,7 +230,7 @@ class FileReads:
             while count < len(room):
                 more = os.preadv(self._descriptor(number), [room[count:]], offset + count)
                 if not more:
-                    raise HpcddpError(f"{self._paths[number]} ends before byte {offset + len(room):,}: it was cut short")
+                    raise HpcddpError(f"{self._paths[number]} ends before byte {thousands(offset + len(room))}: it was cut short")
                 count += more
 
     def _read_cached(self, read: Read) -> bool:

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
+from hpcddp.core.text import thousands
 from hpcddp.data.pictures.cuts import CROP, Cut, CutOf
 from hpcddp.data.pictures.image_folder import DamagedPictureError
 
@@ -180,7 +181,7 @@ def _checked_cut(cut_of: CutOf, width: int, height: int) -> Cut:
         cut = cut_of(width, height)
         if cut.size[0] * cut.size[1] <= MOST_PIXELS:
             return cut
-    raise DamagedPictureError(f"{width:,} x {height:,} pixels are too many to decode")
+    raise DamagedPictureError(f"{thousands(width)} x {thousands(height)} pixels are too many to decode")
 
 
 DECODERS: dict[str, Any] = {"simplejpeg": SimpleJpegDecoder, "pillow": PillowDecoder, "torchvision": TorchvisionDecoder}

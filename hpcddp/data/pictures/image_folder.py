@@ -12,6 +12,7 @@ import torch
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import UsageError
+from hpcddp.core.text import thousands
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Split
 
@@ -97,7 +98,7 @@ def read_picture(path: Path, trees: Sequence[Path]) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise DamagedPictureError("it is not a regular file")
         if facts.st_size > MOST_BYTES:
-            raise DamagedPictureError(f"{facts.st_size:,} bytes are no picture")
+            raise DamagedPictureError(f"{thousands(facts.st_size)} bytes are no picture")
         return file.read(facts.st_size)
 
 

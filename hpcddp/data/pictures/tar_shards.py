@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import UsageError
+from hpcddp.core.text import thousands
 from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, PackedNames
 from hpcddp.data.roots import decode_manifest
 from hpcddp.data.source import Split
@@ -138,11 +139,11 @@ def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         raise UsageError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
     if held != facts.size_bytes or found.get("tar_bytes") != held:
-        raise UsageError(f"{tar} has {held:,} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
+        raise UsageError(f"{tar} has {thousands(held)} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
     if found.get("sha256") != facts.sha256:
         raise UsageError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
     if not _consistent(index, held, facts.samples):
-        raise UsageError(f"{file} does not list {facts.samples:,} pictures inside {tar.name}: {AGAIN}")
+        raise UsageError(f"{file} does not list {thousands(facts.samples)} pictures inside {tar.name}: {AGAIN}")
     return index
 
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, is_official
+from hpcddp.core.text import thousands
 from hpcddp.data.writing.folder import OnProgress, check_space, counted, remove_parts, root_lock, write_error, written_aside
 
 TIMEOUT_S = 30.0
@@ -137,7 +138,7 @@ def _download(file: OfficialFile, url: str, part: BinaryIO, advance: Advance) ->
                 break
         if received_bytes != file.size_bytes:
             more = " or more" if received_bytes > file.size_bytes else ""
-            raise TornError(f"{received_bytes:,} bytes{more} came, the file has {file.size_bytes:,}")
+            raise TornError(f"{thousands(received_bytes)} bytes{more} came, the file has {thousands(file.size_bytes)}")
         if digest.hexdigest() != file.digest:
             raise TornError(f"what came has the {file.algorithm.upper()} {digest.hexdigest()}, the file {file.digest}")
     except TornError:

@@ -14,7 +14,7 @@ from typing import BinaryIO, TextIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.lock import HeldError, HeldLock, exclusive_lock
-from hpcddp.core.text import duration, size
+from hpcddp.core.text import duration, size, thousands
 
 READ_BYTES = 2**24
 """Of a file at a time."""
@@ -192,12 +192,12 @@ class Rate:
         if self._begin is None:
             self._begin = (done, now_s)
         at_begin, begin_s = self._begin
-        text = f"{done:,} of {total:,} {self._unit} ({100 * done // max(1, total)} %)"
+        text = f"{thousands(done)} of {thousands(total)} {self._unit} ({100 * done // max(1, total)} %)"
         if done <= at_begin or now_s <= begin_s:
             return text
         per_s = (done - at_begin) / (now_s - begin_s)
         left = f", {duration((total - done) / per_s)} left" if done < total else ""
-        return f"{text}, {_two_digits(per_s):,}/s{left}"
+        return f"{text}, {thousands(_two_digits(per_s), 1 if per_s < 10 else 0)}/s{left}"
 
 
 def _two_digits(rate: float) -> int | float:

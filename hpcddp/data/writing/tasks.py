@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcddp.core.data_job import DataTask
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import VARIANTS
+from hpcddp.core.text import thousands
 from hpcddp.data.writing.folder import OnProgress
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
         remark=here.remark,
         processes=processes or here.processes,
     )
-    return f"{manifest.samples:,} samples in {root}"
+    return f"{thousands(manifest.samples)} samples in {root}"
 
 
 def _prepare_digits(here: Surroundings, *, root: str | Path) -> str:
@@ -87,7 +88,7 @@ def _prepare_digits(here: Surroundings, *, root: str | Path) -> str:
 
     found = prepare_digits(Path(root), sklearn_digits())
     here.progress(found, found)
-    return f"{found:,} digits of scikit-learn's in {root}, 3 x 32 x 32; not CIFAR-10"
+    return f"{thousands(found)} digits of scikit-learn's in {root}, 3 x 32 x 32; not CIFAR-10"
 
 
 def _pack_imagenet(here: Surroundings, *, root: str | Path, out: str | Path, processes: int | None = None) -> str:
@@ -95,8 +96,8 @@ def _pack_imagenet(here: Surroundings, *, root: str | Path, out: str | Path, pro
 
     used = processes or here.processes
     packed = pack_imagenet(Path(root), Path(out), progress=here.progress, remark=here.remark, processes=used)
-    unreadable = f", of which {packed.unreadable:,} cannot be read and are empty" if packed.unreadable else ""
-    return f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}"
+    unreadable = f", of which {thousands(packed.unreadable)} cannot be read and are empty" if packed.unreadable else ""
+    return f"{thousands(packed.pictures)} pictures in {packed.shards} tar files in {out}{unreadable}"
 
 
 def _verify(name: Literal["bigmnist", "imagenet"], here: Surroundings, *, root: str | Path, processes: int | None = None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OFFICIAL, digest_of
-from hpcddp.core.text import count, escape_controls, one_line
+from hpcddp.core.text import count, escape_controls, one_line, thousands
 from hpcddp.data.bigmnist.shards import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.pictures.decoders import Decoder, make_decoder
 from hpcddp.data.pictures.image_folder import FOLDERS, ImageFolder
@@ -50,8 +50,10 @@ class Verified:
         """What was read and found in order; HpcddpError where something is damaged."""
         if self.damaged:
             first = ", ".join(_name(name) for name, _ in self.damaged[:NAMED])
-            more = f" and {len(self.damaged) - NAMED:,} more" if len(self.damaged) > NAMED else ""
-            raise HpcddpError(f"{self.root}: {len(self.damaged):,} damaged among {self.what}: {first}{more}; {self.remedy}")
+            more = f" and {thousands(len(self.damaged) - NAMED)} more" if len(self.damaged) > NAMED else ""
+            raise HpcddpError(
+                f"{self.root}: {thousands(len(self.damaged))} damaged among {self.what}: {first}{more}; {self.remedy}"
+            )
         return f"{self.root}: {self.what} read, none is damaged{self.remark and f'; {self.remark}'}"
 
 
@@ -83,7 +85,8 @@ def verify_bigmnist(root: Path, *, progress: OnProgress, processes: int = 1) -> 
     found = run_tasks(partial(_checked_shard, root=root, manifest=manifest), shards, processes, advance)
     return Verified(
         root=root,
-        what=f"{count(len(names), 'file')} with {manifest.samples:,} samples for training and {manifest.eval_samples:,} more",
+        what=f"{count(len(names), 'file')} with {thousands(manifest.samples)} samples for training "
+        f"and {thousands(manifest.eval_samples)} more",
         damaged=tuple(sorted(damage for damages in found for damage in damages)),
         remedy="remove these files and prepare with the same options again, which makes them anew",
         remark=_of_earlier_version(without_sums, len(names)),
@@ -112,7 +115,7 @@ def _reason(path: Path, size_bytes: int, sha256: str | None, *, labels: bool) ->
     """What is wrong with a file; None where nothing is."""
     held_bytes = path.stat().st_size
     if held_bytes != size_bytes:
-        return f"it has {held_bytes:,} bytes, not {size_bytes:,}"
+        return f"it has {thousands(held_bytes)} bytes, not {thousands(size_bytes)}"
     held = digest_of(path, "sha256")
     if sha256 not in (None, held):
         return f"its SHA-256 is {held}, not {sha256}"
@@ -150,7 +153,7 @@ def verify_imagenet(root: Path, *, progress: OnProgress, processes: int = 1) -> 
     damaged = tuple(sorted(damage for damages in found for damage in damages))
     tars = sum(part.tar is not None for part in plan)
     return Verified(
-        root=root, what=f"{total:,} pictures{f' in {tars} tar files' if tars else ''}", damaged=damaged, remedy=remedy
+        root=root, what=f"{thousands(total)} pictures{f' in {tars} tar files' if tars else ''}", damaged=damaged, remedy=remedy
     )
 
 

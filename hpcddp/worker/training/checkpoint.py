@@ -26,6 +26,7 @@ import torch
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import write_aside
+from hpcddp.core.text import thousands
 from hpcddp.worker.training.trainer import Trainer
 
 RETAINED = 2
@@ -49,8 +50,8 @@ def write_checked(folder: Path, name: str, state: State, steps: int) -> Path:
         write_aside(file, data)
     except OSError as error:
         raise HpcddpError(
-            f"the checkpoint after {steps} steps could not be written to {file.parent} ({error.strerror}, {len(data):,} bytes): "
-            f"make room and submit again, the one before is as it was"
+            f"the checkpoint after {steps} steps could not be written to {file.parent} ({error.strerror}, "
+            f"{thousands(len(data))} bytes): make room and submit again, the one before is as it was"
         ) from error
     return file
 
@@ -99,7 +100,7 @@ def unpack(data: bytes) -> State:
 def _damage(file: Path, data: bytes) -> str | None:
     found = _digest(data)
     if found != file.name.split(".")[1]:
-        return f"is damaged: its {len(data):,} bytes have the checksum {found}"
+        return f"is damaged: its {thousands(len(data))} bytes have the checksum {found}"
     try:
         unpack(data)
     except (pickle.UnpicklingError, RuntimeError) as error:

@@ -107,7 +107,7 @@ def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
     assert found.costs.epoch_s.low == pytest.approx(2500)
     assert found.costs.epoch_s.high == pytest.approx(2550)
     text = markdown(found)
-    assert "| 1 267 (1 255 to 1 280) |" in text
+    assert "| 1,267 (1,255 to 1,280) |" in text
     assert "In brackets: the least and the most of any run." in text
     assert "| one training (2 epochs) |" in text
     assert "| 3 trainings |" in text

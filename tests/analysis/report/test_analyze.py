@@ -72,7 +72,7 @@ def test_the_table_fits_a_terminal(marconi: tuple[Path, StudyResult]) -> None:
     result = marconi[1]
     for width in (100, 80):
         assert max(len(line) for line in result.text_in(width).splitlines() if not line.startswith("report:")) <= width
-    assert "     16          4    64  1      9 217  24.9x  39 %     13.9x  87 %" in marconi[1].text
+    assert "     16          4    64  1      9,217  24.9x  39 %     13.9x  87 %" in marconi[1].text
 
 
 @pytest.mark.dear

@@ -116,7 +116,7 @@ def test_a_mark_tells_its_values(page: Page) -> None:
     page.point_at(".mark[data-tip^='nodes\t16']")
     shown = tip(page)
     assert shown is not None
-    measured, compared = "samples/s 9 217 runs 2 range 9 199–9 235", "vs 1 GPU 24.9×, 39.0 % (38.8–39.1) vs 1 node"
+    measured, compared = "samples/s 9,217 runs 2 range 9,199–9,235", "vs 1 GPU 24.9×, 39.0 % (38.8–39.1) vs 1 node"
     assert shown.startswith(f"nodes 16 × 4 GPUs GPUs 64 {measured} {compared}")
     page.point_at("figure text")  # in sight: scrolling alone would hide it
     assert tip(page) is None

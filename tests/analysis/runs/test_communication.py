@@ -451,14 +451,14 @@ def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
         **{"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda"},
         **{"full": 500.0, "synthetic": 1000.0, "io": 2000.0},
     }
-    table = "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1 000           2 000"
+    table = "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1,000           2,000"
     assert table in result.text
     assert result.text.count("1 x 1") == 2
     assert len(pd.read_csv(tmp_path / "s/report/scaling.csv")) == 4
     assert result.plain["sentences"][0].startswith("2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency);")
     result = measured(tmp_path / "one", {point(1, 2, input="io"): 1})
     assert result.plain["limits"] == []
-    assert result.plain["sentences"][0].startswith("2 GPUs load about 64 000 samples/s;")
+    assert result.plain["sentences"][0].startswith("2 GPUs load about 64,000 samples/s;")
 
 
 def test_scaling_counts_gpus_not_processes(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def sentences_of(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str
 @pytest.mark.parametrize(
     ("steps_ms", "sentence"),
     [
-        ({(1, 1): 32}, "One GPU trains 1 000 samples/s."),
-        ({(1, 4): 32}, "4 GPUs train 4 000 samples/s."),
+        ({(1, 1): 32}, "One GPU trains 1,000 samples/s."),
+        ({(1, 4): 32}, "4 GPUs train 4,000 samples/s."),
         (
             {(1, 1): 10, (1, 4): 16},
             "4 GPUs train 2.50 times as fast as one GPU, where 4 times would be perfect (62 % efficiency).",
@@ -136,7 +136,7 @@ def test_many_series_are_counted(tmp_path: Path) -> None:
 
 def test_numbers_have_the_digits_that_count() -> None:
     values = (0, 0.01234, 1.0, 78.94, 370, 1180.4, 2_500_000)
-    assert [quantity(each) for each in values] == ["0", "0.0123", "1.00", "78.9", "370", "1 180", "2 500 000"]
+    assert [quantity(each) for each in values] == ["0", "0.0123", "1.00", "78.9", "370", "1,180", "2,500,000"]
     assert [times(each) for each in (1.8, 9.99, 9.996, 24.93)] == ["1.80", "9.99", "10.0", "24.9"]
     assert percent(0.866) == "87 %"
 
