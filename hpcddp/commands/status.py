@@ -50,9 +50,9 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     statuses = study_statuses(runs, sweep)
     if format_ == "json":
         print_json({"schema": 1, "studies": [status.plain for status in statuses]})
-    else:
+    elif watch is None:
         click.echo(status_text(statuses))
-    if watch is not None:
+    else:
         statuses = _watch(runs, sweep, statuses, watch)
     if not all(status.is_done for status in statuses):
         ctx.exit(INCOMPLETE)
@@ -62,8 +62,9 @@ def _watch(runs: Path, sweep: Path | None, statuses: list[StudyStatus], every_s:
     """Shows the studies again and again until no run of the sweep waits or runs any more, or until Ctrl-C; the last status."""
     import time
 
-    from hpcddp.study.study_status import status_text, study_statuses
+    from hpcddp.study.study_status import study_statuses
 
+    _show(statuses, every_s)
     while any(status.is_live for status in statuses):
         try:
             time.sleep(every_s)
@@ -71,5 +72,17 @@ def _watch(runs: Path, sweep: Path | None, statuses: list[StudyStatus], every_s:
         except KeyboardInterrupt:
             break
         click.clear()  # does nothing where there is no terminal
-        click.echo(status_text(statuses))
+        _show(statuses, every_s)
     return statuses
+
+
+def _show(statuses: list[StudyStatus], every_s: float) -> None:
+    """On one screen, whose last line is that of the cursor."""
+    import shutil
+    import time
+
+    from hpcddp.study.study_status import status_text
+
+    if any(status.is_live for status in statuses):
+        click.echo(f"{time.strftime('%H:%M:%S')}, again in {every_s:.0f} s; Ctrl-C ends this display, the jobs continue")
+    click.echo(status_text(statuses, shutil.get_terminal_size().lines - 2))

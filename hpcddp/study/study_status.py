@@ -14,7 +14,8 @@ from hpcddp.core.transport_record import TransportRecord, transport_words
 from hpcddp.study.data_jobs import DataJobState, data_job_lines, data_job_states, folders_of_data_jobs
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
-from hpcddp.study.status_text import status_table, wrapped
+from hpcddp.study.status_text import bar, next_lines, run_lines, total_lines, wrapped
+from hpcddp.study.study_folder import shell_path
 from hpcddp.study.study_records import read_record
 from hpcddp.study.used_hours import StudyHours, study_hours
 
@@ -51,13 +52,21 @@ class StudyStatus:
             "data_jobs": [state.plain for state in self.data_jobs],
         }
 
-    @property
-    def text(self) -> str:
-        """For a terminal: what prepares data, a table, what preflight found, the network, and runs not in the sweep any more."""
+    def text(self, at_most: int | None = None) -> str:
+        """For a terminal, in `at_most` lines where that can be: how much is done, what prepares data, runs, preflight, network,
+        runs not in the sweep any more, and what to do next.
+        """
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
         more = [line for text in (self.preflight, self.network, gone) if text for line in wrapped(text)]
-        runs = [status_table(self.states, self.hours)] if self.states or not self.data_jobs else []
-        return "\n".join([self.name, *data_job_lines(self.data_jobs), *runs, *more])
+        totals = total_lines(self.states, self.hours) if self.states or not self.data_jobs else []
+        first = [f"{self.name}  {bar(self.states)}".rstrip(), *data_job_lines(self.data_jobs)]
+        last = [*more, *totals, *self._next_lines()]
+        return "\n".join([*first, *run_lines(self.states, at_most and at_most - len(first) - len(last)), *last])
+
+    def _next_lines(self) -> list[str]:
+        sweep = self.path if self.path.is_file() else self.path.with_name(f"{self.path.name}.yaml")
+        submit = f"hpcddp submit {shell_path(sweep)}" if sweep.is_file() else "submit its sweep again"
+        return next_lines(self.states, submit, f"hpcddp analyze {shell_path(self.path)}")
 
     @property
     def is_live(self) -> bool:
@@ -97,9 +106,15 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     ]
 
 
-def status_text(statuses: list[StudyStatus]) -> str:
-    """All studies, for a terminal."""
-    return escape_controls("\n\n".join(status.text for status in statuses))
+def status_text(statuses: Sequence[StudyStatus], at_most: int | None = None) -> str:
+    """All studies, for a terminal, in `at_most` lines where that can be; of several, those that are done have a line each."""
+    done = [status for status in statuses if status.is_done and len(statuses) > 1]
+    others = [status for status in statuses if status not in done]
+    share = None if at_most is None else (at_most - len(done)) // max(1, len(others)) - 1
+    lines = (
+        ["\n".join(f"{status.name}  {'; '.join(total_lines(status.states, status.hours))}" for status in done)] if done else []
+    )
+    return escape_controls("\n\n".join([*lines, *(status.text(share) for status in others)]))
 
 
 def newest_network_words(study: Study) -> str | None:
