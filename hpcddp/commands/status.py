@@ -24,17 +24,19 @@ WATCH_S = 30
     is_flag=False,
     flag_value=WATCH_S,
     metavar="[SECONDS]",
-    help=f"Again and again, every {WATCH_S} s, until all runs are over.",
+    help=f"Repeat every {WATCH_S} s until all runs have finished.",
 )
 @format_option
 @click.pass_context
 def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) -> None:
-    """Tell what is queued, running, done or failed, and why.
+    """Show what is queued, running, done or failed, and why.
 
-    Of every study under RUNS. Ends with 3 while runs are missing, not over or failed.
+    RUNS is a study, a folder of studies, or a sweep file. The last line is the next command, if any. Runs in one state for one
+    reason are one entry; `--format json` lists every run. The command exits with code 3 while runs are missing, unfinished or
+    failed.
 
-    Runs that are not in the sweep any more (a point was taken out, or `repeat` lowered) are marked and do not count for
-    that: with RUNS a sweep file by that file as it is now, else as the last submit found it.
+    Runs that are no longer in the sweep (their point was removed, or `repeat` lowered) are marked. They do not affect the exit
+    code. A sweep file as RUNS is read as it is now; for a folder the sweep of the last submit applies.
 
     \b
     hpcddp status jobs/
@@ -45,7 +47,7 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     from hpcddp.study.study_status import status_text, study_statuses
 
     if watch is not None and format_ == "json":
-        raise click.UsageError("--watch is for people; --format json answers once")
+        raise click.UsageError("--watch goes with a terminal; run --format json once for each answer")
     sweep = named_sweep(ctx)
     statuses = study_statuses(runs, sweep)
     if format_ == "json":

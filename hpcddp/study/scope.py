@@ -70,10 +70,10 @@ def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     runs = run_ranges(state.key for state in live or gone)
     if not live:
         verb = "is" if len(gone) == 1 else "are"
-        return f"{count(len(gone), 'run')} {verb} not in the sweep any more and not submitted again: {runs}"
+        return f"{count(len(gone), 'run')} {verb} no longer in the sweep and not submitted again: {runs}"
     sure = {state.phase for state in live} <= {"queued", "running"}
     verb = ("waits or runs" if len(live) == 1 else "wait or run") if sure else "may wait or run"
-    which = f"{count(len(live), 'run')} not in the sweep any more {verb}: {runs}"
+    which = f"{count(len(live), 'run')} no longer in the sweep {verb}: {runs}"
     return f"{which}; `hpcddp cancel {shell_path(where)} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
 
 

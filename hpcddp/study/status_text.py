@@ -174,7 +174,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def _words(state: RunState) -> str:
-    gone = None if state.in_sweep else "not in the sweep any more"
+    gone = None if state.in_sweep else "no longer in the sweep"
     return ", ".join(text for text in (_progress(state), state.detail, gone) if text)
 
 
@@ -192,5 +192,5 @@ def _progress(state: RunState) -> str | None:
     left = "" if state.left_s is None else f", {duration(state.left_s)} left"
     slow = state.start_up_s is not None and state.start_up_s > LONG_START_S
     start = f", first step {duration(state.start_up_s or 0)} after srun" if slow else ""
-    copied = "" if state.staging_s is None else f", data copied to its nodes in {duration(state.staging_s)}"
+    copied = "" if state.staging_s is None else f", data copied to the nodes in {duration(state.staging_s)}"
     return f"step {state.steps_done}{of}{rate}{left}{start}{copied}"

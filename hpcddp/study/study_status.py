@@ -90,7 +90,7 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     """Of the studies at or below `runs`; UsageError where there is none. `sweep`: the file that stood for the one study there."""
     found = sorted({*studies(runs.absolute()), *folders_of_data_jobs(runs.absolute())}, key=lambda study: study.folder)
     if not found:
-        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
+        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` creates one beside the sweep")
     states = all_states(found, study_scope(Study(runs), sweep) if sweep else None)
     return [
         StudyStatus(

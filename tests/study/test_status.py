@@ -93,7 +93,7 @@ def test_what_was_never_submitted_is_missing_and_a_point_without_its_folder_drop
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
-    assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
+    assert "find what the ranks waited for with `hpcddp logs`" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
 
@@ -122,9 +122,10 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
     """60 steps of 60 s are left, and 12 of 20 minutes; 8 min gone and 60 to go are 75 with a tenth more."""
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
-    assert state.detail == "it will not finish: its time limit is in 12 min"
+    assert state.detail == "the run will not finish: it has 12 min until its time limit"
     assert state.next_step == (
-        "cancel it, then submit it with --set slurm.walltime_min=75 or more, or with measure.resume: true (another point)"
+        "cancel the run, then submit it with --set slurm.walltime_min=75 or more,"
+        " or with measure.resume: true (a different point)"
     )
     for fits in (running_in(61, "02:00:00"), answer("running"), running_in(58)):
         assert (first(study, fits).detail, first(study, fits).next_step) == (None, None)
@@ -138,7 +139,7 @@ def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
-    assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
+    assert (state.detail, state.next_step) == ("its time limit is in 12 min; Slurm then requeues it, and it resumes", None)
 
 
 @pytest.mark.parametrize("backend", ["slurm", "local"])
@@ -191,7 +192,7 @@ def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
 def test_done_with_a_failed_gate_says_so(fresh: Study) -> None:
     gates = [{"name": name, "passed": name == "loss", "evidence": ""} for name in ("loss", "parameters agree")]
     write_end(fresh, state="done", gates=gates)
-    assert first(fresh).detail == "gate failed: parameters agree; analyze says why"
+    assert first(fresh).detail == "check failed: parameters agree; `hpcddp analyze` shows the reason"
 
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
@@ -220,7 +221,7 @@ def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str)
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
     completed = first(study, answer("done"))
-    assert (completed.phase, completed.detail) == ("failed", "it ended without leaving a whole end.json")
+    assert (completed.phase, completed.detail) == ("failed", "it ended without a complete end.json")
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
@@ -422,7 +423,7 @@ def test_status_loads_nothing_heavy() -> None:
     [
         ({"start_up_s": 40.0}, None),
         ({"start_up_s": 180.0}, "first step 3 min after srun"),
-        ({"staging_s": 250.0}, "step 60, data copied to its nodes in 4 min"),
+        ({"staging_s": 250.0}, "step 60, data copied to the nodes in 4 min"),
     ],
 )
 def test_what_took_long_before_the_steps_is_said_while_a_run_runs(facts: dict[str, float], said: str | None) -> None:
