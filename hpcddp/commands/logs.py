@@ -15,8 +15,8 @@ def logs(point: Path, rank: int | None) -> None:
     """Print the logs of a point's newest job.
 
     POINT is a point's folder, or the folder of one of its runs. The beginning of a point's name is enough if it is unique. With
-    the folder of the jobs of `hpcddp data`, the newest job's logs are printed. Each log follows its path; of a long one its end is
-    printed.
+    the folder of the jobs of `hpcddp data`, the newest job's logs are printed. Each log follows its path; a long one is
+    cut to its end.
 
     \b
     hpcddp logs jobs/rcc-bigmnist/n04-g4

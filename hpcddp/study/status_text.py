@@ -187,10 +187,10 @@ def _expected(same: Sequence[RunState]) -> str:
 def _progress(state: RunState) -> str | None:
     if state.steps_done is None:
         return None
-    of = "" if state.steps_total is None else f" of {state.steps_total}"
+    of = "" if state.steps_total is None else f" of {thousands(state.steps_total)}"
     rate = "" if state.samples_per_s is None else f", {thousands(state.samples_per_s)} samples/s"
     left = "" if state.left_s is None else f", {duration(state.left_s)} left"
     slow = state.start_up_s is not None and state.start_up_s > LONG_START_S
     start = f", first step {duration(state.start_up_s or 0)} after srun" if slow else ""
     copied = "" if state.staging_s is None else f", data copied to the nodes in {duration(state.staging_s)}"
-    return f"step {state.steps_done}{of}{rate}{left}{start}{copied}"
+    return f"step {thousands(state.steps_done)}{of}{rate}{left}{start}{copied}"
