@@ -85,12 +85,6 @@ def _hours_words(hours: StudyHours | None) -> str:
     return f"{used} so far; at most {amounts if same else to_come} to come"
 
 
-def failed_lines(states: Sequence[RunState]) -> list[str]:
-    """Those of `run_lines` on runs that failed."""
-    labels = short_labels(state.label for state in states)
-    return [line for group in _groups(states) if group[0].phase == "failed" for line in _entry(group, labels)]
-
-
 def run_lines(states: Sequence[RunState], at_most: int | None = None) -> list[str]:
     """The entries. With `at_most` lines, the last entries of the state that has most are one without a text."""
     labels = short_labels(state.label for state in states)

@@ -107,14 +107,17 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
 
 
 def status_text(statuses: Sequence[StudyStatus], at_most: int | None = None) -> str:
-    """All studies, for a terminal, in `at_most` lines where that can be; of several, those that are done have a line each."""
-    done = [status for status in statuses if status.is_done and len(statuses) > 1]
-    others = [status for status in statuses if status not in done]
-    share = None if at_most is None else (at_most - len(done)) // max(1, len(others)) - 1
-    lines = (
-        ["\n".join(f"{status.name}  {'; '.join(total_lines(status.states, status.hours))}" for status in done)] if done else []
-    )
-    return escape_controls("\n\n".join([*lines, *(status.text(share) for status in others)]))
+    """All studies, for a terminal, in `at_most` lines where that can be: of several, those that are done, or all, have a line."""
+    several = [status for status in statuses if len(statuses) > 1 and status.states]
+    text = _text(statuses, [status for status in several if status.is_done], at_most)
+    fits = at_most is None or len(text.splitlines()) <= at_most
+    return escape_controls(text if fits else _text(statuses, several, at_most))
+
+
+def _text(statuses: Sequence[StudyStatus], brief: Sequence[StudyStatus], at_most: int | None) -> str:
+    share = None if at_most is None else (at_most - len(brief)) // max(1, len(statuses) - len(brief)) - 1
+    rows = "\n".join(f"{status.name}  {total_lines(status.states)[0]}" for status in brief)
+    return "\n\n".join(filter(None, [rows, *(status.text(share) for status in statuses if status not in brief)]))
 
 
 def newest_network_words(study: Study) -> str | None:

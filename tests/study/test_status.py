@@ -20,7 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.progress import last_rows, planned_steps
 from hpcddp.study.status import Phase, RunState, run_states, states_to_plain
 from hpcddp.study.status_text import next_lines, short_labels, status_table
-from hpcddp.study.study_status import StudyStatus
+from hpcddp.study.study_status import StudyStatus, status_text
 from hpcddp.study.submission_log import Event, user_name
 from hpcddp.study.used_hours import StudyHours
 from tests.fake_slurm import FakeBackend
@@ -362,6 +362,8 @@ def test_two_hundred_points_fit_a_screen(tmp_path: Path, monkeypatch: pytest.Mon
     hours = StudyHours(used=Hours(node=1234.5, gpu=4938.0), to_come=Hours(node=100.0, gpu=400.0))
     network = "network: NCCL 2.28.9 over InfiniBand (IB), 4 adapters a node, GPUDirect RDMA"
     status = StudyStatus(name="s", path=tmp_path / "s", states=states, hours=hours, preflight=network, network=network)
+    for several in (2, 12):
+        assert len(status_text([status] * several, 24).splitlines()) <= 24
     lines = status.text(22).splitlines()
     assert len(lines) <= 22
     assert max(map(len, lines)) <= 80
