@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections import Counter
@@ -88,8 +89,11 @@ def _hours_words(hours: StudyHours | None) -> str:
 def run_lines(states: Sequence[RunState], at_most: int | None = None) -> list[str]:
     """The entries. With `at_most` lines, the last entries of the state that has most are one without a text."""
     labels = short_labels(state.label for state in states)
-    entries = [(group, list(_entry(group, labels))) for group in _groups(states)]
+    entries: list[tuple[list[RunState], list[str]]] = []
     folded: dict[Phase, list[RunState]] = {}
+    for phase, same in itertools.groupby(_groups(states), key=lambda group: group[0].phase):
+        entries += [(group, list(_entry(group, labels))) for group in itertools.islice(same, at_most)]
+        folded |= {phase: rest} if (rest := [state for group in same for state in group]) else {}
     while at_most is not None and entries and sum(len(lines) for _, lines in entries) + len(folded) > at_most:
         longest, _ = Counter(group[0].phase for group, _ in entries).most_common(1)[0]
         last = max(place for place, (group, _) in enumerate(entries) if group[0].phase == longest)
@@ -140,7 +144,7 @@ def _entry(group: Sequence[RunState], labels: Mapping[str, str]) -> Iterator[str
         yield head
         yield from _below(text)
     if first.line:
-        yield from _below(f"says: {textwrap.shorten(first.line, LINE_SHOWN, placeholder=' ...')}")
+        yield from _below(f"log: {textwrap.shorten(first.line, LINE_SHOWN, placeholder=' ...')}")
     if first.next_step:
         yield from _below(f"next: {first.next_step}")
 

@@ -61,7 +61,7 @@ class StudyStatus:
         totals = total_lines(self.states, self.hours) if self.states or not self.data_jobs else []
         first = [f"{self.name}  {bar(self.states)}".rstrip(), *data_job_lines(self.data_jobs)]
         last = [*more, *totals, *self._next_lines()]
-        return "\n".join([*first, *run_lines(self.states, at_most and at_most - len(first) - len(last)), *last])
+        return "\n".join([*first, *run_lines(self.states, at_most and max(0, at_most - len(first) - len(last))), *last])
 
     def _next_lines(self) -> list[str]:
         sweep = self.path if self.path.is_file() else self.path.with_name(f"{self.path.name}.yaml")

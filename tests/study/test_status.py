@@ -317,7 +317,7 @@ def test_table_fits_80_columns_and_loses_nothing() -> None:
         "failed   n01-g1-b10  r5  10",
     ]
     assert " ".join(line.strip() for line in lines[4:6]) == reason
-    assert lines[6:] == ["    says: E: no", "    next: repair that", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
+    assert lines[6:] == ["    log: E: no", "    next: repair that", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
     assert max(map(len, lines)) <= 80
     assert json.loads(json.dumps(states_to_plain(states)))[5]["detail"] == reason
 
