@@ -11,14 +11,16 @@ PARTS = {
     "h2d_exposed": "#F0E442",
     "forward": "#56B4E9",
     "backward": "#0072B2",
-    "comm_exposed": "#8A3600",
+    "comm_exposed": "#D55E00",
     "transfer": "#D55E00",
     "peer_wait": "#CC79A7",
     "optimizer": "#009E73",
     "other": "#555555",
     "unaccounted": "#dcdcdc",
 }
-"""What is shown of a step -> its colour, in the order it is drawn. Communication that could not be split: transfer's, darker."""
+"""What is shown of a step -> its colour, in the order it is drawn.
+
+An exchange that could not be split from the wait for it has the exchange's."""
 
 BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
 """What is measured against one GPU, and against one full node."""
