@@ -100,7 +100,7 @@ LEGEND_LINES = 3
 def _note(scaling: pd.DataFrame) -> str:
     """Of which runs the parts are, and what an exchange is that was not split."""
     runs = sorted(set(scaling["breakdown_n"].astype(int)))
-    of = "the only run of each point" if runs == [1] else f"the median run of {' to '.join(map(str, {runs[0]: 0, runs[-1]: 0}))}"
+    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, {runs[0]: 0, runs[-1]: 0}))}"
     parts = shown_parts(scaling)
     mixed = {"comm_exposed", "transfer"} <= set(parts) and (parts["comm_exposed"] > 0).any()
     return f"Parts are of {of}." + (" Without sync wait beside it, an exchange includes it." if mixed else "")
@@ -229,7 +229,8 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        parts_legend(figure, _handles(parts, travels))
+        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), letters(style, 1))
+        parts_legend(figure, _handles(parts, travels), untitled)
     return figure
 
 
@@ -341,16 +342,16 @@ def _travelled(travels: pd.DataFrame, first_row: float) -> Iterator[Bar]:
         first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
         name, row = {bucket_name(each): ""}, first_row + number
         yield Bar(first, last, row, COMPUTED, WAITS, name | {"waits for the last rank": f"{quantity(last - first)} ms"})
-        travel = {"travels": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
+        travel = {"in flight": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
         yield Bar(last, done, row, TRAVELLED, TRAVELS, name | travel)
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
     handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in parts_of_steps(parts)]
     if (travels["last_ready_s"] > travels["first_ready_s"]).any():
-        handles.append(Patch(color=WAITS, label="bucket waits"))
+        handles.append(Patch(color=WAITS, label="bucket waits for a rank"))
     if len(travels):
-        handles.append(Patch(color=TRAVELS, label="bucket travels"))
+        handles.append(Patch(color=TRAVELS, label="bucket in flight"))
     return handles
 
 

@@ -203,7 +203,8 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
             entitle(ax, style, str(panel["panel"].iloc[0]), most=TITLE_LETTERS)
             _map_panel(ax, panel, most, height_mm / panel["row"].nunique())
         bar = figure.colorbar(axes[0].collections[0], ax=axes, location="bottom", aspect=40, pad=0.03, fraction=0.05)
-        bar.set_label("own time beyond the median rank's, % of the step")
+        slowest = "\na row per host: its slowest rank" if cells["rank"].isna().any() else ""
+        bar.set_label(f"own time beyond the median rank's, % of the step{slowest}")
         bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         bar.outline.set_visible(False)
     return figure

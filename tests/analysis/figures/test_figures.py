@@ -22,7 +22,7 @@ from matplotlib.text import Annotation, Text
 
 from hpcddp.analysis import How
 from hpcddp.analysis.figures.axis import nodes_at, size_ticks, spread_out
-from hpcddp.analysis.figures.colours import PARTS
+from hpcddp.analysis.figures.colours import BASELINES, PARTS
 from hpcddp.analysis.figures.figures import Drawing, InlineSvg, detail_drawings, inline_svg, point_drawings
 from hpcddp.analysis.figures.scaling import MAX_PANELS, effect_drawings, effect_figure
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, MarkedFigure, fix_layout, save
@@ -253,6 +253,29 @@ def test_what_would_be_empty_is_not_drawn(tmp_path: Path) -> None:
     assert list(figures(write_measured(tmp_path / "t", batches))[0]) == ["breakdown"]
 
 
+@pytest.mark.parametrize(("node_ms", "drawn"), [(30.0, ["1gpu"]), (33.0, ["1gpu", "1node"]), (60.0, ["1gpu", "1node"])])
+def test_curves_of_baselines_do_not_lie_on_each_other(tmp_path: Path, node_ms: float, drawn: list[str]) -> None:
+    """One is drawn, and said to be both, where they differ by less than 3 points; two curves have marks of their own apart."""
+    steps = {
+        point(1, 1): [30.0] * 6,
+        point(1, 4): [node_ms] * 6,
+        point(2, 4): [node_ms * 1.2] * 6,
+        point(4, 4): [node_ms * 1.5] * 6,
+    }
+    figure = figures(write_measured(tmp_path / "s", steps))[0]["efficiency"]
+    (ax,) = figure.axes
+    figure.draw_without_rendering()
+    marks = [line for line in ax.lines if line.get_marker() == "o"]
+    assert {line.get_color() for line in marks} == {BASELINES[base] for base in drawn}
+    seen = [tuple(line.get_transform().transform(line.get_xydata())[0]) for line in marks]
+    assert all(abs(x - other_x) > 2 for (x, _), (other_x, _) in itertools.combinations(seen, 2))
+    assert {line.get_markerfacecolor() for line in marks if line.get_color() == BASELINES["1node"]} <= {"white"}
+    (note,) = [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
+    assert ("One curve stands for baselines that differ by less than 3 points." in note) is (len(drawn) == 1)
+    ends = {text.get_text().partition("vs ")[2] for text in ax.texts} - {""}
+    assert ends == {"1 GPU", "1 node"}
+
+
 def test_parts_have_their_colours_and_order(tmp_path: Path) -> None:
     figure = figures(small(tmp_path / "s"))[0]["breakdown"]
     wanted = [colour.lower() for part, colour in PARTS.items() if part in ALL_PARTS or part == "unaccounted"]
@@ -442,7 +465,7 @@ def test_panels_are_elements_of_their_own_and_so_are_entries_of_a_shared_legend(
     panels = inline_svg(laid_out["timeline"], "One step")
     marked, legend = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
     assert [svg_texts(panel)[-1 if i == 0 else -3][:3] for i, panel in enumerate(marked)] == ["2 x", "4 x"]
-    assert [svg_texts(entry) for entry in legend][-2:] == [["bucket waits"], ["bucket travels"]]
+    assert [svg_texts(entry) for entry in legend][-2:] == [["bucket waits for a rank"], ["bucket in flight"]]
 
 
 def test_a_mark_lies_over_what_it_is_of(laid_out: dict[str, MarkedFigure]) -> None:
