@@ -25,6 +25,24 @@ An exchange that could not be split from the wait for it has the exchange's."""
 BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
 """What is measured against one GPU, and against one full node."""
 
+PAGE = {
+    "light": {"--one": "#c24e00", "--node": "#0072b2", "--other": PARTS["other"], "--unaccounted": PARTS["unaccounted"]},
+    "dark": {"--one": "#f28a4b", "--node": "#56b4e9", "--other": "#8d969f", "--unaccounted": "#555e67"},
+}
+"""Variables of the page's style: the baselines as text and lines, and the greys among the parts; other parts keep their colour."""
+
+
+def page_css() -> str:
+    """The rules that set them, light, dark and in print."""
+    light, dark = ("; ".join(f"{name}: {colour}" for name, colour in PAGE[theme].items()) for theme in ("light", "dark"))
+    chosen, dark_unless = ":root[data-theme=dark]", ":root:not([data-theme=light])"
+    return f""":root {{ {light}; }}
+@media (prefers-color-scheme: dark) {{ {dark_unless} {{ {dark}; }} }}
+{chosen} {{ {dark}; }}
+@media print {{ :root, {chosen}, {dark_unless} {{ {light}; }} }}
+"""
+
+
 SIZES = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7")
 """From the smallest size to the largest, from cool to warm."""
 
