@@ -25,7 +25,7 @@ from hpcddp.analysis.figures.colours import INK, PARTS
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.figures.references import overlay
 from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries
-from hpcddp.analysis.figures.style import DEFAULT, entitle, legend_below, legend_mm, letters, new_figure, rc_style
+from hpcddp.analysis.figures.style import DEFAULT, entitle, new_figure, rc_style
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.text import count
@@ -178,12 +178,11 @@ def fingerprint(study: str) -> str:
 def draw(study: str) -> None:
     """Writes docs/studies/STUDY.svg."""
     points = overlay(overlay_names(study), rejected=True)
-    entries = legend_entries(points, letters(DEFAULT, 2), measured=False)
-    with new_figure(DEFAULT, PANEL_MM, 2, legend_mm(entries)) as (figure, (left, right)):
+    entries = legend_entries(points, measured=False)
+    with new_figure(DEFAULT, PANEL_MM, 2, entries=entries) as (figure, (left, right)):
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
         _measured_axes(right, study)
-        legend_below(figure, entries)
         entitle(left, DEFAULT, "Published", "throughput, samples/s")
         entitle(right, DEFAULT, "Here, small: nodes x ranks", "throughput, samples/s")
     with rc_style():
