@@ -242,14 +242,15 @@ def draw_spread(ax: Axes, spread: Spread, look: Look) -> None:
         low, high = spread.ends or (middle, middle)
         bar: dict[str, Any] = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
         off = [[middle - low], [high - middle]]
-        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, **look.symbol(), **bar)
+        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, clip_on=False, **look.symbol(), **bar)
         return
     ax.update_datalim([(spread.x, run) for run in spread.runs])
     count = len(spread.runs)
-    ax.plot([spread.x], [middle], "_", color=look.colour, markersize=pt(RUN_PT * count + 5), transform=at, zorder=3)
+    dash = {"color": look.colour, "markersize": pt(RUN_PT * count + 5)}
+    ax.plot([spread.x], [middle], "_", transform=at, zorder=3, clip_on=False, **dash)
     for i, run in enumerate(spread.runs):
         aside = moved(ax, look.right + RUN_PT * (i - (count - 1) / 2))
-        ax.plot([spread.x], [run], transform=aside, zorder=4, markeredgewidth=pt(0.6), **look.symbol(2.4))
+        ax.plot([spread.x], [run], transform=aside, zorder=4, clip_on=False, markeredgewidth=pt(0.6), **look.symbol(2.4))
 
 
 def draw_measured(ax: Axes, points: pd.DataFrame, column: str, ratios: Ratios, look: Look) -> None:

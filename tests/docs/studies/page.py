@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.axis import rate_axis, size_ticks
-from hpcddp.analysis.figures.colours import INK, PARTS
+from hpcddp.analysis.figures.colours import FAINT, INK
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.figures.references import overlay
 from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries
@@ -179,7 +179,7 @@ def draw(study: str) -> None:
     """Writes docs/studies/STUDY.svg."""
     points = overlay(overlay_names(study), rejected=True)
     entries = legend_entries(points, measured=False)
-    with new_figure(DEFAULT, PANEL_MM, 2, entries=entries) as (figure, (left, right)):
+    with new_figure(DEFAULT, PANEL_MM, 2, _runs_note(study), entries) as (figure, (left, right)):
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
         _measured_axes(right, study)
@@ -189,6 +189,13 @@ def draw(study: str) -> None:
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Description": fingerprint(study)})
     (PAGES / f"{study}.svg").write_bytes(out.getvalue())
+
+
+def _runs_note(study: str) -> str:
+    """What the bars of the small result are of, and their lines."""
+    runs = sorted({row["n"] for row in small_result(study)["rows"]})
+    line = f"; line: {'95 % CI' if runs[0] >= 6 else 'lowest to highest'}" if runs[-1] > 1 else ""
+    return f"Here: {' to '.join(map(str, sorted({runs[0], runs[-1]})))} run{'s' if runs[-1] > 1 else ''} each{line}."
 
 
 def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
@@ -204,7 +211,7 @@ def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
 def _measured_axes(ax: Axes, study: str) -> None:
     rows = small_result(study)["rows"]
     heights = range(len(rows))
-    ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=PARTS["backward"])
+    ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=FAINT)
     for height, row in enumerate(rows):
         ax.annotate(
             quantity(row["samples_per_s"]), (row["samples_per_s"], height), (3, 0), textcoords="offset points", va="center"
