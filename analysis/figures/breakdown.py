@@ -61,6 +61,11 @@ class Line:
     """Its middle, in bars from the first line on."""
     row: pd.Series[Any] | None = None
 
+    @property
+    def layout(self) -> str:
+        """Of a bar that is named by its GPUs, too."""
+        return self.text if self.row is None or " x " in self.text else f"{self.row['nodes']} x {self.row['gpus_per_node']}"
+
 
 @dataclass(frozen=True)
 class BarLayout:
@@ -160,7 +165,7 @@ def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
 
 
 def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    bars = [(line.at, f"{line.row['nodes']} x {line.row['gpus_per_node']}") for line in lines if line.row is not None]
+    bars = [(line.at, line.layout) for line in lines if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
     for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
         left_ms = 0.0
