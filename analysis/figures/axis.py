@@ -156,7 +156,7 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
-        write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
+        write_beside(ax, label.text, label.y, (pt(5), height - wanted), color=label.colour)
 
 
 def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **properties: Any) -> None:
@@ -246,7 +246,7 @@ def draw_spread(ax: Axes, spread: Spread, look: Look) -> None:
         return
     ax.update_datalim([(spread.x, run) for run in spread.runs])
     count = len(spread.runs)
-    dash = {"color": look.colour, "markersize": pt(RUN_PT * count + 5)}
+    dash = {"color": look.colour, "markersize": pt(RUN_PT * count + 3)}
     ax.plot([spread.x], [middle], "_", transform=at, zorder=3, clip_on=False, **dash)
     for i, run in enumerate(spread.runs):
         aside = moved(ax, look.right + RUN_PT * (i - (count - 1) / 2))

@@ -100,7 +100,7 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
 def _note(scaling: pd.DataFrame) -> str:
     """Of which runs the parts are, and what an exchange is that was not split."""
     runs = sorted(set(scaling["breakdown_n"].astype(int)))
-    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, {runs[0]: 0, runs[-1]: 0}))}"
+    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, sorted({runs[0], runs[-1]})))}"
     parts = shown_parts(scaling)
     mixed = {"comm_exposed", "transfer"} <= set(parts) and (parts["comm_exposed"] > 0).any()
     return f"Parts are of {of}." + (" Without sync wait beside it, an exchange includes it." if mixed else "")
@@ -152,7 +152,7 @@ def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist
     for part, seconds in parts.items():
         width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
         if width.max() > 0:
-            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)])
+            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)], edgecolor="white", linewidth=pt(0.4))
         left = left + width
     seen = visible_parts(parts, step_total_s(rows))
     return [Patch(color=PARTS[part], label=NAMES[part]) for part in seen if part != "comm_exposed" or "transfer" not in seen]
