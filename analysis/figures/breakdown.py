@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from hpcddp.analysis.figures import style as look
+from hpcddp.analysis.figures import style as figure_style
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import (
@@ -84,7 +84,7 @@ class BarLayout:
 def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
-    note = in_column(_note(scaling), look.letters(style, 1))
+    note = in_column(_note(scaling), figure_style.letters(style, 1))
     with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
         heights, bars = list(layout.bars.values()), scaling.loc[list(layout.bars)]
         handles = [*_bars(ax, heights, bars), *_without_hook(ax, heights, bars)]
@@ -111,9 +111,9 @@ def head_sizes(ax: Axes, style: Style, text: str, scaling: pd.DataFrame) -> None
     gpus = f"{unit(scaling['device'].iloc[0])}s"
     by = gpus if by_gpus(scaling) else f"nodes x {gpus} per node"
     if style.titles:
-        look.head(ax, f"{text} {by}")
+        figure_style.head(ax, f"{text} {by}")
     else:
-        look.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+        figure_style.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
 
 
 def by_gpus(scaling: pd.DataFrame) -> bool:
@@ -146,7 +146,7 @@ def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str
 
 
 def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
-    """Draws the parts next to each other; returns handles for those that can be seen anywhere."""
+    """Draws the parts next to each other; returns handles for those that anyone can see."""
     left = pd.Series(0.0, index=rows.index)
     parts = shown_parts(rows)
     for part, seconds in parts.items():
@@ -154,8 +154,10 @@ def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist
         if width.max() > 0:
             ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)], edgecolor="white", linewidth=pt(0.4))
         left = left + width
-    seen = visible_parts(parts, step_total_s(rows))
-    return [Patch(color=PARTS[part], label=NAMES[part]) for part in seen if part != "comm_exposed" or "transfer" not in seen]
+    visible = visible_parts(parts, step_total_s(rows))
+    return [
+        Patch(color=PARTS[part], label=NAMES[part]) for part in visible if part != "comm_exposed" or "transfer" not in visible
+    ]
 
 
 def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
@@ -189,7 +191,7 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
 def _write_beside(ax: Axes, line: Line) -> None:
     """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
     if line.row is None:
-        look.at_edge(ax, line.text, (0, line.at), "data", 0)
+        figure_style.at_edge(ax, line.text, (0, line.at), "data", 0)
         return
     at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
     ax.annotate(
@@ -229,7 +231,7 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), look.letters(style, 1))
+        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), figure_style.letters(style, 1))
         parts_legend(figure, _handles(parts, travels), untitled)
     return figure
 
