@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
@@ -17,7 +19,7 @@ from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.step_tables import exchange_table
 from hpcddp.analysis.report.table import Cell, Column, Table, key_columns, terminal_forms
 from hpcddp.analysis.report.tables import laws, scaling
-from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text, plain_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.study.trained import trained
@@ -107,6 +109,13 @@ def test_latex_table() -> None:
     assert heads == r"n & 95 \% CI \\"
     assert below.startswith(r"\par{\footnotesize Of \texttt{n} runs. 95\,\% CI: confidence interval of the median")
     assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
+
+
+def test_a_plain_row_has_no_number_that_json_lacks() -> None:
+    """NaN, infinite and NA are None; other numbers, texts and truths stay."""
+    table = pd.DataFrame({"a": [1.5, math.nan, math.inf], "b": pd.array([1, None, 3], "Int64"), "c": ["x", "y", "z"]})
+    rows = [{"a": 1.5, "b": 1, "c": "x"}, {"a": None, "b": None, "c": "y"}, {"a": None, "b": 3, "c": "z"}]
+    assert plain_rows(table) == rows
 
 
 def test_true_and_false_are_words() -> None:
