@@ -84,6 +84,7 @@ style_option = click.option(
     show_default=True,
     help="Of figures: a journal's column without titles, or 16:9 with large type.",
 )
+points_option = click.option("--points", "each_point", is_flag=True, help="List each point, not the groups.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 

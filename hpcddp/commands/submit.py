@@ -16,6 +16,7 @@ from hpcddp.commands.options import (
     command_of,
     laying_out,
     measuring,
+    points_option,
     read_settings,
     remark,
     remark_on,
@@ -46,6 +47,7 @@ OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "
     "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: runs of a point at most."
 )
 @click.option("--prepare", is_flag=True, help="First a job that makes missing data; runs start if it ended well.")
+@points_option
 @submitting
 @click.pass_context
 def submit(

@@ -41,6 +41,7 @@ class SubmitOptions:
     runs: Path | None = None
     """The run root; None: the user's own, or the sweep's folder."""
     dry_run: bool = False
+    each_point: bool = False
     smoke: bool = False
     preflight: bool = False
     wait: bool = False

@@ -19,6 +19,7 @@ from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.pending import PendingRuns, none_failed_words, reasons_text
 from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
+from hpcddp.submit.plan_groups import Sums, groups_text
 from hpcddp.submit.remarks import remarks
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -49,22 +50,32 @@ def pending_text(pending: PendingRuns) -> str:
         for planned in plan.points
         if left[planned.point.label] or not plan.options.failed
     ]
-    columns: dict[str, Sequence[object]] = {
-        "nodes": [row.nodes for row in rows],
-        "ranks": [row.ranks for row in rows],
-        "batch/rank": [row.batch_per_gpu for row in rows],
-        "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
-        "submit": [row.runs for row in rows],
-        **queue_columns(rows),
-    }
-    lines, hours = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])], total_hours(rows)
+    hours = None if plan.options.one_allocation else total_hours(rows)
+    if plan.options.each_point:
+        columns: dict[str, Sequence[object]] = {
+            "nodes": [row.nodes for row in rows],
+            "ranks": [row.ranks for row in rows],
+            "batch/rank": [row.batch_per_gpu for row in rows],
+            "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
+            "submit": [row.runs for row in rows],
+            **queue_columns(rows),
+        }
+        lines = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])]
+    else:
+        sums: Sums = {
+            "points": lambda _: 1,
+            "have": lambda row: repeats[row.label] - row.runs - missing[row.label],
+            "submit": lambda row: row.runs,
+            "node h": lambda row: None if hours is None else row.node_hours,
+        }
+        lines = [groups_text(plan.source.groups, rows, sums), ""]
     if plan.options.one_allocation and pending.runs:
         lines.append(allocation_words(plan, pending.next_runs))
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
     runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
     others = f" ({thousands(len(pending.missing))} more missing)" if pending.missing else ""
-    lines.append(f"{runs}{others}{cost}, under {pending.study.folder}")
+    lines.append(f"{runs}{others}{cost}\nunder {pending.study.folder}")
     if words := budget_words(pending.account, plan, pending.next_runs):
         lines.append(words)
     if plan.options.failed:

@@ -83,7 +83,7 @@ def test_it_is_bundled_again_and_compares_the_same(run: Run, unpacked: Path) -> 
 
 
 def test_its_sweep_is_written_for_today(run: Run, unpacked: Path, tmp_path: Path) -> None:
-    result = run("submit", "old.tar.gz", "--cluster", "local", "--dry-run")
+    result = run("submit", "old.tar.gz", "--cluster", "local", "--points", "--dry-run")
     assert result.exit_code == 0, result.output
     assert read_yaml(tmp_path / "earlier-local.yaml")["cluster"] == "local"
     for point in unpacked.glob("n0*"):

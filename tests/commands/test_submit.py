@@ -150,7 +150,7 @@ def test_the_job_and_its_cost_are_said_first(run: Run, in_one: FakeBackend) -> N
     result = run("submit", "small.yaml", "--one-allocation", "-y")
     assert result.exit_code == 0, result.output
     words = "one job of 4 nodes for 120 min: as long as one may take; the time of its 6 runs is 180 min, and what is left is"
-    assert f"{words} requeued\n6 runs to submit of 6 runs, at most 12.0 node hours, 12.0 GPU hours, under" in result.stdout
+    assert f"{words} requeued\n6 runs to submit of 6 runs, at most 12.0 node hours, 12.0 GPU hours\nunder" in result.stdout
     assert "submitted    1 job    100, 6 runs one after the other\n" in result.stdout
     assert "nothing to submit" in run("submit", "small.yaml", "--one-allocation", "-y").stdout
     assert len(in_one.queued) == 1

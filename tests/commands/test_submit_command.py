@@ -221,7 +221,7 @@ def test_before_it_runs(run: Run, written: Path) -> None:
     plain = json.loads(run("plan", "rcc.yaml", "--format", "json").stdout)["points"]
     assert [point["point"]["workload.args.width"] for point in plain] == [4, 8]
     assert {(point["batch_per_gpu"], point["global_batch"]) for point in plain} == {(None, None)}
-    assert "n01-g2-script-" in run("submit", "rcc.yaml", "--dry-run").stdout
+    assert "n01-g2-script-" in run("submit", "rcc.yaml", "--points", "--dry-run").stdout
     text = run("render", "rcc.yaml", "--where", "workload.args.width == 4").stdout
     assert f'"file":"{written}/src/train.py","folder":"{written}"' in text
     assert "torch.distributed.run" in text
