@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 @points_option
 @format_option
 def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> None:
-    """List the points with node hours, files and bytes.
+    """Show what a sweep costs: its groups with points, runs and node hours.
 
-    Nothing is submitted. Runs submitted earlier that the sweep does not have any more are named; Slurm is not asked about them.
+    A group's line covers all of its points, including those shared with an earlier group. --points lists each point with its
+    files and bytes. Nothing is submitted, and Slurm is not queried. Earlier runs that the sweep no longer contains are named.
 
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml

@@ -33,7 +33,7 @@ class Account:
     def words(self, more: Hours) -> str:
         """A line that sets the budget against use and what would be added."""
         parts = [f"{self.used} used"]
-        parts += [f"at most {self.waiting} by runs not over yet"] if self.waiting != Hours() else []
+        parts += [f"at most {self.waiting} by unfinished runs"] if self.waiting != Hours() else []
         parts += [f"at most {more} by runs to submit"] if more != Hours() else []
         return f"budget {self.budget}: {'; '.join(parts)}"
 
@@ -88,7 +88,7 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
             return list(runs[:number])
     if runs and not taken.holds(more):
         raise UsageError(
-            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, ask for less with slurm.walltime_min or repeat, "
-            "or submit less with --where or --max-jobs"
+            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, reduce slurm.walltime_min or repeat, or submit "
+            "fewer runs with --where or --max-jobs"
         )
     return list(runs)

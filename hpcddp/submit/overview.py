@@ -96,19 +96,23 @@ def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str 
 
 def small_words(limit: Budget, hours: Hours) -> str | None:
     """Why so much needs no question; None where it does, or where there is no limit below which none is needed."""
-    return f"not asking: at most {hours}, and ask_above is {limit}" if limit and limit.holds(hours) else None
+    return (
+        f"No confirmation needed: the runs take at most {hours}, and ask_above is {limit}."
+        if limit and limit.holds(hours)
+        else None
+    )
 
 
 def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs nobody knows of, why, and the next step."""
     runs = run_ranges(state.key for state in unknown)
-    what = f"{count(len(unknown), 'run')} {'is' if len(unknown) == 1 else 'are'} unknown and left alone: {runs}"
-    return f"{what}: {unknown[0].detail}. Submit again when there is an answer: what is missing then is submitted"
+    what = f"The state of {count(len(unknown), 'run')} is unknown: {runs} ({unknown[0].detail})"
+    return f"{what}. No unknown run is submitted. Run `hpcddp submit` again when Slurm answers."
 
 
 def nothing_words(unknown: Sequence[RunState]) -> str:
     """Where no run is known to be missing."""
-    return f"nothing submitted: nobody says what became of {count(len(unknown), 'run')}" if unknown else "nothing to submit"
+    return f"Nothing was submitted: the state of {count(len(unknown), 'run')} is unknown." if unknown else "nothing to submit"
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
@@ -121,12 +125,14 @@ def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
     one_by_one = f", {count(in_allocation, 'run')} one after the other" if in_allocation else ""
     at_once = None if in_allocation == len(jobs) else options.max_running
     at_most = "" if at_once is None else f", at most {at_once} at a time"
-    later = f", when {' and '.join(options.after)} ended well" if options.after else ""
+    later = f", to start after {' and '.join(options.after)} completed successfully" if options.after else ""
     number = len(set(map(slurm_id, jobs)))
     return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{one_by_one}{at_most}{later}"
 
 
 def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
     """That nothing was submitted, `more` at its end, and what jobs would wait for."""
-    later = f"\njobs would start when {' and '.join(plan.options.after)} ended well" if plan.options.after else ""
-    return f"nothing submitted: this was a dry run{more}{later}"
+    later = (
+        f"\nThe jobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
+    )
+    return f"Nothing was submitted: this was a dry run{more}.{later}"

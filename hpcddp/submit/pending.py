@@ -104,11 +104,11 @@ def none_failed_words(pending: PendingRuns) -> str:
     if pending.missing:
         number = len(pending.missing)
         what = f"{count(number, 'run')} {'is' if number == 1 else 'are'} missing"
-        parts.append(f"{what}: submit without --failed for {_them(number)}")
+        parts.append(f"{what}: submit {_them(number)} without --failed")
     labels = {planned.point.label for planned in pending.plan.points}
     if rejected := [state for state in pending.states if state.phase == "done" and state.detail and state.label in labels]:
         runs = run_ranges(state.key for state in rejected)
-        parts.append(f"rejected: {runs}; to measure {_them(len(rejected))} again, remove the run's folder, then submit")
+        parts.append(f"rejected: {runs}; to repeat {_them(len(rejected))}, delete the run's folder and submit again")
     return "\n".join(parts)
 
 

@@ -169,7 +169,9 @@ def beyond_budget(rows: Sequence[PlanRow], budget: Budget) -> list[str]:
     hours = total_hours(rows)
     if hours is None or budget.holds(hours):
         return []
-    return [f"budget {budget}: these runs may take {hours}, and submit refuses what it does not hold"]
+    return [
+        f"These runs may take {hours}, more than the budget of {budget}, so `hpcddp submit` would refuse them. Raise the budget."
+    ]
 
 
 def totals(rows: Sequence[PlanRow]) -> dict[str, object]:

@@ -54,7 +54,7 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     ),
     (
         r"group not permitted to use this partition|Required partition not available",
-        "takes no such job in {in_partition}",
+        "accepts no such job in {in_partition}",
         "Use --set slurm.partition=NAME, or write the right one into slurm.partition{profile}.",
     ),
     (
@@ -70,12 +70,12 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     (
         r"Invalid account",
         "refuses account {account} in {in_partition}",
-        "Use --set account=NAME; what accounts have to look like goes into slurm.account_form{profile}.",
+        "Use --set account=NAME. Write the form of valid accounts into slurm.account_form{profile}.",
     ),
     (
         r"Invalid qos",
         "refuses {qos} in {in_partition} for account {account}",
-        "Add what goes to qos of slurm.partitions.{partition_key}{profile}, or use --set slurm.qos=NAME.",
+        "Add the valid QOS to qos of slurm.partitions.{partition_key}{profile}, or use --set slurm.qos=NAME.",
     ),
     (r"QOSMinNode|QOSMin\w*Cpu|QOSMinGRES", "refuses {nodes}, too few for {qos}", "Add min_nodes to {rule}{profile}."),
     (r"QOSMaxNodePerJob", "refuses {nodes}, too many for {qos}", "Add max_nodes to {rule}{profile}."),
@@ -91,26 +91,26 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     (
         r"Invalid feature",
         "has no nodes with feature {constraint}",
-        "Write the right one into node_types.{node_type}.constraint{profile}; `sinfo -o '%P %f'` lists them.",
+        "Write the right one into node_types.{node_type}.constraint{profile}; list them with `sinfo -o '%P %f'`.",
     ),
     (
         r"generic resource|[Ii]nvalid gres",
-        "does not give GPUs by this request",
-        "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; `sinfo -o '%P %G'` lists "
-        "them.",
+        "provides no GPUs for this request",
+        "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; list them with "
+        "`sinfo -o '%P %G'`.",
     ),
-    (r"unrecognized option", "does not know an option of this request", "Correct slurm.options{profile}, or the sweep's."),
+    (r"unrecognized option", "does not support an option of this request", "Correct slurm.options{profile}, or the sweep's."),
     (
         r"Memory required by task|Memory specification",
-        "does not give so much memory",
+        "does not provide that much memory",
         "Write the right value into node_types.{node_type}.memory_mb or max_mb_per_core{profile}, or use --set slurm.mem_mb=MB.",
     ),
     (
         r"More processors requested|CPU count specification|Task count specification",
-        "does not give so many CPUs",
+        "does not provide that many CPUs",
         "Write the right values into node_types.{node_type}.physical_cores and smt{profile}.",
     ),
-    (r"reservation", "refuses reservation {reservation} for this request", "Use --set slurm.reservation=NAME, or leave it out."),
+    (r"reservation", "refuses reservation {reservation} for this request", "Use --set slurm.reservation=NAME, or omit it."),
     (
         r"Invalid node name|nodes not in this partition",
         "has no such nodes in {in_partition}",
@@ -118,16 +118,16 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     ),
     (
         _UNAVAILABLE,
-        "has no {nodes} like that to give just now",
-        "Either such nodes are down or drained (`sinfo -N`), or node_types.{node_type}{profile} has more GPUs, cores or memory "
+        "cannot provide {nodes} of this kind now",
+        "Such nodes may be down or drained: see `sinfo -N`. Or node_types.{node_type}{profile} states more GPUs, cores or memory "
         "than they have, or another gres_type.",
     ),
 )
 """Slurm's words (a regular expression) -> what of the request it refuses, and what to do about it."""
 
-_OTHERWISE = ("refuses this request", "A rule of the cluster for it belongs into slurm{profile}.")
+_OTHERWISE = ("refuses this request", "Write the cluster's rule into slurm{profile}.")
 
-_QUEUE_IS_FULL = ("takes no more jobs of yours just now", "Submit when some of them are over.")
+_QUEUE_IS_FULL = ("accepts no more of your jobs now", "Submit again when some of them have finished.")
 
 
 def refusal_of(profile: ClusterProfile, point: Point, request: JobRequest, words: str) -> Refusal:

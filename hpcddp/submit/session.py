@@ -119,7 +119,9 @@ class _Session:
             self.console.echo(nothing_words(pending.unknown))
             return False
         if not pending.affordable():
-            self.console.remark("nothing submitted: the budget does not hold one more run")
+            self.console.remark(
+                "Nothing was submitted: one more run would exceed the budget. Raise budget.node_hours or budget.gpu_hours."
+            )
             return False
         check_plan(pending.plan)
         if options.smoke or options.preflight:
@@ -169,7 +171,7 @@ class _Session:
             if refused := submit_accepted(*to_submit):
                 self.console.remark(refused)
             if refused and options.wait and not submitted:
-                self.console.remark("waiting until one more is taken")
+                self.console.remark("Waiting until the cluster accepts one more run.")
                 if refused := retry_until_accepted(*to_submit):
                     self.console.remark(refused)
         finally:
@@ -178,7 +180,7 @@ class _Session:
                 self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
         if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
             left = count(len(pending.runs) - len(submitted), "run")
-            self.console.remark(f"{left} left, as --max-jobs is {options.max_jobs}: submit again for more")
+            self.console.remark(f"{left} not submitted yet: --max-jobs is {options.max_jobs}. Run `hpcddp submit` again.")
         return submitted
 
     def is_any_left(self, pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> bool:
@@ -187,7 +189,7 @@ class _Session:
             return False
         left = bool(pending_runs(pending.plan, study_states(self.study, self.backend)))
         if not left and not submitted:
-            self.console.echo("nothing to submit any more: another submission was faster")
+            self.console.echo("nothing to submit any more: another `hpcddp submit` submitted the runs first")
         return left
 
     def wait(self, pending: PendingRuns, unsent: Collection[RunKey]) -> set[str]:
@@ -196,7 +198,7 @@ class _Session:
         try:
             states = wait_until_over(self.study, self.backend, labels, self.console.progress)
         except KeyboardInterrupt:
-            self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
+            self.console.remark(f"The jobs continue. Watch them with hpcddp status {shlex.quote(str(self.study.folder))}")
             raise
         self.console.echo(status_table(states))
         if pending.plan.options.failed:  # what is missing is not waited for

@@ -89,10 +89,10 @@ def run_kind(
         on = f" on {place}" if len(points) > 1 else ""
         record = read_record(kind.record, kind.file(study, job))
         if record is None:
-            why = state.detail or "it left no result"
+            why = state.detail or "it wrote no result"
             wrong.append(f"{kind.words}{on}: job {job} {state.phase}: {why}; see {study.job_dir(job)}")
         elif problems := kind.problems(record):
-            head = f"{kind.words}{on}: job {job} found what would fail every run{' there' if on else ''}:"
+            head = f"{kind.words}{on}: job {job} found problems that would fail every run{' there' if on else ''}:"
             wrong.append("\n  ".join([head, *problems]))
         else:
             found[f"{kind.words}{on}"] = (job, record)
@@ -175,8 +175,8 @@ def preflight_text(record: PreflightRecord, plan: SubmissionPlan) -> str:
     if not hosts:
         return line
     if plan.source.sweep.slurm.spare_nodes:
-        return f"{line}\n             no job is given {hosts}: slurm.spare_nodes is {plan.source.sweep.slurm.spare_nodes}"
-    return f"{line}\n             leave them out: --set slurm.exclude={hosts}, or always: --set slurm.spare_nodes=1"
+        return f"{line}\n             {hosts} excluded from all jobs: slurm.spare_nodes is {plan.source.sweep.slurm.spare_nodes}"
+    return f"{line}\n             exclude them with --set slurm.exclude={hosts}, or always with --set slurm.spare_nodes=1"
 
 
 def without_slow_nodes(plan: SubmissionPlan, record: PreflightRecord) -> SubmissionPlan:
@@ -195,7 +195,7 @@ def survey_points(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
     """The layout that is surveyed: by default two nodes, with a rank for each of their GPUs."""
     chosen = untrained_layout(replace(layout, nodes=layout.nodes or 2), options)
     if chosen.profile.backend != "slurm":
-        raise UsageError(f"{chosen.profile.name} has no Slurm: a survey is a job on nodes that are not this machine")
+        raise UsageError(f"{chosen.profile.name} has no Slurm: a survey runs as a job on other nodes")
     return shorter(chosen, WALLTIME_MIN)
 
 

@@ -48,7 +48,7 @@ def submit_runs(
     study = Study(study.folder.absolute())
     check_plan(plan)
     check_ownership(study, trusted_gids(plan.settings))
-    with study_lock(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
+    with study_lock(study, denied="no run can be recorded there ({}). Choose another folder with --runs") as held:
         for line in reconcile(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
@@ -100,7 +100,10 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
     """The halves of an array that is too much, the second one first; for a single job FullError with how many runs are left."""
     if not batch.is_array:
         waiting = sum(len(other.submissions) for other in (batch, *left))
-        raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
+        words = f"{count(waiting, 'run')} {'is' if waiting == 1 else 'are'}"
+        raise FullError(
+            f"{error}\n{words} not submitted yet. Run `hpcddp submit` again when some of your jobs have finished."
+        ) from error
     middle = len(batch.submissions) // 2
     halves = (batch.submissions[middle:], batch.submissions[:middle])
     return [dataclasses.replace(batch, submissions=half) for half in halves]

@@ -71,7 +71,7 @@ def test_what_varies_in_a_group(run: Run, tmp_path: Path) -> None:
     found = dict(re.findall(r"^(\S+) +(.*?) {2,}\d+ ", screen, re.M))
     assert found["nodes"] == "nodes 1, 2, 4 x 4 GPUs"
     assert found["many"] == "lr 0.125, 0.25, 0.375 ... 25.0 (200 values)"
-    assert found["a-name-that-is-"]== "A_VARIABLE_OF_A_LIBRARY x,"
+    assert found["a-name-that-is-"] == "A_VARIABLE_OF_A_LIBRARY x,"
     assert found["fixed"] == "1 GPU with precision bf16, work epoch"
     assert found["six"].startswith("precision fp32, fp16 x workers 0, 2 x")
     pairs = [line.split() for line in screen.partition("\npairs")[2].splitlines()[1:4]]
@@ -98,12 +98,11 @@ def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(f"{SMALL}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
     planned = run("plan", "small.yaml")
     assert planned.stdout.startswith("small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative\nto 1 GPU")
-    assert "! added to compare g with: n01-g1-b32-" in planned.stderr
-    assert "; `baselines: false` leaves them out" in planned.stderr
+    assert "! 2 baselines are added for g. Set `baselines: false` to omit them.\n" in planned.stderr
     plain = json.loads(run("plan", "small.yaml", "--format", "json").stdout)
     found = [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]]
     assert found == [(2, 4, False), (4, 8, False), (1, 1, True), (1, 2, True)]
-    assert "added to compare" in run("submit", "small.yaml", "--dry-run").stderr
+    assert "2 baselines are added" in run("submit", "small.yaml", "--dry-run").stderr
     without = run("plan", "small.yaml", "--set", "baselines=false")
     assert ("relative to" in without.stdout, without.stderr) == (False, "")
     assert "2 runs to submit" in run("bench", "comm", "small.yaml", "--dry-run").stdout
@@ -114,9 +113,9 @@ def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) ->
     assert "at most 14.0 node hours, 56.0 GPU hours" in run(*command).stdout
     (tmp_path / "config" / "hpcddp").mkdir(parents=True)
     (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("budget: {gpu_hours: 50}\n")
-    says = "these runs may take 14.0 node hours, 56.0 GPU hours, and submit refuses what it does not hold"
-    assert f"! budget 50.0 GPU hours: {says}" in run(*command).stderr
-    assert f"! budget 13.0 node hours: {says}" in run(*command, "--set", "budget.node_hours=13").stderr
+    says = "! These runs may take 14.0 node hours, 56.0 GPU hours, more than the budget of"
+    assert f"{says} 50.0 GPU hours, so" in run(*command).stderr
+    assert f"{says} 13.0 node hours, so" in run(*command, "--set", "budget.node_hours=13").stderr
     assert "budget" not in run(*command, "--set", "budget.node_hours=14").stderr
 
 
@@ -131,14 +130,14 @@ def test_the_mistake_of_the_2020_study_is_seen(run: Run, tmp_path: Path) -> None
     (tmp_path / "cores.yaml").write_text(text)
     stderr = run("plan", "cores.yaml", "--group", "cores").stderr
     assert stderr.count("physical cores per GPU") == 1
-    assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in stderr
+    assert "layout.physical_cores_per_rank is 2, 4, but a node of type ac922 has 8 physical cores per GPU" in stderr
 
 
 def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
     """Node hours of GPU nodes whose GPUs stand idle are not spent unasked: a sweep of a machine without GPUs, taken elsewhere."""
     arguments = (JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data")
-    assert "! device is cpu: the GPUs of rcc's nodes would stand idle" in run("plan", *arguments, "--cluster", "rcc").stderr
-    assert "stand idle" not in run("plan", *arguments).stderr
+    assert "! device is cpu, so the GPUs of rcc's nodes are unused" in run("plan", *arguments, "--cluster", "rcc").stderr
+    assert "are unused" not in run("plan", *arguments).stderr
 
 
 def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
@@ -195,7 +194,7 @@ def test_what_measuring_costs_on_disk(run: Run) -> None:
 
 def test_data_without_a_folder_are_remarked_on(run: Run, tmp_path: Path) -> None:
     result = run("plan", JOBS / "local-mnist.yaml")
-    assert (result.exit_code, "data `bigmnist` has no folder" in result.stderr) == (0, True)
+    assert (result.exit_code, "Data `bigmnist` has no folder" in result.stderr) == (0, True)
     place = ("--set", f"workload.data.root={tmp_path}")
     assert f"no data `bigmnist` in {tmp_path}" in run("plan", JOBS / "local-mnist.yaml", *place).stderr
     (tmp_path / "bigmnist.json").write_text("{}")
@@ -263,7 +262,7 @@ def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path
     assert result.exit_code == 0
     assert "2 runs to submit of 2 runs\nunder" in result.stdout
     assert [line[:12].strip() for line in result.stdout.splitlines()[1:3]] == ["n01-g2-com", "n01-g4-com"]
-    assert result.stderr.splitlines() == ["! layouts of a single rank are left out: it talks to nobody"]
+    assert result.stderr.splitlines() == ["! Layouts of a single rank are omitted: they have no communication."]
     only = run("bench", "comm", sweep, "--group", "batch", "--dry-run").stdout
     assert "1 run to submit of 1 run" in only
     arguments = ("--group", "nodes", "--where", "layout.nodes == 2", "--set", "slurm.walltime_min=600", "--dry-run")
@@ -276,9 +275,9 @@ def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--cluster", "local"], "a single rank talks to nobody: choose layouts of two ranks or more"),
-        (["small.yaml", "--nodes", "2"], "--nodes is for use without a sweep file"),
-        (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose among the points of a sweep file"),
+        (["--cluster", "local"], "a single rank has no partner to communicate with: choose layouts of two ranks or more"),
+        (["small.yaml", "--nodes", "2"], "--nodes applies without a sweep file"),
+        (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose points of a sweep file"),
         (["--cluster", "rcc", "--nodes", "40"], "rcc has 6 nodes of type v100"),
     ],
 )
