@@ -57,9 +57,7 @@ def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
 
 
 def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
-    """The account of all that was ever submitted of the study, also of points that are not in this plan: by the hours that
-    `status` shows, and at most the plan's time limit where a job's own is not known.
-    """
+    """Of all that was ever submitted of the study: hours as `status` has them; where a job's limit is not known, the plan's."""
     budget = plan.source.sweep.budget or plan.settings.budget
     if plan.profile.backend == "local":
         return Account(budget=budget, used=Hours(), waiting=Hours())

@@ -56,11 +56,7 @@ def choose_layout(
     profile = pick_cluster(options.cluster)
     source = layout_sweep(profile, layout, options, workload, name)
     is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
-    remarks = (
-        [f"The node type is {profile.default_node_type}, the default of {profile.name}. Choose another with --node-type."]
-        if is_default
-        else []
-    )
+    remarks = [f"The node type is {profile.default_node_type}, the default of {profile.name}."] if is_default else []
     return ChosenPoints(source=source, profile=_with_template(profile, source), points=(), remarks=remarks)
 
 
@@ -96,9 +92,7 @@ def pick_cluster(name: str | None) -> ClusterProfile:
     known = current_cluster()
     if known is None:
         names = ", ".join([*own_profiles(), *profile_names()])
-        raise UsageError(
-            f"no cluster: give --cluster, set HPCDDP_CLUSTER, or write `cluster: NAME` into the sweep; profiles: {names}"
-        )
+        raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; profiles: {names}")
     return load_profile(known)
 
 
@@ -173,9 +167,7 @@ def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:
     found = {point.id: point for point in (comm_point(planned.point) for planned in chosen.points)}
     several = [point for point in found.values() if point.ranks > 1]
     if not several:
-        raise UsageError(
-            "a single rank has no partner to communicate with: choose layouts of two ranks or more (--nodes, --gpus-per-node)"
-        )
+        raise UsageError("a single rank has no communication: choose layouts of two or more ranks (--nodes, --gpus-per-node)")
     left_out = ["Layouts of a single rank are omitted: they have no communication."] if len(several) < len(found) else []
     chosen = shorter(chosen, WALLTIME_MIN)
     source = replace(chosen.source, sweep=replace(chosen.source.sweep, repeat=1))

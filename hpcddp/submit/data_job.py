@@ -131,9 +131,7 @@ def _send(job: DataSubmission) -> DataJob:
 
 
 def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[DataSubmission]:
-    """The jobs that make what the plan's points read and what is not there yet: what cannot be seen from here is there where a
-    job of the study, or of `hpcddp data` beside it, made it.
-    """
+    """The jobs that make missing data of the plan's points. Data out of sight are there if a job made them."""
     made = [state.record.task for state in _states(study) if state.phase == "done"]
     found: dict[tuple[str, str], DataSubmission] = {}
     for point, root in with_data_on_disk(plan.points, plan.settings.data_roots):
@@ -167,9 +165,7 @@ def preparation_words(jobs: Sequence[DataSubmission]) -> list[str]:
 
 
 def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console: Console) -> SubmissionPlan:
-    """Submits the jobs, unless they wait or run already; the plan whose runs start when these have ended well. Without Slurm,
-    which would see to that, they are waited for; HpcddpError where one fails.
-    """
+    """Submits jobs that are not live; the plan whose runs start after them. Without Slurm it waits; HpcddpError if they fail."""
     records = [_ensure(job, console) for job in preparations(study, plan, backend)]
     if backend.name == "slurm":
         return replace(plan, options=replace(plan.options, after=(*plan.options.after, *(record.job for record in records))))
@@ -177,7 +173,7 @@ def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console:
     failed = [state for state in data_job_states(study) if state.record.job in ends and state.phase != "done"]
     if failed:
         raise HpcddpError(
-            "\n".join(f"{state.record.task.title} failed: {state.detail}. No run was submitted." for state in failed)
+            "\n".join(f"{state.record.task.title} failed: {state.detail}; no run was submitted" for state in failed)
         )
     return plan
 

@@ -59,10 +59,7 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
 
 
 def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) -> Batch:
-    """The batch of all these runs; one that is left has preflight and spare nodes, too. The runs go repetition by repetition, so
-    that a cluster that slows down slows all points alike, and within a repetition the largest points first.
-    """
-
+    """The batch of these runs, repetition by repetition, so that drift slows all points alike; each begins with the largest."""
     in_sequence = sorted(submissions, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)

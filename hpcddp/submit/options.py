@@ -47,18 +47,14 @@ class SubmitOptions:
     wait: bool = False
     yes: bool = False
     max_running: int | None = None
-    """So many runs at a time; None: as many as the cluster likes."""
     max_jobs: int | None = None
-    """So many runs are submitted now; None: all that are pending."""
     after: tuple[str, ...] = ()
-    """Jobs of Slurm that have to end well first."""
     prepare: bool = False
     failed: bool = False
     one_allocation: bool = False
     until_ci: float | None = None
-    """Add runs until half the 95 % interval of each median is at most so many % of it."""
+    """Per cent."""
     max_repeat: int = 0
-    """Runs of a point at most, with `until_ci`."""
 
 
 @dataclass(frozen=True, kw_only=True)

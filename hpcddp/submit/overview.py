@@ -84,9 +84,7 @@ def pending_text(pending: PendingRuns) -> str:
 
 
 def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str | None:
-    """Why no question is needed: all that this command may submit takes no more than the user's `ask_above`. None where it may
-    take more, or where there is no such limit. `waits`: it submits the rest later; `adds_runs`: nobody knows yet how many.
-    """
+    """Why no question is needed; None where the command may submit more than `ask_above`, now or later (`waits`, `adds_runs`)."""
     limit = pending.plan.settings.ask_above
     if not limit or (waits and adds_runs):
         return None
@@ -108,11 +106,6 @@ def unknown_words(unknown: Sequence[RunState]) -> str:
     runs = run_ranges(state.key for state in unknown)
     what = f"The state of {count(len(unknown), 'run')} is unknown: {runs} ({unknown[0].detail})"
     return f"{what}. No unknown run is submitted. Run `hpcddp submit` again when Slurm answers."
-
-
-def nothing_words(unknown: Sequence[RunState]) -> str:
-    """Where no run is known to be missing."""
-    return f"Nothing was submitted: the state of {count(len(unknown), 'run')} is unknown." if unknown else "nothing to submit"
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:

@@ -113,12 +113,13 @@ def queue_columns(rows: Sequence[PlanRow]) -> dict[str, Sequence[object]]:
 
 def queue_words(rows: Sequence[PlanRow]) -> str | None:
     """The partition and QOS that all points have alike; None where there is no Slurm, or nothing they have alike."""
-    columns = queue_columns(rows)
-    if not rows or rows[0].node_hours is None or len(columns) > 1:
-        return None
-    partition = f"partition {rows[0].partition}" if rows[0].partition else "no partition asked for"
-    qos = f"QOS {rows[0].qos}" if rows[0].qos else "no QOS asked for"
-    return "all points: " + ", ".join([partition] * ("partition" not in columns) + [qos] * ("qos" not in columns))
+    alike = [] if rows[0].node_hours is None else [("partition", rows[0].partition), ("QOS", rows[0].qos)]
+    alike = [(name, value) for name, value in alike if name.lower() not in queue_columns(rows)]
+    return (
+        "all points: " + ", ".join(f"{name} {value}" if value else f"no {name} asked for" for name, value in alike)
+        if alike
+        else None
+    )
 
 
 def plan_text(rows: Sequence[PlanRow]) -> str:

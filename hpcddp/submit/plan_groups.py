@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import fill, wrap
 
 from hpcddp.core.text import count, first_few, table, thousands
 from hpcddp.submit.plan import PlanRow, differing_keys, titles_of
+from hpcddp.sweep.groups import products_of
 
 WIDTH = 80
 """Of a terminal, in columns."""
@@ -40,27 +41,26 @@ def groups_text(names: Iterable[str], rows: Sequence[PlanRow], sums: Sums) -> st
     """
     keys = list(dict.fromkeys([*COMMON, *differing_keys(rows), NODES, GPUS, "partition", "qos"]))
     titles = {key: title.replace("GPU", "GPU" if rows[0].gpus else "rank") for title, key in titles_of(keys).items()}
-    members = {name: [row for row in rows if name in (row.groups or ("",))] for name in (*names, "")}
-    groups = {name: found for name, found in members.items() if found}
+    groups = {name: [row for row in rows if name in (row.groups or ("",))] for name in (*names, "")}
     facts = {
-        name: [{key: _fact(row, key) for key in keys} for row in found if not row.is_added or all(row.is_added for row in found)]
-        for name, found in groups.items()
+        name: [{key: _fact(row, key) for key in keys} for row in [row for row in members if not row.is_added] or members]
+        for name, members in groups.items()
+        if members
     }
-    usual = {key: _usual([{each[key] for each in of} for of in facts.values()]) for key in keys}
+    votes = {key: Counter(of[0][key] for of in facts.values() if len({each[key] for each in of}) == 1) for key in keys}
+    usual = {key: max(votes[key], key=votes[key].__getitem__, default=None) for key in keys}
     given = {name: _given(of, usual) for name, of in facts.items()}
-    everywhere = [
-        key for key in keys if key not in (NODES, GPUS) and not all(key in axes + more for axes, more in given.values())
-    ]
-    common = ", ".join(f"{titles[key]} {usual[key]}" for key in everywhere if usual[key] not in (None, "-"))
-    shown = {title: value for title, value in sums.items() if None not in map(value, rows)}
-    cells = list[Sequence[str]]()
-    for name, found in groups.items():
-        numbers = [_total([value(row) or 0 for row in found]) for value in shown.values()]
-        lines = [*_varying(facts[name], *given[name], titles), *_notes(name, found)]
+    common = [key for key in keys if usual[key] not in (None, "-") and any(key not in own for own in given.values())]
+    shown, cells = {title: value for title, value in sums.items() if None not in map(value, rows)}, list[Sequence[str]]()
+    for name, of in facts.items():
+        numbers = [_total([value(row) or 0 for row in groups[name]]) for value in shown.values()]
+        lines = [*_varying(of, given[name], titles), *_notes(name, groups[name])]
         block = zip_longest(wrap(name or "all", NAME), lines, fillvalue="")
         cells += [[*line, *(numbers if i == 0 else [""] * len(numbers))] for i, line in enumerate(block)]
-    head = wrap(f"All points, unless listed below: {common}", WIDTH, subsequent_indent="  ")
-    return "\n".join([*head, "", table(("group", "what varies", *shown), cells, left=("group", "what varies"), indent="")])
+    pairs = ", ".join(f"{titles[key]} {usual[key]}".replace(" ", "\xa0") for key in common)
+    head = fill(f"All points, unless listed below: {pairs}", WIDTH, subsequent_indent="  ").replace("\xa0", " ")
+    heads = ("group", "what varies", *shown)
+    return "\n".join([head, "", table(heads, cells, left=heads[:2], indent="")])
 
 
 def _fact(row: PlanRow, key: str) -> str | None:
@@ -73,26 +73,21 @@ def _fact(row: PlanRow, key: str) -> str | None:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _usual(values: Sequence[set[str | None]]) -> str | None:
-    """What most of the groups have in which it does not vary."""
-    votes = Counter(next(iter(of)) for of in values if len(of) == 1)
-    return votes.most_common(1)[0][0] if votes else None
+def _given(facts: Sequence[Facts], usual: Facts) -> dict[str, str]:
+    """Key -> value, empty where it varies, of what a group has to say: that, what is unusual, and its GPUs."""
+    found = {key: [*dict.fromkeys(each[key] for each in facts if each[key] is not None)] for key in usual}
+    axes = {key: "" for key, values in found.items() if len(values) > 1}
+    fixed = {key: str(values[0]) for key, values in found.items() if len(values) == 1}
+    return axes | {key: value for key, value in fixed.items() if key == GPUS or value not in ("-", usual[key])}
 
 
-def _given(facts: Sequence[Facts], usual: Facts) -> tuple[list[str], list[str]]:
-    """The keys that vary in a group; those of its size that do not, and of what is unusual."""
-    first = {key: next((each[key] for each in facts if each[key] is not None), None) for key in usual}
-    axes = [key for key in usual if any(each[key] not in (None, first[key]) for each in facts)]
-    is_given = {**{key: first[key] not in (None, "-", usual[key]) for key in usual}, NODES: first[NODES] != "1", GPUS: True}
-    return axes, [key for key in usual if key not in axes and is_given[key]]
-
-
-def _varying(facts: Sequence[Facts], axes: Sequence[str], others: Sequence[str], titles: Mapping[str, str]) -> list[str]:
+def _varying(facts: Sequence[Facts], given: Mapping[str, str], titles: Mapping[str, str]) -> list[str]:
     """`nodes 1, 2, 4 x 4 GPUs`: a product; where the points are several, a line for each and what these have in common."""
+    axes = [key for key, value in given.items() if not value]
     names = [titles[key] for key in axes]
-    products = [[*map(_values, row)] for row in _products([tuple(each[key] or "-" for key in axes) for each in facts])]
-    size = [count(int(facts[0][key] or 1), titles[key].split("/")[0].rstrip("s")) for key in others if key in (NODES, GPUS)]
-    unusual = ", ".join(f"{titles[key]} {facts[0][key]}" for key in others if key not in (NODES, GPUS))
+    products = [[*map(_values, row)] for row in products_of([tuple(each[key] or "-" for key in axes) for each in facts])]
+    size = [count(int(given[key]), titles[key].split("/")[0].rstrip("s")) for key in (NODES, GPUS) if given.get(key)]
+    unusual = ", ".join(f"{titles[key]} {value}" for key, value in given.items() if value and key not in (NODES, GPUS))
     parts = [[f"{name} {value}" for name, value in zip(names, row, strict=True)] for row in products]
     if len(products) == 1:
         return _wrapped([*parts[0], *size], unusual)
@@ -111,23 +106,9 @@ def _wrapped(factors: Sequence[str], unusual: str = "") -> list[str]:
     return [line.replace("\xa0", " ") for line in lines]
 
 
-def _products(rows: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
-    """The rows as few products of values: those that differ in one column alone become one, column after column."""
-    found: list[list[tuple[str, ...]]] = [[(value,) for value in row] for row in dict.fromkeys(rows)]
-    for i in range(len(rows[0])):
-        merged = dict[object, list[tuple[str, ...]]]()
-        for row in found:
-            same = merged.setdefault((*row[:i], *row[i + 1 :]), [*row[:i], (), *row[i + 1 :]])
-            same[i] += row[i]
-        found = list(merged.values())
-    return found
-
-
 def _values(values: Sequence[str]) -> str:
-    if all(value.replace(".", "", 1).isdigit() for value in values):
-        values = sorted(values, key=float)
-    few = len(values) <= MOST
-    return ", ".join(values) if few else f"{', '.join(values[:3])} ... {values[-1]} ({thousands(len(values))} values)"
+    are_numbers = all(value.replace(".", "", 1).isdigit() for value in values)
+    return first_few(sorted(values, key=float) if are_numbers else values, MOST)
 
 
 def _notes(name: str, rows: Sequence[PlanRow]) -> list[str]:

@@ -23,7 +23,7 @@ from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.one_job import judged
 from hpcddp.submit.options import Console, SubmitOptions
-from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
+from hpcddp.submit.overview import dry_run_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs, with_failed_repeats
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 
@@ -116,12 +116,11 @@ class _Session:
             from hpcddp.submit.manifest import update_manifest
 
             update_manifest(self.study, pending.plan)
-            self.console.echo(nothing_words(pending.unknown))
+            unknown = f"Nothing was submitted: the state of {count(len(pending.unknown), 'run')} is unknown."
+            self.console.echo(unknown if pending.unknown else "nothing to submit")
             return False
         if not pending.affordable():
-            self.console.remark(
-                "Nothing was submitted: one more run would exceed the budget. Raise budget.node_hours or budget.gpu_hours."
-            )
+            self.console.remark("Nothing was submitted: one more run would exceed the budget. Raise `budget`.")
             return False
         check_plan(pending.plan)
         if options.smoke or options.preflight:
@@ -242,9 +241,7 @@ def submit_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submit
 
 
 def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
-    """The same, after waiting until the cluster takes the first run, or the whole of one allocation. One run is sent at a time:
-    each attempt to submit an array would try every half of it too.
-    """
+    """The same after the cluster takes the first run, or one allocation. One run at a time: an array would try its halves too."""
     begun_s = time.monotonic()
     first = plan if plan.options.one_allocation else replace(plan, options=replace(plan.options, max_jobs=1))
     is_full = True

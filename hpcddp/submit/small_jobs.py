@@ -79,9 +79,7 @@ SURVEY = JobKind(
 def run_kind(
     kind: JobKind[Record], study: Study, plan: SubmissionPlan, backend: Backend, points: Mapping[str, Point]
 ) -> dict[str, tuple[str, Record]]:
-    """Submits a job for each point, by where it is (`v100`), and waits for all: what each is called, its id and its record.
-    HpcddpError with every problem, where one left no record or found what would fail runs.
-    """
+    """Submits a job for each point, by place (`v100`), and waits: name -> id and record. HpcddpError with every problem found."""
     study = Study(study.folder.absolute())
     jobs = _run_to_end(kind_submissions(kind, study, plan, backend.name, points), backend)
     found, wrong = dict[str, tuple[str, Record]](), list[str]()

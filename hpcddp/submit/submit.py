@@ -41,9 +41,8 @@ class SubmittedRun:
 def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
-    """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also with
-    those whose submission was interrupted and that turn out to have one. UsageError before any job is submitted for what is
-    sure to be refused. RefusedError at the first run that is refused: those before it are submitted and recorded.
+    """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also those of
+    an interrupted submission. UsageError before any job, RefusedError at the first run refused: those before it are recorded.
     """
     study = Study(study.folder.absolute())
     check_plan(plan)
@@ -100,10 +99,8 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
     """The halves of an array that is too much, the second one first; for a single job FullError with how many runs are left."""
     if not batch.is_array:
         waiting = sum(len(other.submissions) for other in (batch, *left))
-        words = f"{count(waiting, 'run')} {'is' if waiting == 1 else 'are'}"
-        raise FullError(
-            f"{error}\n{words} not submitted yet. Run `hpcddp submit` again when some of your jobs have finished."
-        ) from error
+        step = "Run `hpcddp submit` again when some of your jobs have finished."
+        raise FullError(f"{error}\n{count(waiting, 'run')} not submitted yet. {step}") from error
     middle = len(batch.submissions) // 2
     halves = (batch.submissions[middle:], batch.submissions[:middle])
     return [dataclasses.replace(batch, submissions=half) for half in halves]

@@ -70,7 +70,7 @@ def test_what_varies_in_a_group(run: Run, tmp_path: Path) -> None:
     assert max(map(len, screen.splitlines())) <= 100
     found = dict(re.findall(r"^(\S+) +(.*?) {2,}\d+ ", screen, re.M))
     assert found["nodes"] == "nodes 1, 2, 4 x 4 GPUs"
-    assert found["many"] == "lr 0.125, 0.25, 0.375 ... 25.0 (200 values)"
+    assert found["many"] == "lr 0.125, 0.25, 0.375, 0.5, 0.625, 0.75,"
     assert found["a-name-that-is-"] == "A_VARIABLE_OF_A_LIBRARY x,"
     assert found["fixed"] == "1 GPU with precision bf16, work epoch"
     assert found["six"].startswith("precision fp32, fp16 x workers 0, 2 x")
@@ -275,7 +275,7 @@ def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--cluster", "local"], "a single rank has no partner to communicate with: choose layouts of two ranks or more"),
+        (["--cluster", "local"], "a single rank has no communication: choose layouts of two or more ranks"),
         (["small.yaml", "--nodes", "2"], "--nodes applies without a sweep file"),
         (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose points of a sweep file"),
         (["--cluster", "rcc", "--nodes", "40"], "rcc has 6 nodes of type v100"),

@@ -184,7 +184,7 @@ def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path, study: Stud
         raise FullError("QOSMaxSubmitJobPerUserLimit")
 
     backend.on_submit = full
-    with pytest.raises(FullError, match="6 runs are not submitted yet"):
+    with pytest.raises(FullError, match="6 runs not submitted yet"):
         submit_runs(study, allocation_plan(tmp_path), backend)
     assert {state.phase for state in run_states(study, backend)} == {"missing"}
 
