@@ -43,7 +43,7 @@ def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     meets = matching([planned.point for planned in points], options.conditions)
     points = [planned for planned, is_chosen in zip(points, meets, strict=True) if is_chosen]
     if not points:
-        raise UsageError(f"{sweep}: no point is left by --where {' '.join(options.conditions)}")
+        raise UsageError(f"{sweep}: no point meets --where {' '.join(options.conditions)}")
     _check_scripts(source, points)
     remarks = [*without_effect(source, options.groups, options.settings, options.also), *added_words(points)]
     return ChosenPoints(source=source, profile=profile, points=points, remarks=remarks)
