@@ -128,10 +128,7 @@ def measuring(command: Command) -> Command:
     return _with_options(
         folded,
         click.option(
-            "--profile-steps",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Profile N steps with torch.profiler after the timed steps.",
+            "--profile-steps", type=click.IntRange(min=0), metavar="N", help="Profile N more steps with torch.profiler."
         ),
         _each_point(
             "--comm",
@@ -243,15 +240,11 @@ def submitting(command: Command) -> Command:
             metavar="N",
             help="Run at most N runs at a time; Slurm enforces the limit.",
         ),
-        click.option(
-            "--serial", "max_running", type=int, flag_value=1, help="Same as --max-running 1: your runs do not share the network."
-        ),
+        click.option("--serial", "max_running", type=int, flag_value=1, help="Same as --max-running 1: no shared network."),
         click.option("--one-allocation", is_flag=True, help="Run all runs in one job, one after the other, on the same nodes."),
+        click.option("--smoke", is_flag=True, help="First run a short job on each node type: imports, data, versions, GPUs."),
         click.option(
-            "--smoke", is_flag=True, help="Run a short job on each node type first; it tests imports, data, versions and GPUs."
-        ),
-        click.option(
-            "--preflight", is_flag=True, help="Run a short job first that finds slow nodes; --one-allocation always does."
+            "--preflight", is_flag=True, help="First run a short job that finds slow nodes; --one-allocation always does."
         ),
         click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing."),
         job_option,

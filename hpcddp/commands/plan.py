@@ -73,13 +73,11 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> N
     runs, baseline = count(wanted.repeat, "run"), baseline_words(chosen.points)
     compared = f", relative to {baseline}" if baseline else ""
     head = f"{name} on {profile.name}, {scaling_kind(wanted.hold, wanted.work)}, {runs} of each point{compared}"
-    if each_point:
-        click.echo(f"{head}\n{plan_text(rows)}")
-        return
     sums: Sums = {"points": lambda _: 1, "runs": lambda row: row.runs, "node h": lambda row: row.node_hours}
     total, on_disk = totals_words(rows)
     once = "; a shared point is counted once" if any(len(row.groups) > 1 for row in rows) else ""
-    click.echo(f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}")
+    screen = f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}"
+    click.echo(f"{head}\n{plan_text(rows)}" if each_point else screen)
 
 
 def _gone(sweep: Path) -> list[RunState]:

@@ -99,7 +99,7 @@ OWN = ("--", "python", "train.py")
         ([*ON_RCC, "--explain", "--comm", "on", "--comm", "off"], "2 points: --explain shows one"),
         ([*ON_RCC, "--"], "give a command after --"),
         ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command after -- takes no sweep"),
-        ([*ON_RCC, "--explain", *OWN], "no --explain"),
+        ([*ON_RCC, "--explain", *OWN], "or --explain: give"),
         ([*ON_RCC, "--", "python", "a\nb"], "holds a line break"),
         (["--cluster", "local", *OWN], "has no Slurm"),
     ],
