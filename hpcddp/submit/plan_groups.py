@@ -87,16 +87,18 @@ def _varying(facts: Sequence[Facts], given: Mapping[str, str], titles: Mapping[s
     names = [titles[key] for key in axes]
     products = [[*map(_values, row)] for row in products_of([tuple(each[key] or "-" for key in axes) for each in facts])]
     size = [count(int(given[key]), titles[key].split("/")[0].rstrip("s")) for key in (NODES, GPUS) if given.get(key)]
-    unusual = ", ".join(f"{titles[key]} {value}" for key, value in given.items() if value and key not in (NODES, GPUS))
+    unusual = [
+        f"{titles[key]} {value}".replace(" ", "\xa0") for key, value in given.items() if value and key not in (NODES, GPUS)
+    ]
     parts = [[f"{name} {value}" for name, value in zip(names, row, strict=True)] for row in products]
     if len(products) == 1:
-        return _wrapped([*parts[0], *size], unusual)
+        return _wrapped([*parts[0], *size], ", ".join(unusual))
     words = [name for name, cell in zip(names, products[0], strict=True) if not cell[:1].isdigit()]
     lines = table(names, products[:MOST], left=words, indent="").splitlines()
     if max(map(len, lines)) > LINE:
         lines = [line for row in parts[:MOST] for line in _wrapped(row)]
     more = [f"and {count(len(products) - MOST, 'more combination')}: --points"] * (len(products) > MOST)
-    return [*lines, *more, *_wrapped(size, unusual)]
+    return [*lines, *more, *_wrapped(size, ", ".join(unusual))]
 
 
 def _wrapped(factors: Sequence[str], unusual: str = "") -> list[str]:
