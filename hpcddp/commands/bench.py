@@ -49,4 +49,4 @@ def comm(ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout
         chosen = remark_on(untrained_layout(layout, points))
     else:
         chosen = choose_and_remark(sweep, replace(points, settings=(*points.settings, NO_BASELINES)))
-    ctx.exit(submit_chosen(remark_on(comm_benchmarks(chosen)), options))
+    ctx.exit(submit_chosen(remark_on(comm_benchmarks(chosen)), replace(options, each_point=True)))

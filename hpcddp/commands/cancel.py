@@ -1,4 +1,4 @@
-"""`hpcddp cancel`: end what waits or runs of a study."""
+"""`hpcddp cancel`: end the queued and running runs of a study."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hpcddp.commands.options import RunsPath, named_sweep, yes_option
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False), default=".")
 @click.argument("points", nargs=-1, metavar="[POINT]...")
-@click.option("--not-in-sweep", is_flag=True, help="Only what was taken out of the sweep since it was submitted.")
+@click.option("--not-in-sweep", is_flag=True, help="Cancel only runs that the sweep no longer contains.")
 @yes_option
 @click.pass_context
 def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_sweep: bool, yes: bool) -> None:
-    """Cancel what waits or runs of a study.
+    """Cancel the queued and running runs of a study.
 
-    Of STUDY, by default this folder; with POINTs, which may be the beginnings of labels, of those only. What is done stays,
-    and the next submit has what was cancelled again.
+    STUDY is this folder by default. A POINT is a label, or its beginning; with POINTs only their runs are cancelled. Finished
+    runs stay, and the next submit submits the cancelled ones again.
 
-    A job that prepares data for STUDY is cancelled with all of its runs, and resumed by the next submit --prepare; STUDY may be
-    the folder of the jobs of `hpcddp data`, too.
+    A job that prepares data for STUDY is cancelled with all of its runs; the next submit --prepare resumes it. STUDY may also be
+    the folder of the jobs of `hpcddp data`.
 
-    --not-in-sweep goes by the sweep file as it is now where STUDY is one, else as the last submit found it. Runs that
-    --until-ci added are in the sweep, and so are points that were submitted with --set or --comm while the file gives them so.
+    --not-in-sweep reads the sweep file where STUDY is one, otherwise the record of the last submit. Runs that --until-ci added
+    are in the sweep. Points submitted with --set or --comm are in it while the file contains them with these options.
 
     \b
     hpcddp cancel jobs/rcc-bigmnist
@@ -47,7 +47,7 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     runs = live_runs(of, [state for state in states if not (not_in_sweep and state.in_sweep)], points)
     jobs = [] if points or not_in_sweep else [job for job in data_job_states(of) if job.is_live]
     if not runs and not jobs:
-        click.echo(f"nothing to cancel: no run {_kind(not_in_sweep, sweep)}")
+        click.echo(f"Nothing to cancel: no run {_kind(not_in_sweep, sweep)}.")
         return
     click.echo(escape_controls("\n".join([*data_job_lines(jobs), *([status_table(runs)] if runs else [])])))
     if not yes:
@@ -61,6 +61,6 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
 
 def _kind(not_in_sweep: bool, sweep: Path | None) -> str:
     if not not_in_sweep:
-        return "waits or runs"
-    by = "" if sweep else " by the last submit; name the sweep file to go by that"
-    return f"that is not in the sweep waits or runs{by}"
+        return "is queued or running"
+    by = "" if sweep else " according to the last submit. To use the sweep file, name it"
+    return f"outside the sweep is queued or running{by}"

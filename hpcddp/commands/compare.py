@@ -1,4 +1,4 @@
-"""`hpcddp compare`: two studies, point by point."""
+"""`hpcddp compare`: two studies point by point, or one study by the values of a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ STUDY = RunsPath()
 
 @click.command()
 @click.argument("a", type=STUDY)
-@click.argument("b", type=STUDY)
+@click.argument("b", type=STUDY, required=False)
+@click.option("--by", "key", metavar="KEY", help="Compare points of A that differ in this key alone, such as workload.precision.")
 @click.option(
     "--threshold",
     type=click.FloatRange(min=0, max=100, max_open=True),
@@ -30,27 +31,32 @@ STUDY = RunsPath()
 def compare(
     ctx: click.Context,
     a: Path,
-    b: Path,
+    b: Path | None,
+    key: str | None,
     threshold: float,
     output: Path | None,
     junit: Path | None,
     style: str,
     format_: str,
 ) -> None:
-    """Compare two studies: how fast B trains, relative to A.
+    """Compare two studies, or the points of one study by a key.
 
-    A and B are folders or bundles. Clusters, GPUs, software and dates may
-    differ; points are matched by layout and workload. A point is slower
-    where the whole 95 % interval of the ratio lies beyond the threshold,
-    slightly slower where it lies below 1 all the same; with fewer than six
-    runs, medians decide. Ends with 4 where a point is slower (slightly
-    slower is no reason to), with 3 where B lacks runs or a file could not
-    be written.
+    A and B are folders or bundles. Clusters, GPUs, software and dates may differ. Points are matched by layout and workload.
+    A point of B is slower if the whole 95 % interval of the throughput ratio B / A lies beyond the threshold. It is slightly
+    slower if the interval lies below 1, but not beyond the threshold. With fewer than six runs, medians decide.
+
+    The command exits with code 4 if a point is slower, and with code 3 if B lacks runs or a file could not be written. With
+    --by KEY and A alone, each line has a size and each column a value of the key, as a ratio to the base value.
 
     \b
     hpcddp compare jobs/before jobs/after
+    hpcddp compare jobs/marconi100-resnet50 --by workload.precision
     hpcddp compare jobs/before jobs/after --threshold 3 --junit compare.xml
     """
+    if (b is None) == (key is None) or (key is not None and (output or junit)):
+        raise click.UsageError("give two studies, or one study with --by KEY and without -o and --junit")
+    if b is None or key is not None:
+        return _compare_values(a, str(key), format_)
     from hpcddp.analysis.comparison.compare import compare_studies, compared_plain
     from hpcddp.analysis.comparison.text import compared_text, to_junit
     from hpcddp.analysis.util.files import Failures, write_plain, write_text
@@ -78,3 +84,14 @@ def compare(
         remark(escape_controls(f"failed: {failure.of}: {failure.reason}"))
     if found.regressions or found.unfinished or failures:
         ctx.exit(DIFFERS if found.regressions else INCOMPLETE)
+
+
+def _compare_values(study: Path, key: str, format_: str) -> None:
+    from hpcddp.analysis.study.by_key import axis_of, by_plain, by_text
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
+
+    with opened_study(study) as root:
+        axis = axis_of(found := single_study(root), key)
+    print_json(by_plain(found, axis)) if format_ == "json" else click.echo(escape_controls(by_text(found, axis)))

@@ -15,12 +15,12 @@ from hpcddp.core.records import write_file
 @click.command()
 @click.argument("name", required=False, metavar="[NAME|MODEL/DATA]", shell_complete=completion.shipped_names)
 @click.option("--cluster", metavar="NAME|FILE", shell_complete=completion.cluster_names, help="Write a sweep for this cluster.")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="File to write; else NAME.yaml, or CLUSTER-MODEL.yaml.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="File to write. Default: NAME.yaml or CLUSTER-MODEL.yaml.")
 def init(name: str | None, cluster: str | None, output: Path | None) -> None:
-    """Copy a shipped sweep to edit, or write one for a cluster; without either, list the shipped ones.
+    """Copy a shipped sweep to edit, or write a sweep for a cluster. Without arguments, list the shipped sweeps.
 
-    `hpcddp studies` says which of them repeat a published study, and where each is described. The sweep for a cluster has its
-    node types, and sizes that it gives; without MODEL/DATA it trains the workload of the cluster's profile.
+    `hpcddp studies` shows which sweeps repeat a published study, and where each is described. A sweep for a cluster has the
+    cluster's node types and job sizes. Without MODEL/DATA it trains the workload of the cluster's profile.
 
     \b
     hpcddp init
@@ -38,10 +38,10 @@ def init(name: str | None, cluster: str | None, output: Path | None) -> None:
     for file in files:
         if os.path.lexists(file):
             name = "another name" if file == target else "a name in another folder"
-            raise UsageError(f"{file} is already there; give -o {name}, or remove it first")
+            raise UsageError(f"{file} exists; choose {name} with -o, or remove it first")
     for file, content in files.items():
         write_file(file, content, "x")
-    click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)
+    click.echo(f"Edit {target}; then run `hpcddp plan {shlex.quote(str(target))}`.", err=True)
 
 
 def _copy(name: str, output: Path | None) -> tuple[str, Path, Path | None]:
@@ -49,7 +49,7 @@ def _copy(name: str, output: Path | None) -> tuple[str, Path, Path | None]:
     from hpcddp.sweep.shipped import shipped_sweep
 
     if "/" in name:
-        raise click.UsageError(f"{name}: MODEL/DATA is for a cluster; give --cluster NAME, too")
+        raise click.UsageError(f"{name}: MODEL/DATA needs a cluster; add --cluster NAME")
     sweep = shipped_sweep(name)
     return sweep.text, output or Path(f"{name}.yaml"), sweep.script
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import choose_and_remark, choosing, format_option, measuring, print_json, read_settings, remark
+from hpcddp.commands.options import (
+    choose_and_remark,
+    choosing,
+    format_option,
+    measuring,
+    points_option,
+    print_json,
+    read_settings,
+    remark,
+)
 
 if TYPE_CHECKING:
     from hpcddp.study.status import RunState
@@ -18,22 +27,27 @@ if TYPE_CHECKING:
 @click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
 @measuring
+@points_option
 @format_option
-def plan(sweep: Path, points: PointOptions, format_: str) -> None:
-    """List the points with node hours, files and bytes.
+def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> None:
+    """Show what a sweep costs: its groups with points, runs and node hours.
 
-    Nothing is submitted. Runs submitted earlier that the sweep does not have any more are named; Slurm is not asked about them.
+    A group's line covers all of its points, including those shared with an earlier group. --points lists each point with its
+    files and bytes. Nothing is submitted, and Slurm is not queried. Earlier runs that the sweep no longer contains are named.
 
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml
     hpcddp plan jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --format json
     hpcddp plan jobs/rcc-bigmnist.yaml --group nodes --comm off --comm on
     """
+    from textwrap import fill
+
     from hpcddp.core.point import scaling_kind
     from hpcddp.core.text import count
     from hpcddp.study.scope import not_in_sweep_words
     from hpcddp.submit.choose import job_requests
-    from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text
+    from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text, totals_words
+    from hpcddp.submit.plan_groups import WIDTH, Sums, groups_text
     from hpcddp.submit.remarks import baseline_words, missing_data, remarks, without_folder
 
     chosen = choose_and_remark(sweep, points)
@@ -58,8 +72,12 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
         return
     runs, baseline = count(wanted.repeat, "run"), baseline_words(chosen.points)
     compared = f", relative to {baseline}" if baseline else ""
-    click.echo(f"{name} on {profile.name}, {scaling_kind(wanted.hold, wanted.work)}, {runs} of each point{compared}")
-    click.echo(plan_text(rows))
+    head = f"{name} on {profile.name}, {scaling_kind(wanted.hold, wanted.work)}, {runs} of each point{compared}"
+    sums: Sums = {"points": lambda _: 1, "runs": lambda row: row.runs, "node h": lambda row: row.node_hours}
+    total, on_disk = totals_words(rows)
+    once = "; a shared point is counted once" if any(len(row.groups) > 1 for row in rows) else ""
+    screen = f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}"
+    click.echo(f"{head}\n{plan_text(rows)}" if each_point else screen)
 
 
 def _gone(sweep: Path) -> list[RunState]:

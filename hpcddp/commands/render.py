@@ -74,7 +74,7 @@ def render(
     check_sources(sweep, points, layout, workload=workload)
     if command := command_of(ctx):
         if sweep is not None or workload is not None or explain:
-            raise click.UsageError("a command behind -- has no sweep, no --workload and no --explain: give --cluster and --nodes")
+            raise click.UsageError("a command after -- takes no sweep, --workload or --explain: give --cluster and --nodes")
         _write_one(_script_of_command(points, layout, command), target)
         return
     if explain and target is not None:

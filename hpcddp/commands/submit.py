@@ -16,6 +16,7 @@ from hpcddp.commands.options import (
     command_of,
     laying_out,
     measuring,
+    points_option,
     read_settings,
     remark,
     remark_on,
@@ -40,38 +41,40 @@ OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "
 @measuring
 @laying_out
 @click.option(
-    "--until-ci", type=click.FloatRange(min=0, min_open=True), metavar="PERCENT", help="Add runs until medians are known to this."
+    "--until-ci",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PERCENT",
+    help="Add runs until each median is known this well.",
 )
 @click.option(
-    "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: runs of a point at most."
+    "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: the most runs of a point."
 )
-@click.option("--prepare", is_flag=True, help="First a job that makes missing data; runs start if it ended well.")
+@click.option("--prepare", is_flag=True, help="Submit a job that makes missing data first; runs start after it.")
+@points_option
 @submitting
 @click.pass_context
 def submit(
     ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions
 ) -> None:
-    """Submit what is missing or failed of a sweep, a bundle's sweep, or a command of your own.
+    """Submit the missing and failed runs of a sweep, of a bundle's sweep, or a command of your own.
 
-    Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5
-    where Slurm refuses.
+    The command returns at once; with --wait it returns when all runs have finished. Runs are written to the folder beside the
+    sweep that has its name. The command exits with code 5 if Slurm refuses.
 
-    With --until-ci 2, points get six runs, then one more each time it is run, while half the 95 % interval of their median
-    is wider than 2 % of it; with --wait until none is, or it ends with 3: --max-repeat, or a run that was rejected.
+    With --until-ci 2, each point gets six runs. Each further call adds one run to a point while the half-width of its median's
+    95 % interval exceeds 2 %. --wait repeats this. It exits with code 3 if --max-repeat or a rejected run ends it early.
 
-    With --one-allocation all runs are steps of one job with the nodes of the largest point, largest points first, for the
-    sum of their times; what its time limit leaves is requeued, and what is done is not run again. Before the first run each
-    node is measured for some seconds; with --set slurm.spare_nodes=1 runs stay off a slow one. --preflight does the same
-    in a job of its own.
+    With --one-allocation, all runs are steps of one job on the nodes of the largest point, largest points first. At its time
+    limit the job is requeued for the remaining runs. A short test measures each node first; with --set slurm.spare_nodes=1
+    the runs avoid the slowest. --preflight runs that test in a job of its own.
 
-    With --prepare, data that are missing (bigmnist, digits) are made by a job before, and the runs start only if it ended well;
-    what is there, or being made, is not made again.
+    With --prepare, a job first makes missing data (bigmnist, digits). The runs start only if it completes successfully.
 
-    With a bundle, its sweep is written here for --cluster, as STUDY-CLUSTER.yaml, and submitted: without account, node type,
-    data's folder and Slurm's options, which are its own cluster's. `hpcddp compare` says later how far both agree.
+    With a bundle, its sweep is written here for --cluster as STUDY-CLUSTER.yaml and submitted. Account, node type, data folder
+    and Slurm options of the other cluster are omitted. Compare both studies later with `hpcddp compare`.
 
-    With a command behind `--` it submits what `render` prints for it: each rank runs it, here, with the variables that
-    torch.distributed reads. Script and output go to jobs/commands/, a folder for each job.
+    With a command after `--`, it submits the script that `render` prints. Each rank runs the command in this folder, with the
+    variables of torch.distributed. Script and output are written to a folder of each job in jobs/commands/.
 
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
@@ -101,10 +104,10 @@ def _is_bundle(file: Path) -> bool:
 def _submit_bundle(bundle: Path, points: PointOptions, options: SubmitOptions) -> int:
     """Writes the bundle's sweep for that cluster here and submits it; nothing of the bundle is run. The exit code."""
     if points.cluster is None:
-        raise click.UsageError(f"{bundle}: give --cluster, on which the sweep of this bundle is to run")
+        raise click.UsageError(f"{bundle}: give --cluster, the cluster for the sweep of this bundle")
     file = _written_sweep(bundle, points.cluster)
     code = submit_chosen(choose_and_remark(file, points), options)
-    remark(f"when all its runs are over: hpcddp compare {bundle} {options.runs / file.stem if options.runs else file}")
+    remark(f"When all runs have finished: hpcddp compare {bundle} {options.runs / file.stem if options.runs else file}")
     return code
 
 
@@ -118,13 +121,13 @@ def _written_sweep(bundle: Path, cluster: str) -> Path:
     profile = load_profile(cluster)
     sweep = bundled_sweep(bundle, cluster)
     for each in sweep.dropped:
-        remark(f"left out, as it means something on its own cluster only: {each}")
+        remark(f"Omitted, because it holds on its own cluster only: {each}")
     file = Path(f"{sweep.study}-{profile.name}.yaml")
     try:
         write_file(file, sweep.text, "x")
     except FileExistsError as error:
         if file.read_text(encoding="utf-8", errors="replace") != sweep.text:
-            words = f"{file} is already there, and is not the sweep of {bundle}: submit it by its name, or move it away"
+            words = f"{file} exists and is not the sweep of {bundle}: submit it by its name, or move it away"
             raise UsageError(words) from error
     return file
 
@@ -137,7 +140,7 @@ def _submit_command(
 
     of_runs = next((f"--{name.replace('_', '-')}" for name in OF_RUNS if getattr(options, name)), None)
     if sweep is not None or points.also or of_runs is not None:
-        raise click.UsageError(f"a command behind -- has no {of_runs or 'sweep'}: give --cluster and --nodes")
+        raise click.UsageError(f"a command after -- takes no {of_runs or 'sweep'}: give --cluster and --nodes")
     if options.runs is not None:
         os.environ["HPCDDP_RUNS"] = str(options.runs.absolute())  # where the job's records go, too
     job = command_job(remark_on(command_layout(layout, points)), read_settings(), words, options)
@@ -151,9 +154,9 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
     early = next((flag for flag, is_given in (("--smoke", options.smoke), ("--preflight", options.preflight)) if is_given), None)
     later = "--after" if options.after else "--prepare" if options.prepare else None
     if early and later:
-        raise click.UsageError(f"{early} tests now what {later} waits for: give one of them")
+        raise click.UsageError(f"{early} runs now, before the jobs that {later} waits for: give one of them")
     if options.failed and options.until_ci is not None:
-        raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
+        raise click.UsageError("--failed submits failed runs only, and --until-ci adds runs: give one of them")
     return submit_points(points, read_settings(), options, make_console(), _precision)
 
 

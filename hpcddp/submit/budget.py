@@ -33,7 +33,7 @@ class Account:
     def words(self, more: Hours) -> str:
         """A line that sets the budget against use and what would be added."""
         parts = [f"{self.used} used"]
-        parts += [f"at most {self.waiting} by runs not over yet"] if self.waiting != Hours() else []
+        parts += [f"at most {self.waiting} by unfinished runs"] if self.waiting != Hours() else []
         parts += [f"at most {more} by runs to submit"] if more != Hours() else []
         return f"budget {self.budget}: {'; '.join(parts)}"
 
@@ -57,9 +57,7 @@ def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
 
 
 def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
-    """The account of all that was ever submitted of the study, also of points that are not in this plan: by the hours that
-    `status` shows, and at most the plan's time limit where a job's own is not known.
-    """
+    """Of all that was ever submitted of the study: hours as `status` has them; where a job's limit is not known, the plan's."""
     budget = plan.source.sweep.budget or plan.settings.budget
     if plan.profile.backend == "local":
         return Account(budget=budget, used=Hours(), waiting=Hours())
@@ -88,7 +86,7 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
             return list(runs[:number])
     if runs and not taken.holds(more):
         raise UsageError(
-            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, ask for less with slurm.walltime_min or repeat, "
-            "or submit less with --where or --max-jobs"
+            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, reduce slurm.walltime_min or repeat, or submit "
+            "fewer runs with --where or --max-jobs"
         )
     return list(runs)

@@ -30,8 +30,8 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
     chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
     events = latest_events(study)
     if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in events]:
-        what = f"{count(len(doubtful), 'run')} not known of just now: {doubtful[0].detail}"
-        raise HpcddpError(f"{what}. Nothing was cancelled; cancel again when there is an answer")
+        what = f"The state of {count(len(doubtful), 'run')} is unknown: {doubtful[0].detail}"
+        raise HpcddpError(f"{what}. Nothing was cancelled. Run `hpcddp cancel` again when Slurm answers.")
     return [state for state in chosen if state.phase in ("queued", "running")]
 
 

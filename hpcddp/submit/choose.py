@@ -43,7 +43,7 @@ def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     meets = matching([planned.point for planned in points], options.conditions)
     points = [planned for planned, is_chosen in zip(points, meets, strict=True) if is_chosen]
     if not points:
-        raise UsageError(f"{sweep}: no point is left by --where {' '.join(options.conditions)}")
+        raise UsageError(f"{sweep}: no point meets --where {' '.join(options.conditions)}")
     _check_scripts(source, points)
     remarks = [*without_effect(source, options.groups, options.settings, options.also), *added_words(points)]
     return ChosenPoints(source=source, profile=profile, points=points, remarks=remarks)
@@ -56,7 +56,7 @@ def choose_layout(
     profile = pick_cluster(options.cluster)
     source = layout_sweep(profile, layout, options, workload, name)
     is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
-    remarks = [f"node type {profile.default_node_type}, the default of {profile.name}"] if is_default else []
+    remarks = [f"The node type is {profile.default_node_type}, the default of {profile.name}."] if is_default else []
     return ChosenPoints(source=source, profile=_with_template(profile, source), points=(), remarks=remarks)
 
 
@@ -92,7 +92,7 @@ def pick_cluster(name: str | None) -> ClusterProfile:
     known = current_cluster()
     if known is None:
         names = ", ".join([*own_profiles(), *profile_names()])
-        raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {names}")
+        raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; profiles: {names}")
     return load_profile(known)
 
 
@@ -103,8 +103,8 @@ def _with_template(profile: ClusterProfile, source: SweepFile) -> ClusterProfile
         return profile
     file = source.file.parent / name
     if not is_below(file, source.file.parent) or not file.is_file():
-        where = "lies elsewhere" if file.is_file() else "is not there"
-        words = f"slurm.template: `{name}` {where}: it is a file beside the sweep, or below its folder"
+        where = "is outside the sweep's folder" if file.is_file() else "does not exist"
+        words = f"slurm.template: `{name}` {where}; put it beside the sweep, or below its folder"
         raise with_line(SchemaError(("slurm", "template"), words), source.file)
     return replace(profile, template=str(file.resolve()))
 
@@ -158,7 +158,7 @@ def command_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoints
     """The layout that a command of the user's own runs on; UsageError where there is no Slurm."""
     chosen = untrained_layout(layout, options)
     if chosen.profile.backend != "slurm":
-        raise UsageError(f"{chosen.profile.name} has no Slurm: start the command here as it is, or with torchrun")
+        raise UsageError(f"{chosen.profile.name} has no Slurm: start the command here yourself, or with torchrun")
     return chosen
 
 
@@ -167,8 +167,8 @@ def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:
     found = {point.id: point for point in (comm_point(planned.point) for planned in chosen.points)}
     several = [point for point in found.values() if point.ranks > 1]
     if not several:
-        raise UsageError("a single rank talks to nobody: choose layouts of two ranks or more (--nodes, --gpus-per-node)")
-    left_out = ["layouts of a single rank are left out: it talks to nobody"] if len(several) < len(found) else []
+        raise UsageError("a single rank has no communication: choose layouts of two or more ranks (--nodes, --gpus-per-node)")
+    left_out = ["Layouts of a single rank are omitted: they have no communication."] if len(several) < len(found) else []
     chosen = shorter(chosen, WALLTIME_MIN)
     source = replace(chosen.source, sweep=replace(chosen.source.sweep, repeat=1))
     return replace(chosen, source=source, points=[PlannedPoint(point, ()) for point in several], remarks=left_out)

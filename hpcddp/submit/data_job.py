@@ -98,7 +98,7 @@ def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Consol
     if is_new:
         console.echo(submitted_words([record.job], job.plan.options))
     else:
-        console.echo(f"nothing submitted: job {record.job} does that already")
+        console.echo(f"Nothing was submitted: job {record.job} already does this.")
     status_command = f"hpcddp status {shlex.quote(str(job.study.folder))}"
     console.progress(status_command)
     if not options.wait:
@@ -111,7 +111,7 @@ def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Consol
 
 def ensure_data_job(job: DataSubmission) -> tuple[DataJob, bool]:
     """The job for the task that waits or runs, or a new one; whether it is new."""
-    with study_lock(job.study, denied="nothing can be written there ({}); give another folder with --runs"):
+    with study_lock(job.study, denied="nothing can be written there ({}). Choose another folder with --runs"):
         live = [state.record for state in data_job_states(job.study) if state.is_live and state.record.task == job.task]
         return (live[-1], False) if live else (_send(job), True)
 
@@ -131,9 +131,7 @@ def _send(job: DataSubmission) -> DataJob:
 
 
 def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[DataSubmission]:
-    """The jobs that make what the plan's points read and what is not there yet: what cannot be seen from here is there where a
-    job of the study, or of `hpcddp data` beside it, made it.
-    """
+    """The jobs that make missing data of the plan's points. Data out of sight are there if a job made them."""
     made = [state.record.task for state in _states(study) if state.phase == "done"]
     found: dict[tuple[str, str], DataSubmission] = {}
     for point, root in with_data_on_disk(plan.points, plan.settings.data_roots):
@@ -167,16 +165,16 @@ def preparation_words(jobs: Sequence[DataSubmission]) -> list[str]:
 
 
 def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console: Console) -> SubmissionPlan:
-    """Submits the jobs, unless they wait or run already; the plan whose runs start when these have ended well. Without Slurm,
-    which would see to that, they are waited for; HpcddpError where one fails.
-    """
+    """Submits jobs that are not live; the plan whose runs start after them. Without Slurm it waits; HpcddpError if they fail."""
     records = [_ensure(job, console) for job in preparations(study, plan, backend)]
     if backend.name == "slurm":
         return replace(plan, options=replace(plan.options, after=(*plan.options.after, *(record.job for record in records))))
     ends = wait_for_ends({record.job: record.name for record in records}, backend) if records else {}
     failed = [state for state in data_job_states(study) if state.record.job in ends and state.phase != "done"]
     if failed:
-        raise HpcddpError("\n".join(f"{state.record.task.title} failed: {state.detail}; no run is submitted" for state in failed))
+        raise HpcddpError(
+            "\n".join(f"{state.record.task.title} failed: {state.detail}; no run was submitted" for state in failed)
+        )
     return plan
 
 
@@ -184,7 +182,7 @@ def _ensure(job: DataSubmission, console: Console) -> DataJob:
     """The job that waits or runs for the task, here or beside the study, or a new one, which is said."""
     beside = [state.record for state in _states(job.study) if state.is_live and state.record.task == job.task]
     if beside:
-        console.echo(f"preparation  job {beside[-1].job} does that already")
+        console.echo(f"preparation  job {beside[-1].job} already does this")
         return beside[-1]
     check_plan(job.plan)
     record, _ = ensure_data_job(job)

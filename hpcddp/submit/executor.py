@@ -223,7 +223,7 @@ class ClusterExecutor(SlurmExecutor):
             size_gb = file.stat().st_size / 1024**3 * len(submissions)
             if size_gb > self.max_pickle_size_gb:
                 raise RuntimeError(
-                    f"{size_gb:.2f} GB of functions and arguments in pickles, at most {self.max_pickle_size_gb} allowed: leave "
+                    f"functions and arguments take {size_gb:.2f} GB in pickles, more than {self.max_pickle_size_gb} GB: keep "
                     "large data in files, or raise executor.max_pickle_size_gb"
                 )
 

@@ -28,7 +28,7 @@ from hpcddp.sweep.expand import resolve
 if TYPE_CHECKING:
     from jinja2.nodes import Node
 
-HEAD = "Beside each line its line in the template; below it the fields that this prints."
+HEAD = "Each line has its line number in the template. Below it are the fields that it prints."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def explain(profile: ClusterProfile, point: Point, request: JobRequest, launch: 
     """The lines of the script that `render` makes of the same."""
     lines = render_marked(profile, point, request, launch)
     if "".join(f"{line.text}\n" for line in lines) != render(profile, point, request, launch):
-        raise HpcddpError(f"{profile.template}: its text changes with marks in it, so its lines cannot be found again")
+        raise HpcddpError(f"{profile.template}: its text changes when its lines are marked, so their origin is unknown")
     printed = {file: printed_fields(Path(file)) for file in {place.file for line in lines for place in line.places}}
     records = {"cluster": profile, "point": point, "request": request, "launch": launch}
     found = []

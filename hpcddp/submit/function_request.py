@@ -40,10 +40,10 @@ OWN = ("name", "array_parallelism")
 NAMES = (*KEYS, *OF_TASKS, *OWN)
 
 INSTEAD = {
-    "stderr_to_stdout": "each task has a log of its own for errors: leave it out",
-    "launcher": "a task is started by srun: leave it out",
+    "stderr_to_stdout": "omit it: each task writes errors to a log of its own",
+    "launcher": "omit it: srun starts the tasks",
     "time": "set walltime_min",
-    "setup": "modules and shell lines are the profile's: `compute`",
+    "setup": "write modules and shell lines into `compute` of the profile",
     "srun_args": "set srun_options",
     "additional_parameters": "set options, such as ['--constraint=hdr']",
 }
@@ -72,8 +72,8 @@ def _in_layout(given: Mapping[str, object], profile: ClusterProfile) -> dict[str
     found = {name: value for name, value in given.items() if name not in OF_TASKS}
     if tasks is not None and found.setdefault("gpus_per_node", tasks) != tasks:
         raise UsageError(
-            f"tasks_per_node is {tasks} and gpus_per_node is {found['gpus_per_node']}: there is a task for each GPU; give both "
-            "the same number"
+            f"tasks_per_node is {tasks} and gpus_per_node is {found['gpus_per_node']}, but there is one task per GPU: set both "
+            "to the same number"
         )
     if cpus is not None:
         node_type = found.get("node_type")
@@ -84,7 +84,7 @@ def _in_layout(given: Mapping[str, object], profile: ClusterProfile) -> dict[str
 
 def _count(name: str, value: object) -> int | None:
     if value is not None and (not isinstance(value, int) or value < 1):
-        raise UsageError(f"{name} is {value}: a whole number from 1 on is expected")
+        raise UsageError(f"{name} is {value}: set a whole number from 1 up")
     return value
 
 

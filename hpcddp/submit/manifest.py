@@ -29,9 +29,7 @@ def write_manifest(study: Study, plan: SubmissionPlan) -> None:
 
 
 def update_manifest(study: Study, plan: SubmissionPlan) -> None:
-    """Writes study.json where nothing is submitted, but points or runs were taken out of the sweep. Does nothing where another
-    command holds the lock or nothing may be written: no command depends on it yet.
-    """
+    """Writes study.json where the sweep lost points or runs, unless another command holds the lock or nothing may be written."""
     if not study.study_file.is_file():
         return
     before = read_study_file(study)

@@ -57,9 +57,7 @@ class Start:
 
 
 def new_sweep(profile: ClusterProfile, workload: str | None, file: Path) -> str:
-    """The text of a sweep in `file` that `hpcddp plan` takes unchanged; `workload` is MODEL/DATA. UsageError for an unknown
-    model or data set, and where the cluster gives not even one node.
-    """
+    """A sweep in `file` that `hpcddp plan` takes; `workload`: MODEL/DATA. UsageError if unknown, or without even one node."""
     most = profile.node_type(None).gpus or 1
     one_node = Start(profile, file, _workload(profile, workload), (most,), (1,))
     if profile.backend == "local":

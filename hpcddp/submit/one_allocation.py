@@ -28,7 +28,7 @@ FLAG = "--one-allocation"
 def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
     """The request for all these runs; UsageError says what no single job gives."""
     if plan.profile.backend != "slurm":
-        raise UsageError(f"{FLAG}: {plan.profile.name} has no jobs of Slurm; leave it out")
+        raise UsageError(f"{FLAG} needs Slurm, and {plan.profile.name} has none. Omit {FLAG}.")
     points = list({point.label: point for point, _ in runs}.values())
     if found := [*_mixed_layouts(points), *_unsuitable_options(plan)]:
         raise UsageError("\n".join(found))
@@ -53,16 +53,13 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         warning_s=usual_warning_s(time_min),
     )
     if refused := list(broken_limits(plan.profile, big, allocation)):
-        again = f"{FLAG}: one job asks for the most that any of its points needs; leave it out, or choose points with --where"
+        again = f"{FLAG}: one job requests the most that any of its points needs. Omit {FLAG}, or choose points with --where."
         raise UsageError("\n".join([*refused, again]))
     return allocation
 
 
 def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) -> Batch:
-    """The batch of all these runs; one that is left has preflight and spare nodes, too. The runs go repetition by repetition, so
-    that a cluster that slows down slows all points alike, and within a repetition the largest points first.
-    """
-
+    """The batch of these runs, repetition by repetition, so that drift slows all points alike; each begins with the largest."""
     in_sequence = sorted(submissions, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)
@@ -85,7 +82,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
         )
         script = render(plan.profile, runs[0][0], request, launch)
         if script.count("\nrun_step ") != len(steps):
-            words = f"template {plan.profile.template} launches in a way of its own, one run a job; leave {FLAG} out"
+            words = f"template {plan.profile.template} launches one run per job. Omit {FLAG}."
             raise UsageError(f"{FLAG}: {words}")
         return script
 
@@ -107,7 +104,7 @@ def allocation_words(plan: SubmissionPlan, runs: Sequence[Run]) -> str:
     all_min = len(runs) * plan.requests[runs[0][0].label].walltime_min
     why = f"the time of its {count(len(runs), 'run')}"
     if request.walltime_min < all_min:
-        why = f"as long as one may take; {why} is {thousands(all_min)} min, and what is left is requeued"
+        why = f"the limit of one job; {why} is {thousands(all_min)} min, and the rest is requeued"
     spare = plan.source.sweep.slurm.spare_nodes
     nodes = f"{count(request.nodes, 'node')}{f', {spare} of them spare,' if spare else ''}"
     return f"one job of {nodes} for {thousands(request.walltime_min)} min: {why}"
@@ -120,8 +117,8 @@ def _mixed_layouts(points: Sequence[Point]) -> Iterator[str]:
         if len(values) > 1:
             one, other = list(values)[:2]
             yield (
-                f"{FLAG}: layout.{key} is {one} in some points and {other} in others, and a job has nodes of one kind; choose "
-                f"points with --where or --group, and submit once for each"
+                f"{FLAG}: layout.{key} is {one} in some points and {other} in others, but a job has nodes of one kind. Submit "
+                f"each kind by itself, with --where or --group."
             )
 
 
@@ -129,4 +126,4 @@ def _unsuitable_options(plan: SubmissionPlan) -> Iterator[str]:
     for option in plan.source.sweep.slurm.options:
         name, _, value = option.partition("=")
         if name == "--signal" and not value.startswith("B:"):
-            yield f"{FLAG}: the job's script is to be told first: write -J --signal=B:{value.removeprefix('R:')}"
+            yield f"{FLAG}: the signal must reach the job's script. Write `-J --signal=B:{value.removeprefix('R:')}`."

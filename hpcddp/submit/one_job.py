@@ -24,7 +24,7 @@ def one_job_words(plan: SubmissionPlan) -> str:
         return f"1 job on {plan.profile.name}"
     (request,) = plan.requests.values()
     size = f"{count(request.nodes, 'node')} x {count(request.ranks_per_node, 'rank')}"
-    where = f"partition {request.partition}" if request.partition else "no partition asked for"
+    where = f"partition {request.partition}" if request.partition else "no partition requested"
     return f"1 job on {plan.profile.name}: {size}, {where}, at most {hours_at_most(request)}"
 
 
@@ -73,7 +73,7 @@ def send_script(plan: SubmissionPlan, name: str, script: Path, options: Sequence
     """The id of the job. RefusedError says what of the request Slurm refuses, and the next step."""
     here = Path.cwd()
     command = ["sbatch", f"--job-name={name}", *options, f"--chdir={here}", str(script)]
-    unsure = f"`squeue --me --name={name}` says whether it is queued; if it is not, submit again"
+    unsure = f"Check with `squeue --me --name={name}` whether it is queued. If it is not, submit it again."
     try:
         return send(name, command, lambda: find_job(name, here), unsure)
     except RefusedError as error:
@@ -86,5 +86,5 @@ def wait_for_job(job: str, name: str, backend: Backend, console: Console, status
     try:
         return wait_for_ends({job: name}, backend)[job]
     except KeyboardInterrupt:
-        console.remark(f"the job goes on: {status_command}")
+        console.remark(f"The job continues. Watch it with {status_command}")
         raise

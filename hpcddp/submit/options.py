@@ -41,23 +41,20 @@ class SubmitOptions:
     runs: Path | None = None
     """The run root; None: the user's own, or the sweep's folder."""
     dry_run: bool = False
+    each_point: bool = False
     smoke: bool = False
     preflight: bool = False
     wait: bool = False
     yes: bool = False
     max_running: int | None = None
-    """So many runs at a time; None: as many as the cluster likes."""
     max_jobs: int | None = None
-    """So many runs are submitted now; None: all that are pending."""
     after: tuple[str, ...] = ()
-    """Jobs of Slurm that have to end well first."""
     prepare: bool = False
     failed: bool = False
     one_allocation: bool = False
     until_ci: float | None = None
-    """Add runs until half the 95 % interval of each median is at most so many % of it."""
+    """Per cent."""
     max_repeat: int = 0
-    """Runs of a point at most, with `until_ci`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.pending import PendingRuns, none_failed_words, reasons_text
 from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
+from hpcddp.submit.plan_groups import Sums, groups_text
 from hpcddp.submit.remarks import remarks
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -49,22 +50,32 @@ def pending_text(pending: PendingRuns) -> str:
         for planned in plan.points
         if left[planned.point.label] or not plan.options.failed
     ]
-    columns: dict[str, Sequence[object]] = {
-        "nodes": [row.nodes for row in rows],
-        "ranks": [row.ranks for row in rows],
-        "batch/rank": [row.batch_per_gpu for row in rows],
-        "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
-        "submit": [row.runs for row in rows],
-        **queue_columns(rows),
-    }
-    lines, hours = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])], total_hours(rows)
+    hours = None if plan.options.one_allocation else total_hours(rows)
+    if plan.options.each_point:
+        columns: dict[str, Sequence[object]] = {
+            "nodes": [row.nodes for row in rows],
+            "ranks": [row.ranks for row in rows],
+            "batch/rank": [row.batch_per_gpu for row in rows],
+            "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
+            "submit": [row.runs for row in rows],
+            **queue_columns(rows),
+        }
+        lines = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])]
+    else:
+        sums: Sums = {
+            "points": lambda _: 1,
+            "have": lambda row: repeats[row.label] - row.runs - missing[row.label],
+            "submit": lambda row: row.runs,
+            "node h": lambda row: None if hours is None else row.node_hours,
+        }
+        lines = [groups_text(plan.source.groups, rows, sums), ""]
     if plan.options.one_allocation and pending.runs:
         lines.append(allocation_words(plan, pending.next_runs))
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
     runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
     others = f" ({thousands(len(pending.missing))} more missing)" if pending.missing else ""
-    lines.append(f"{runs}{others}{cost}, under {pending.study.folder}")
+    lines.append(f"{runs}{others}{cost}\nunder {pending.study.folder}")
     if words := budget_words(pending.account, plan, pending.next_runs):
         lines.append(words)
     if plan.options.failed:
@@ -73,9 +84,7 @@ def pending_text(pending: PendingRuns) -> str:
 
 
 def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str | None:
-    """Why no question is needed: all that this command may submit takes no more than the user's `ask_above`. None where it may
-    take more, or where there is no such limit. `waits`: it submits the rest later; `adds_runs`: nobody knows yet how many.
-    """
+    """Why no question is needed; None where the command may submit more than `ask_above`, now or later (`waits`, `adds_runs`)."""
     limit = pending.plan.settings.ask_above
     if not limit or (waits and adds_runs):
         return None
@@ -85,19 +94,18 @@ def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str 
 
 def small_words(limit: Budget, hours: Hours) -> str | None:
     """Why so much needs no question; None where it does, or where there is no limit below which none is needed."""
-    return f"not asking: at most {hours}, and ask_above is {limit}" if limit and limit.holds(hours) else None
+    return (
+        f"No confirmation needed: the runs take at most {hours}, and ask_above is {limit}."
+        if limit and limit.holds(hours)
+        else None
+    )
 
 
 def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs nobody knows of, why, and the next step."""
     runs = run_ranges(state.key for state in unknown)
-    what = f"{count(len(unknown), 'run')} {'is' if len(unknown) == 1 else 'are'} unknown and left alone: {runs}"
-    return f"{what}: {unknown[0].detail}. Submit again when there is an answer: what is missing then is submitted"
-
-
-def nothing_words(unknown: Sequence[RunState]) -> str:
-    """Where no run is known to be missing."""
-    return f"nothing submitted: nobody says what became of {count(len(unknown), 'run')}" if unknown else "nothing to submit"
+    what = f"The state of {count(len(unknown), 'run')} is unknown: {runs} ({unknown[0].detail})"
+    return f"{what}. No unknown run is submitted. Run `hpcddp submit` again when Slurm answers."
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
@@ -110,12 +118,14 @@ def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
     one_by_one = f", {count(in_allocation, 'run')} one after the other" if in_allocation else ""
     at_once = None if in_allocation == len(jobs) else options.max_running
     at_most = "" if at_once is None else f", at most {at_once} at a time"
-    later = f", when {' and '.join(options.after)} ended well" if options.after else ""
+    later = f", to start after {' and '.join(options.after)} completed successfully" if options.after else ""
     number = len(set(map(slurm_id, jobs)))
     return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{one_by_one}{at_most}{later}"
 
 
 def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
     """That nothing was submitted, `more` at its end, and what jobs would wait for."""
-    later = f"\njobs would start when {' and '.join(plan.options.after)} ended well" if plan.options.after else ""
-    return f"nothing submitted: this was a dry run{more}{later}"
+    later = (
+        f"\nThe jobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
+    )
+    return f"Nothing was submitted: this was a dry run{more}.{later}"

@@ -59,10 +59,9 @@ def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple
     """
     known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in plan.points], plan.repeats
-    is_pending = _has_failed if plan.options.failed else _is_pending
-    most = max(repeats.values(), default=0)
+    most, only_failed = max(repeats.values(), default=0), plan.options.failed
     wanted = [(point, run) for run in range(1, most + 1) for point in points if run <= repeats[point.label]]
-    return [(point, run) for point, run in wanted if is_pending(known.get(RunKey(point.label, run)))]
+    return [(point, run) for point, run in wanted if _is_pending(known.get(RunKey(point.label, run)), only_failed=only_failed)]
 
 
 def _missing_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
@@ -71,11 +70,9 @@ def _missing_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tupl
     return [(point, run) for point, run in every if RunKey(point.label, run) not in failed]
 
 
-def _has_failed(state: RunState | None) -> bool:
-    return state is not None and state.phase == "failed"
-
-
-def _is_pending(state: RunState | None) -> bool:
+def _is_pending(state: RunState | None, *, only_failed: bool) -> bool:
+    if only_failed:
+        return state is not None and state.phase == "failed"
     return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
 
 
@@ -105,11 +102,11 @@ def none_failed_words(pending: PendingRuns) -> str:
     if pending.missing:
         number = len(pending.missing)
         what = f"{count(number, 'run')} {'is' if number == 1 else 'are'} missing"
-        parts.append(f"{what}: submit without --failed for {_them(number)}")
+        parts.append(f"{what}: submit {_them(number)} without --failed")
     labels = {planned.point.label for planned in pending.plan.points}
     if rejected := [state for state in pending.states if state.phase == "done" and state.detail and state.label in labels]:
         runs = run_ranges(state.key for state in rejected)
-        parts.append(f"rejected: {runs}; to measure {_them(len(rejected))} again, remove the run's folder, then submit")
+        parts.append(f"rejected: {runs}; to repeat {_them(len(rejected))}, delete the run's folder and submit again")
     return "\n".join(parts)
 
 

@@ -19,6 +19,9 @@ TITLES = {
     "workload.optimizer.name": "optimizer",
     "layout.node_type": "node type",
     "layout.physical_cores_per_rank": "cores/rank",
+    "workload.batch_per_gpu": "batch/GPU",
+    "layout.gpus_per_node": "GPUs/node",
+    "qos": "QOS",
 }
 """Columns that do not bear the last word of their key."""
 
@@ -80,17 +83,21 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
     )
 
 
-def distinguishing_keys(rows: Sequence[PlanRow]) -> dict[str, str]:
-    """Title -> key of what the points differ in besides their size: its last word, or all of it where another ends so."""
+def differing_keys(rows: Sequence[PlanRow]) -> list[str]:
+    """What the points differ in besides their size."""
     keys = dict.fromkeys(key for row in rows for key in row.point if key not in SHOWN)
-    differ = [key for key in keys if any(row.point.get(key) != rows[0].point.get(key) for row in rows)]
-    titles = [TITLES.get(key, key.rpartition(".")[2]) for key in differ]
-    return {title if titles.count(title) == 1 else key: key for title, key in zip(titles, differ, strict=True)}
+    return [key for key in keys if any(row.point.get(key) != rows[0].point.get(key) for row in rows)]
+
+
+def titles_of(keys: Sequence[str]) -> dict[str, str]:
+    """Title -> key: its last word, or all of it where another ends so."""
+    titles = [TITLES.get(key, key.rpartition(".")[2]) for key in keys]
+    return {title if titles.count(title) == 1 else key: key for title, key in zip(titles, keys, strict=True)}
 
 
 def points_table(rows: Sequence[PlanRow], columns: Mapping[str, Sequence[object]]) -> str:
     """A line for each point: its label, what distinguishes it from the others, and these columns (title -> value of each row)."""
-    keys = distinguishing_keys(rows)
+    keys = titles_of(differing_keys(rows))
     lines = [
         (row.label, *(row.point.get(key) for key in keys.values()), *values)
         for row, *values in zip(rows, *columns.values(), strict=True)
@@ -106,16 +113,17 @@ def queue_columns(rows: Sequence[PlanRow]) -> dict[str, Sequence[object]]:
 
 def queue_words(rows: Sequence[PlanRow]) -> str | None:
     """The partition and QOS that all points have alike; None where there is no Slurm, or nothing they have alike."""
-    columns = queue_columns(rows)
-    if not rows or rows[0].node_hours is None or len(columns) > 1:
-        return None
-    partition = f"partition {rows[0].partition}" if rows[0].partition else "no partition asked for"
-    qos = f"QOS {rows[0].qos}" if rows[0].qos else "no QOS asked for"
-    return "all points: " + ", ".join([partition] * ("partition" not in columns) + [qos] * ("qos" not in columns))
+    alike = [] if rows[0].node_hours is None else [("partition", rows[0].partition), ("QOS", rows[0].qos)]
+    alike = [(name, value) for name, value in alike if name.lower() not in queue_columns(rows)]
+    return (
+        "all points: " + ", ".join(f"{name} {value}" if value else f"no {name} asked for" for name, value in alike)
+        if alike
+        else None
+    )
 
 
 def plan_text(rows: Sequence[PlanRow]) -> str:
-    """All points with what they come to, their partition and QOS, and the sums below."""
+    """Each point with what it comes to, its partition and QOS, and the sums below."""
     columns: dict[str, Sequence[object]] = {
         "nodes": [row.nodes for row in rows],
         "GPUs": [row.gpus for row in rows],
@@ -130,10 +138,15 @@ def plan_text(rows: Sequence[PlanRow]) -> str:
         **queue_columns(rows),
         "groups": [" ".join(row.groups) for row in rows],
     }
-    total, most = totals(rows), total_hours(rows)
-    parts = [count(total.points, "point"), count(total.runs, "run"), *([] if most is None else [f"at most {most}"])]
-    lines = (points_table(rows, columns), queue_words(rows), ", ".join([*parts, count(total.files, "file"), size(total.bytes)]))
+    lines = (points_table(rows, columns), queue_words(rows), ", ".join(totals_words(rows)))
     return "\n".join(line for line in lines if line is not None)
+
+
+def totals_words(rows: Sequence[PlanRow]) -> tuple[str, str]:
+    """`3 points, 18 runs, at most 14.0 node hours, 56.0 GPU hours` and `978 files, 62 MB`."""
+    hours = total_hours(rows)
+    parts = [count(len(rows), "point"), count(sum(row.runs for row in rows), "run"), *([f"at most {hours}"] if hours else [])]
+    return ", ".join(parts), f"{count(sum(row.files for row in rows), 'file')}, {size(sum(row.bytes for row in rows))}"
 
 
 def _hours_text(hours: float | None) -> str | None:
@@ -142,7 +155,7 @@ def _hours_text(hours: float | None) -> str | None:
 
 def plan_plain(rows: Sequence[PlanRow]) -> dict[str, object]:
     """The rows and their sums, for JSON."""
-    return {"totals": asdict(totals(rows)), "points": [asdict(row) for row in rows]}
+    return {"totals": totals(rows), "points": [asdict(row) for row in rows]}
 
 
 def total_hours(rows: Sequence[PlanRow]) -> Hours | None:
@@ -157,29 +170,19 @@ def beyond_budget(rows: Sequence[PlanRow], budget: Budget) -> list[str]:
     hours = total_hours(rows)
     if hours is None or budget.holds(hours):
         return []
-    return [f"budget {budget}: these runs may take {hours}, and submit refuses what it does not hold"]
+    return [
+        f"These runs may take {hours}, more than the budget of {budget}, so `hpcddp submit` would refuse them. Raise the budget."
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanTotals:
-    """Sums over the rows of a plan; None where a part is unknown."""
-
-    points: int
-    runs: int
-    node_hours: float | None
-    gpu_hours: float | None
-    files: int
-    bytes: int
-
-
-def totals(rows: Sequence[PlanRow]) -> PlanTotals:
-    """Sums over the plan."""
+def totals(rows: Sequence[PlanRow]) -> dict[str, object]:
+    """Sums over the plan; None where a part is unknown."""
     hours = total_hours(rows)
-    return PlanTotals(
-        points=len(rows),
-        runs=sum(row.runs for row in rows),
-        node_hours=None if hours is None else hours.node,
-        gpu_hours=None if hours is None else hours.gpu,
-        files=sum(row.files for row in rows),
-        bytes=sum(row.bytes for row in rows),
-    )
+    return {
+        "points": len(rows),
+        "runs": sum(row.runs for row in rows),
+        "node_hours": None if hours is None else hours.node,
+        "gpu_hours": None if hours is None else hours.gpu,
+        "files": sum(row.files for row in rows),
+        "bytes": sum(row.bytes for row in rows),
+    }

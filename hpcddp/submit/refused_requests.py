@@ -42,48 +42,36 @@ _FULL = re.compile(r"(QOS|Assoc)(Grp|Max)Submit|MaxJobCount|Resource temporarily
 """Too many jobs in the queue: no rule of the cluster for a request."""
 
 _KNOWN: Sequence[tuple[str, str, str]] = (
-    (
-        r"Invalid partition name",
-        "has no partition {partition}",
-        "Write the right one into slurm.partition or slurm.partitions{profile}, or use --set slurm.partition=NAME.",
-    ),
+    (r"Invalid partition name", "has no partition {partition}", "Correct slurm.partition{profile}, or {set_partition}."),
     (
         r"No partition specified or system default",
-        "has no default partition, and the request names none",
-        "Add slurm.partition{to_profile}, or use --set slurm.partition=NAME.",
+        "has no default partition",
+        "Add slurm.partition{to_profile}, or {set_partition}.",
     ),
     (
         r"group not permitted to use this partition|Required partition not available",
-        "takes no such job in {in_partition}",
-        "Use --set slurm.partition=NAME, or write the right one into slurm.partition{profile}.",
+        "accepts no such job in {in_partition}",
+        "Correct slurm.partition{profile}, or {set_partition}.",
     ),
-    (
-        r"Node count specification invalid|PartitionNodeLimit",
-        "refuses {nodes} in {in_partition}",
-        "Add min_nodes and max_nodes to slurm.partitions.{partition_key}{profile}.",
-    ),
+    (r"Node count spec|PartitionNodeLimit", "refuses {nodes} in {in_partition}", "Add min_nodes and max_nodes to {its_rule}."),
     (
         r"time limit is invalid|PartitionTimeLimit|Time limit specification required",
         "refuses {minutes} in {in_partition}",
-        "Add max_walltime_min to slurm.partitions.{partition_key}{profile}, or use --set slurm.walltime_min=MINUTES.",
+        "Add max_walltime_min to {its_rule}, or use --set slurm.walltime_min=MINUTES.",
     ),
     (
         r"Invalid account",
         "refuses account {account} in {in_partition}",
-        "Use --set account=NAME; what accounts have to look like goes into slurm.account_form{profile}.",
+        "Use --set account=NAME. Write the form of valid accounts into slurm.account_form{profile}.",
     ),
     (
         r"Invalid qos",
         "refuses {qos} in {in_partition} for account {account}",
-        "Add what goes to qos of slurm.partitions.{partition_key}{profile}, or use --set slurm.qos=NAME.",
+        "Add the valid QOS to qos of {its_rule}, or use --set slurm.qos=NAME.",
     ),
     (r"QOSMinNode|QOSMin\w*Cpu|QOSMinGRES", "refuses {nodes}, too few for {qos}", "Add min_nodes to {rule}{profile}."),
     (r"QOSMaxNodePerJob", "refuses {nodes}, too many for {qos}", "Add max_nodes to {rule}{profile}."),
-    (
-        r"QOSMaxWall",
-        "refuses {minutes}, too long for {qos}",
-        "Add max_walltime_min to {rule}{profile}, or use --set slurm.walltime_min=MINUTES.",
-    ),
+    (r"QOSMaxWall", "refuses {minutes}, too long for {qos}", "Add max_walltime_min to {rule}{profile}."),
     (r"QOSMaxCpuPerJob", "refuses {cpus}, too many for {qos}", "Add max_cpus to {rule}{profile}."),
     (r"QOSMaxGRESPerJob", "refuses {gpus}, too many for {qos}", "Add max_gpus to {rule}{profile}."),
     (r"(QOS|Assoc)(Max|Grp)GRES", "refuses {gpus}, too many for one user or account", "Add slurm.max_gpus_per_user{to_profile}."),
@@ -91,43 +79,41 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
     (
         r"Invalid feature",
         "has no nodes with feature {constraint}",
-        "Write the right one into node_types.{node_type}.constraint{profile}; `sinfo -o '%P %f'` lists them.",
+        "Correct {its_nodes}.constraint{profile}; list features with `sinfo -o '%P %f'`.",
     ),
     (
         r"generic resource|[Ii]nvalid gres",
-        "does not give GPUs by this request",
-        "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; `sinfo -o '%P %G'` lists "
-        "them.",
+        "provides no GPUs for this request",
+        "Correct {its_nodes}.gres_type and slurm.gpu_request{profile}; list GPUs with `sinfo -o '%P %G'`.",
     ),
-    (r"unrecognized option", "does not know an option of this request", "Correct slurm.options{profile}, or the sweep's."),
+    (r"unrecognized option", "does not support an option of this request", "Correct slurm.options{profile}, or the sweep's."),
     (
         r"Memory required by task|Memory specification",
-        "does not give so much memory",
-        "Write the right value into node_types.{node_type}.memory_mb or max_mb_per_core{profile}, or use --set slurm.mem_mb=MB.",
+        "does not provide that much memory",
+        "Correct {its_nodes}.memory_mb or max_mb_per_core{profile}, or use --set slurm.mem_mb=MB.",
     ),
     (
         r"More processors requested|CPU count specification|Task count specification",
-        "does not give so many CPUs",
-        "Write the right values into node_types.{node_type}.physical_cores and smt{profile}.",
+        "does not provide that many CPUs",
+        "Correct {its_nodes}.physical_cores and smt{profile}.",
     ),
-    (r"reservation", "refuses reservation {reservation} for this request", "Use --set slurm.reservation=NAME, or leave it out."),
+    (r"reservation", "refuses reservation {reservation} for this request", "Use --set slurm.reservation=NAME, or omit it."),
     (
         r"Invalid node name|nodes not in this partition",
         "has no such nodes in {in_partition}",
-        "Write the right ones into node_types.{node_type}.names{profile}, or use --set slurm.nodelist=NAMES.",
+        "Correct {its_nodes}.names{profile}, or use --set slurm.nodelist=NAMES.",
     ),
     (
         _UNAVAILABLE,
-        "has no {nodes} like that to give just now",
-        "Either such nodes are down or drained (`sinfo -N`), or node_types.{node_type}{profile} has more GPUs, cores or memory "
-        "than they have, or another gres_type.",
+        "cannot provide {nodes} of this kind now",
+        "Such nodes may be down or drained: see `sinfo -N`. Or {its_nodes}{profile} states more than they have.",
     ),
 )
 """Slurm's words (a regular expression) -> what of the request it refuses, and what to do about it."""
 
-_OTHERWISE = ("refuses this request", "A rule of the cluster for it belongs into slurm{profile}.")
+_OTHERWISE = ("refuses this request", "Write the cluster's rule into slurm{profile}.")
 
-_QUEUE_IS_FULL = ("takes no more jobs of yours just now", "Submit when some of them are over.")
+_QUEUE_IS_FULL = ("accepts no more of your jobs now", "Submit again when some of them have finished.")
 
 
 def refusal_of(profile: ClusterProfile, point: Point, request: JobRequest, words: str) -> Refusal:
@@ -151,7 +137,8 @@ def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mappi
     cpus = request.nodes * request.tasks_per_node * (request.cpus_per_task or 1)
     return {
         "partition": request.partition or "of its own",
-        "partition_key": request.partition or "NAME",
+        "set_partition": "use --set slurm.partition=NAME",
+        "its_rule": f"slurm.partitions.{request.partition or 'NAME'} of the profile of {profile.name}",
         "in_partition": f"partition {request.partition}" if request.partition else "Slurm's default partition",
         "nodes": count(request.nodes, "node"),
         "gpus": count(gpus, "GPU"),
@@ -162,7 +149,7 @@ def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mappi
         "rule": f"the rule {request.qos} of slurm.qos" if request.qos else "the rule without a name of slurm.qos",
         "constraint": request.constraint or "(none)",
         "reservation": request.user.reservation or "(none)",
-        "node_type": str(point.layout.node_type or profile.default_node_type),
+        "its_nodes": f"node_types.{point.layout.node_type or profile.default_node_type}",
         "profile": f" of the profile of {profile.name}",
         "to_profile": f" to the profile of {profile.name}",
     }

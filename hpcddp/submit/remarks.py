@@ -12,7 +12,7 @@ from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import expanded
 from hpcddp.core.point import Layout, Point
-from hpcddp.core.text import count, first_few, merge_similar
+from hpcddp.core.text import count, merge_similar
 from hpcddp.script.resources import cores_per_rank
 from hpcddp.sweep.expand import PlannedPoint
 
@@ -31,14 +31,15 @@ def added_words(points: Sequence[PlannedPoint]) -> list[str]:
     added = [planned for planned in points if planned.is_added]
     if not added:
         return []
-    names, groups = first_few([p.point.label for p in added]), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
-    return [f"added to compare {groups} with: {names}; `baselines: false` leaves {'it' if len(added) == 1 else 'them'} out"]
+    groups = ", ".join(dict.fromkeys(name for p in added for name in p.groups))
+    words = f"{count(len(added), 'baseline')} {'is' if len(added) == 1 else 'are'} added for {groups or 'the points'}"
+    return [f"{words}. Set `baselines: false` to omit {'it' if len(added) == 1 else 'them'}."]
 
 
 def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator[str]:
     """What a referee would ask about the request, a sentence each with the next step; each once for all points."""
     if points and profile.status == "retired":
-        yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
+        yield f"{profile.name} is retired: its jobs cannot run. Check their scripts with `hpcddp render`."
     yield from _few_cores(profile, [planned.point.layout for planned in points])
     yield from merge_similar(text for planned in points for text in _remarks_on(profile, planned.point))
 
@@ -51,24 +52,25 @@ def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[s
         if node.physical_cores and node.gpus and cores is not None and cores * node.gpus < node.physical_cores:
             few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(cores)
     for (node_type, share), numbers in few.items():
+        tried = ", ".join(map(str, sorted(numbers)))
         yield (
-            f"layout.physical_cores_per_rank is {', '.join(map(str, sorted(numbers)))}: a node of type {node_type} has {share} "
-            f"physical cores per GPU, and data loading may starve on less. Set {share}, or keep it on purpose."
+            f"layout.physical_cores_per_rank is {tried}, but a node of type {node_type} has {share} physical cores per GPU. "
+            f"Fewer cores may starve data loading. Set {share}, unless {tried} is intended."
         )
 
 
 def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
     node, layout = profile.node_type(point.layout.node_type), point.layout
     if point.device == "cpu" and node.gpus:
-        yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
+        yield f"device is cpu, so the GPUs of {profile.name}'s nodes are unused. Set `device: cuda`, unless that is intended."
     if not layout.exclusive and not profile.slurm.always_exclusive:
-        yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
+        yield "layout.exclusive is false: other users' jobs can slow a baseline, which inflates speedups. Set it to true."
     yield from staging_remarks(profile, point)
     workers, cores = point.workload.loader_workers, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt and point.workload.script is None:  # a script's are its own
         yield (
-            f"workload.loader_workers_per_rank is {workers}: a rank has {count(cores * node.smt, 'CPU')}, which reading "
-            f"and training would share. Set at most {cores * node.smt}, or keep it on purpose."
+            f"workload.loader_workers_per_rank is {workers}, but a rank has {count(cores * node.smt, 'CPU')} for loading and "
+            f"training. Set at most {cores * node.smt}, unless {workers} is intended."
         )
 
 
@@ -77,8 +79,8 @@ def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]
     trained = (planned.point.workload.data for planned in points if planned.point.work != "comm")
     rootless = {data.name: data for data in trained if data.root is None}
     return [
-        f"data `{name}` has no folder, so every run would fail: --set workload.data.root=FOLDER, "
-        f"or `data_roots: {{{name}: FOLDER}}` in {config_file()}"
+        f"Data `{name}` has no folder, so every run would fail. Add `--set workload.data.root=FOLDER`, "
+        f"or write `data_roots: {{{name}: FOLDER}}` into {config_file()}."
         for name, data in rootless.items()
         if name not in data_roots and is_on_disk(data)
     ]
@@ -93,13 +95,13 @@ def staging_remarks(profile: ClusterProfile, point: Point) -> Iterator[str]:
     if node.local_disk_gb is None and node.local_disk_path is None and fact is not None and fact.grade != "?":
         why = f" ({fact.note})" if fact.note else ""
         yield (
-            f"workload.data.stage is tmpdir, and a node of type {node_type} has no disk that is known{why}: a copy may take half "
-            f"of the memory that is free there. Set it to none, or keep it on purpose."
+            f"workload.data.stage is tmpdir, but the profile defines no disk for a node of type {node_type}{why}. A copy may "
+            f"take half of the free memory. Set `stage: none`, unless that is intended."
         )
     elif node.local_disk_per_job is False:
         yield (
-            f"workload.data.stage is tmpdir, and a node of type {node_type} keeps what a job leaves on its disk: the copy of a "
-            f"cancelled run goes with your next run with a copy there."
+            f"workload.data.stage is tmpdir, and the disk of a node of type {node_type} keeps files after a job. Your next "
+            f"staged run there deletes the copy of a cancelled run."
         )
 
 

@@ -24,7 +24,8 @@ def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:
         raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")
     if slurm_user(points.source, settings).account is None and profile.slurm.account_required:
         yield (
-            f"no account: the line is left out and {profile.name} will refuse the job; set SBATCH_ACCOUNT or --set account=NAME"
+            f"The script names no account, so {profile.name} would refuse the job. Add `--set account=NAME`, or set "
+            "SBATCH_ACCOUNT."
         )
     yield from without_folder(points.points, settings.data_roots)
 

@@ -23,7 +23,7 @@ from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.one_job import judged
 from hpcddp.submit.options import Console, SubmitOptions
-from hpcddp.submit.overview import dry_run_words, nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
+from hpcddp.submit.overview import dry_run_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs, with_failed_repeats
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 
@@ -116,10 +116,11 @@ class _Session:
             from hpcddp.submit.manifest import update_manifest
 
             update_manifest(self.study, pending.plan)
-            self.console.echo(nothing_words(pending.unknown))
+            unknown = f"Nothing was submitted: the state of {count(len(pending.unknown), 'run')} is unknown."
+            self.console.echo(unknown if pending.unknown else "nothing to submit")
             return False
         if not pending.affordable():
-            self.console.remark("nothing submitted: the budget does not hold one more run")
+            self.console.remark("Nothing was submitted: one more run would exceed the budget. Raise `budget`.")
             return False
         check_plan(pending.plan)
         if options.smoke or options.preflight:
@@ -169,7 +170,7 @@ class _Session:
             if refused := submit_accepted(*to_submit):
                 self.console.remark(refused)
             if refused and options.wait and not submitted:
-                self.console.remark("waiting until one more is taken")
+                self.console.remark("Waiting until the cluster accepts one more run.")
                 if refused := retry_until_accepted(*to_submit):
                     self.console.remark(refused)
         finally:
@@ -178,7 +179,7 @@ class _Session:
                 self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
         if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
             left = count(len(pending.runs) - len(submitted), "run")
-            self.console.remark(f"{left} left, as --max-jobs is {options.max_jobs}: submit again for more")
+            self.console.remark(f"{left} not submitted yet: --max-jobs is {options.max_jobs}. Run `hpcddp submit` again.")
         return submitted
 
     def is_any_left(self, pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> bool:
@@ -187,7 +188,7 @@ class _Session:
             return False
         left = bool(pending_runs(pending.plan, study_states(self.study, self.backend)))
         if not left and not submitted:
-            self.console.echo("nothing to submit any more: another submission was faster")
+            self.console.echo("nothing to submit any more: another `hpcddp submit` submitted the runs first")
         return left
 
     def wait(self, pending: PendingRuns, unsent: Collection[RunKey]) -> set[str]:
@@ -196,7 +197,7 @@ class _Session:
         try:
             states = wait_until_over(self.study, self.backend, labels, self.console.progress)
         except KeyboardInterrupt:
-            self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
+            self.console.remark(f"The jobs continue. Watch them with hpcddp status {shlex.quote(str(self.study.folder))}")
             raise
         self.console.echo(status_table(states))
         if pending.plan.options.failed:  # what is missing is not waited for
@@ -240,9 +241,7 @@ def submit_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submit
 
 
 def retry_until_accepted(study: Study, plan: SubmissionPlan, backend: Backend, submitted: list[SubmittedRun]) -> str | None:
-    """The same, after waiting until the cluster takes the first run, or the whole of one allocation. One run is sent at a time:
-    each attempt to submit an array would try every half of it too.
-    """
+    """The same after the cluster takes the first run, or one allocation. One run at a time: an array would try its halves too."""
     begun_s = time.monotonic()
     first = plan if plan.options.one_allocation else replace(plan, options=replace(plan.options, max_jobs=1))
     is_full = True

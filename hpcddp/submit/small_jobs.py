@@ -79,9 +79,7 @@ SURVEY = JobKind(
 def run_kind(
     kind: JobKind[Record], study: Study, plan: SubmissionPlan, backend: Backend, points: Mapping[str, Point]
 ) -> dict[str, tuple[str, Record]]:
-    """Submits a job for each point, by where it is (`v100`), and waits for all: what each is called, its id and its record.
-    HpcddpError with every problem, where one left no record or found what would fail runs.
-    """
+    """Submits a job for each point, by place (`v100`), and waits: name -> id and record. HpcddpError with every problem found."""
     study = Study(study.folder.absolute())
     jobs = _run_to_end(kind_submissions(kind, study, plan, backend.name, points), backend)
     found, wrong = dict[str, tuple[str, Record]](), list[str]()
@@ -89,10 +87,10 @@ def run_kind(
         on = f" on {place}" if len(points) > 1 else ""
         record = read_record(kind.record, kind.file(study, job))
         if record is None:
-            why = state.detail or "it left no result"
+            why = state.detail or "it wrote no result"
             wrong.append(f"{kind.words}{on}: job {job} {state.phase}: {why}; see {study.job_dir(job)}")
         elif problems := kind.problems(record):
-            head = f"{kind.words}{on}: job {job} found what would fail every run{' there' if on else ''}:"
+            head = f"{kind.words}{on}: job {job} found problems that would fail every run{' there' if on else ''}:"
             wrong.append("\n  ".join([head, *problems]))
         else:
             found[f"{kind.words}{on}"] = (job, record)
@@ -175,8 +173,8 @@ def preflight_text(record: PreflightRecord, plan: SubmissionPlan) -> str:
     if not hosts:
         return line
     if plan.source.sweep.slurm.spare_nodes:
-        return f"{line}\n             no job is given {hosts}: slurm.spare_nodes is {plan.source.sweep.slurm.spare_nodes}"
-    return f"{line}\n             leave them out: --set slurm.exclude={hosts}, or always: --set slurm.spare_nodes=1"
+        return f"{line}\n             {hosts} excluded from all jobs: slurm.spare_nodes is {plan.source.sweep.slurm.spare_nodes}"
+    return f"{line}\n             exclude them with --set slurm.exclude={hosts}, or always with --set slurm.spare_nodes=1"
 
 
 def without_slow_nodes(plan: SubmissionPlan, record: PreflightRecord) -> SubmissionPlan:
@@ -195,7 +193,7 @@ def survey_points(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
     """The layout that is surveyed: by default two nodes, with a rank for each of their GPUs."""
     chosen = untrained_layout(replace(layout, nodes=layout.nodes or 2), options)
     if chosen.profile.backend != "slurm":
-        raise UsageError(f"{chosen.profile.name} has no Slurm: a survey is a job on nodes that are not this machine")
+        raise UsageError(f"{chosen.profile.name} has no Slurm: a survey runs as a job on other nodes")
     return shorter(chosen, WALLTIME_MIN)
 
 

@@ -143,8 +143,8 @@ def verify(snapshot: Path, contents: Mapping[str, bytes], trusted: Collection[in
         name = file.relative_to(snapshot).as_posix()
         problem = ownership_problem(file, trusted)
         if problem or not (file.is_dir() or _holds(file, contents.get(name))):
-            what = f"{problem[0]} would run as you" if problem else "is not the code that this snapshot is named for"
-            raise HpcddpError(f"{file} {what}. Remove the snapshot, and submit again: rm -r {shlex.quote(str(snapshot))}")
+            what = f"{problem[0]} would run as you" if problem else "does not match the snapshot's hash"
+            raise HpcddpError(f"{file} {what}. Remove the snapshot and submit again: rm -r {shlex.quote(str(snapshot))}")
 
 
 def _entries(folder: Path) -> Iterator[Path]:

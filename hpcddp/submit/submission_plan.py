@@ -93,10 +93,10 @@ def obstacles(plan: SubmissionPlan) -> list[str]:
         missing = missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.options.prepare)
         found = [*without_folder(plan.points, roots), *dict.fromkeys(missing), *found]
     if lacks_account(plan):
-        ways = f"--set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
-        found.append(f"{plan.profile.name} needs an account: {ways}")
+        ways = f"Add `--set account=NAME`, write `account: NAME` into {config_file()}, or set SBATCH_ACCOUNT"
+        found.append(f"{plan.profile.name} needs an account. {ways}.")
     if plan.options.after and plan.profile.backend != "slurm":
-        found.append(f"--after {plan.options.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
+        found.append(f"--after {plan.options.after[0]} names a Slurm job, but {plan.profile.name} has no Slurm. Omit --after.")
     return found
 
 

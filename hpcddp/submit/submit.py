@@ -41,14 +41,13 @@ class SubmittedRun:
 def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
-    """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also with
-    those whose submission was interrupted and that turn out to have one. UsageError before any job is submitted for what is
-    sure to be refused. RefusedError at the first run that is refused: those before it are submitted and recorded.
+    """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also those of
+    an interrupted submission. UsageError before any job, RefusedError at the first run refused: those before it are recorded.
     """
     study = Study(study.folder.absolute())
     check_plan(plan)
     check_ownership(study, trusted_gids(plan.settings))
-    with study_lock(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
+    with study_lock(study, denied="no run can be recorded there ({}). Choose another folder with --runs") as held:
         for line in reconcile(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
@@ -100,7 +99,8 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
     """The halves of an array that is too much, the second one first; for a single job FullError with how many runs are left."""
     if not batch.is_array:
         waiting = sum(len(other.submissions) for other in (batch, *left))
-        raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
+        step = "Run `hpcddp submit` again when some of your jobs have finished."
+        raise FullError(f"{error}\n{count(waiting, 'run')} not submitted yet. {step}") from error
     middle = len(batch.submissions) // 2
     halves = (batch.submissions[middle:], batch.submissions[:middle])
     return [dataclasses.replace(batch, submissions=half) for half in halves]

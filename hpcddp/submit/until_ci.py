@@ -60,15 +60,16 @@ def open_points(labels: Iterable[str], known: Known, percent: float) -> list[str
 def rejected_words(label: str, runs: Iterable[int]) -> str:
     """What to do about runs that were rejected: none are added beside them."""
     folders = " and ".join(f"{label}/r{run}" for run in runs)
-    return f"{label}: a run was rejected, `hpcddp analyze` says why; to have it again, remove {folders}, then submit again"
+    reason = f"A run of {label} was rejected; `hpcddp analyze` shows the reason"
+    return f"{reason}. To repeat it, delete {folders} and run `hpcddp submit` again."
 
 
 def how_well(label: str, had: Mapping[str, int], known: Known, percent: float, at_most: int) -> str:
     """How well the median of a point is known, and whether --max-repeat keeps runs from being added."""
     if label not in known:
-        return f"{label}: its median is not known: its runs are not all done"
+        return f"The median of {label} is not known: some of its runs have not finished."
     runs, half_percent = known[label]
     well = "not known" if half_percent is None else f"known to {half_percent:.1f} %"
     spent = had[label] >= at_most and _more(label, had, known, percent)
-    end = f"; no more are added: --max-repeat is {at_most}" if spent else ""
-    return f"{label}: its median is {well} from {count(runs, 'run')}{end}"
+    end = f" No more runs are added: --max-repeat is {at_most}." if spent else ""
+    return f"The median of {label} is {well} from {count(runs, 'run')}.{end}"

@@ -209,3 +209,15 @@ def _check_axis(key: str, here: Path) -> None:
 def _conditions(plain: object, here: Path) -> tuple[str, ...]:
     """One condition, or a list of them."""
     return (plain,) if isinstance(plain, str) else decode(tuple[str, ...], plain, here)
+
+
+def products_of(rows: Sequence[tuple[str, ...]]) -> list[list[tuple[str, ...]]]:
+    """The rows as few products of values: those that differ in one column alone become one, column after column."""
+    found: list[list[tuple[str, ...]]] = [[(value,) for value in row] for row in dict.fromkeys(rows)]
+    for i in range(len(rows[0])):
+        merged = dict[object, list[tuple[str, ...]]]()
+        for row in found:
+            same = merged.setdefault((*row[:i], *row[i + 1 :]), [*row[:i], (), *row[i + 1 :]])
+            same[i] += row[i]
+        found = list(merged.values())
+    return found

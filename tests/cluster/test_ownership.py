@@ -100,7 +100,7 @@ def test_a_snapshot_holds_what_its_name_says(tmp_path: Path, change: str) -> Non
     else:
         file.rename(tmp_path / "launcher.py")
         file.symlink_to(tmp_path / "launcher.py")
-    refused(tmp_path, f"Remove the snapshot, and submit again: rm -r {snapshot}")
+    refused(tmp_path, f"Remove the snapshot and submit again: rm -r {snapshot}")
     shutil.rmtree(snapshot)
     assert submit(tmp_path).queued
 

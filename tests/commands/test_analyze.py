@@ -174,6 +174,9 @@ def test_a_point_without_runs_in_b_is_incomplete(run: Run, tmp_path: Path) -> No
         (["old", "config"], "config: no study in it"),
         (["old", "."], ".: 2 studies in it (new, old); name one of them"),
         (["old", "new", "--threshold", "-1"], "-1"),
+        (["old"], "give two studies, or one study with --by KEY"),
+        (["old", "new", "--by", "workload.model"], "give two studies, or one study with --by KEY"),
+        (["old", "--by", "workload.model"], "old: no points differ in `workload.model` alone"),
     ],
 )
 def test_what_cannot_be_compared_is_a_mistake(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -83,7 +83,7 @@ def test_it_is_bundled_again_and_compares_the_same(run: Run, unpacked: Path) -> 
 
 
 def test_its_sweep_is_written_for_today(run: Run, unpacked: Path, tmp_path: Path) -> None:
-    result = run("submit", "old.tar.gz", "--cluster", "local", "--dry-run")
+    result = run("submit", "old.tar.gz", "--cluster", "local", "--points", "--dry-run")
     assert result.exit_code == 0, result.output
     assert read_yaml(tmp_path / "earlier-local.yaml")["cluster"] == "local"
     for point in unpacked.glob("n0*"):
@@ -177,7 +177,7 @@ def test_the_sweep_is_written_for_the_other_cluster(run: Run, tmp_path: Path) ->
         "device": "cpu",
         "slurm": {"walltime_min": 7},
     }
-    left_out = [line.rpartition(": ")[2] for line in result.stderr.splitlines() if line.startswith("! left out")]
+    left_out = [line.rpartition(": ")[2] for line in result.stderr.splitlines() if line.startswith("! Omitted")]
     account, *keys = left_out
     assert account == "account abc"
     assert keys == [f"layout.node_type {SWEEP['layout']['node_type']}", "workload.data.root /scratch/g/abc/x", *IN_SLURM]
@@ -223,7 +223,7 @@ def test_an_edited_sweep_is_not_replaced(run: Run, local: Local, tmp_path: Path)
     file.write_text(file.read_text().replace("repeat: 2", "repeat: 1"))
     result = run(*SUBMIT, "-y")
     assert (result.exit_code, local.queued) == (2, {})
-    assert "old-local.yaml is already there, and is not the sweep of old.tar.gz: submit it by its name" in result.stderr
+    assert "old-local.yaml exists and is not the sweep of old.tar.gz: submit it by its name" in result.stderr
     assert (run("submit", file, "-y").exit_code, len(local.queued)) == (0, 2)
 
 

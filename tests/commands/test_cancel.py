@@ -69,7 +69,7 @@ def test_cancel_ends_what_is_not_over_in_one_call(run: Run, study: Study, backen
     events = latest_events(study)
     assert [(line.event, line.reason) for line in events.values()].count(("cancelled", user_name())) == 3
     assert run("status", study.folder).stdout.count("cancelled by you (CANCELLED)") == 1  # of all in one entry
-    assert run("cancel", study.folder, "-y").stdout == "nothing to cancel: no run waits or runs\n"
+    assert run("cancel", study.folder, "-y").stdout == "Nothing to cancel: no run is queued or running.\n"
 
 
 def test_cancel_of_some_points_by_the_beginnings_of_their_labels(run: Run, study: Study, backend: Cancelling) -> None:
@@ -85,8 +85,8 @@ def test_without_an_answer_nothing_is_called_cancelled(run: Run, study: Study, b
     result = run("cancel", study.folder, "-y")
     assert (result.exit_code, backend.cancelled) == (FAILED, [])
     assert result.stderr == (
-        "2 runs not known of just now: squeue: Unable to contact slurm controller. "
-        "Nothing was cancelled; cancel again when there is an answer\n"
+        "The state of 2 runs is unknown: squeue: Unable to contact slurm controller. "
+        "Nothing was cancelled. Run `hpcddp cancel` again when Slurm answers.\n"
     )
     assert {line.event for line in latest_events(study).values()} == {"submitted"}
     assert run("cancel", study.folder, SECOND, "-y").exit_code == 0
@@ -239,14 +239,14 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     assert f"! {named.replace('sweep wait', 'sweep may wait')}" in run("plan", sweep).stderr
     assert named in unwrapped(run("status", sweep).stdout)
     stdout = run("cancel", study, "--not-in-sweep", "-y").stdout
-    assert stdout.endswith("waits or runs by the last submit; name the sweep file to go by that\n")
+    assert stdout.endswith("is queued or running according to the last submit. To use the sweep file, name it.\n")
     assert gone(run, study) == set()  # study.json knows of the last submission only
     assert f"! {named}" in run("submit", sweep, "-y").stderr
     assert gone(run, study) == gone(run, sweep) == {(two, 1), (two, 2)}
     result = run("cancel", study, "--not-in-sweep", "-y")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cancelled    2 runs")
     assert backend.cancelled_jobs == {job for job, request in backend.queued.items() if request.spec.label == two}
-    nothing = "nothing to cancel: no run that is not in the sweep waits or runs\n"
+    nothing = "Nothing to cancel: no run outside the sweep is queued or running.\n"
     assert run("cancel", sweep, "--not-in-sweep", "-y").stdout == nothing
     finish(study, labels=[one])
     result = run("status", study)
@@ -312,7 +312,7 @@ def test_options_of_submit_take_nothing_out(run: Run, sweep: Path, backend: Canc
 def test_runs_that_until_ci_added_and_baselines_are_in_the_sweep(run: Run, sweep: Path, backend: Cancelling) -> None:
     study = sweep.with_suffix("")
     sweep.write_text(re.sub(r"  ranks: .*\n  alone: .*", "  several: {layout.gpus_per_node: [2, 3]}", SWEEP))
-    assert "added to compare" in run("submit", sweep, "-y", "--until-ci", "2").stderr
+    assert "1 baseline is added" in run("submit", sweep, "-y", "--until-ci", "2").stderr
     run("bench", "comm", sweep, "-y")
     assert {request.spec.run for request in backend.queued.values()} == {1, 2, 3, 4, 5, 6}
     run("submit", sweep, "-y")

@@ -106,7 +106,7 @@ def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) ->
     done = run(*BIGMNIST, *ON_RCC, "--set", "slurm.walltime_min=90", "--after", "4711")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].startswith("1 job on rcc: 1 node x 1 rank, partition gpu, at most 1.5 node hours")
-    assert done.stdout.splitlines()[1] == "submitted    1 job    7, when 4711 ended well"
+    assert done.stdout.splitlines()[1] == "submitted    1 job    7, to start after 4711 completed successfully"
     (call,) = calls(tmp_path, "sbatch")
     assert "--job-name=prepare-bigmnist " in call
     assert "--dependency=afterok:4711" in call
@@ -120,7 +120,7 @@ def test_nothing_twice(run: Run, say: Say, tmp_path: Path) -> None:
     assert run(*BIGMNIST, *ON_RCC).exit_code == 0
     _squeue(say, "PENDING", "Priority")
     again = run(*BIGMNIST, *ON_RCC)
-    assert (again.exit_code, "nothing submitted: job 7 does that already" in again.stdout) == (0, True), again.output
+    assert (again.exit_code, "Nothing was submitted: job 7 already does this." in again.stdout) == (0, True), again.output
     assert "prepare bigmnist  job 7  queued" in run("status", "jobs").stdout
     assert run(*BIGMNIST, "--seed", "2", *ON_RCC).exit_code == 0
     assert len(calls(tmp_path, "sbatch")) == 2
@@ -137,7 +137,7 @@ def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
     assert (cancelled.exit_code, cancelled.stdout.splitlines()[-1]) == (0, "cancelled    1 job on data"), cancelled.output
     assert calls(tmp_path, "scancel") == ["scancel 7"]
     say("squeue", "exit 0")
-    assert "nothing to cancel" in run("cancel", "jobs/data", "-y").stdout
+    assert "Nothing to cancel" in run("cancel", "jobs/data", "-y").stdout
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tm
     assert ("--job-name=prepare-bigmnist" in prepare, "--dependency=afterok:5 " in prepare) == (True, True)
     assert runs
     assert all("--dependency=afterok:5:7 " in call for call in runs)
-    assert "preparation  1 job    7, when 5 ended well" in done.stdout
+    assert "preparation  1 job    7, to start after 5 completed successfully" in done.stdout
     assert "first, prepare bigmnist in" in done.stdout
 
 
@@ -221,7 +221,7 @@ def test_a_job_that_prepares_already_is_waited_for(run: Run, say: Say, sweep: Pa
     job_of(Study(tmp_path / "jobs" / place), "$S/data")
     say("squeue", "printf '4\\037prepare-bigmnist\\037RUNNING\\037None\\037\\037/x\\n'")
     done = run("submit", _with_root(sweep, "$S/data"), "-y", "--prepare")
-    assert (done.exit_code, "preparation  job 4 does that already" in done.stdout) == (0, True), done.output
+    assert (done.exit_code, "preparation  job 4 already does this" in done.stdout) == (0, True), done.output
     sent = [call for call in calls(tmp_path, "sbatch") if "--test-only" not in call]
     assert sent
     assert all("--dependency=afterok:4 " in call for call in sent)
@@ -247,7 +247,7 @@ def test_what_was_removed_here_is_made_again(run: Run, sweep: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--smoke", "--smoke tests now what --prepare waits for: give one of them"),
+        ("--smoke", "--smoke runs now, before the jobs that --prepare waits for: give one of them"),
         ("--set=workload.data.copies=3", "data.copies is 3, but the bigMNIST in"),
     ],
 )

@@ -19,11 +19,11 @@ def test_script_on_stdout_remarks_on_stderr(run: Run, monkeypatch: pytest.Monkey
     assert "#SBATCH --gres=gpu:v100:4" in result.stdout
     assert "mnist-cnn on bigmnist" in result.stdout  # the cluster's own workload
     assert "--account" not in result.stdout
-    assert "node type v100" in result.stderr
+    assert "The node type is v100" in result.stderr
     assert "no account" in result.stderr
     assert "resnet50 on imagenet" in run("render", "--cluster", "marconi100").stdout
     result = run("render", "--cluster", "rcc", "--workload", "resnet18/cifar10")
-    assert (result.exit_code, "data `cifar10` has no folder" in result.stderr) == (0, True)
+    assert (result.exit_code, "Data `cifar10` has no folder" in result.stderr) == (0, True)
 
 
 def test_flags(run: Run) -> None:
@@ -90,16 +90,16 @@ OWN = ("--", "python", "train.py")
         (["--cluster", "local"], "hpcddp submit"),
         ([*ON_RCC, "--where", "layout.nodes == 1"], "sweep file"),
         ([JOBS / "rcc-bigmnist.yaml", "-o", "config.sh"], "points go into a folder, and config.sh is a file"),
-        ([JOBS / "rcc-bigmnist.yaml", "--nodes", "2"], "--nodes is for use without a sweep file"),
+        ([JOBS / "rcc-bigmnist.yaml", "--nodes", "2"], "--nodes applies without a sweep file"),
         ([*ON_RCC, "-J", "qos=dev"], "job option 'qos=dev'"),
         ([*ON_RCC, "-J", "-p=gpu"], "job option '-p=gpu'"),
         ([*ON_RCC, "-J", "--array=0-3"], "job option --array=0-3: hpcddp sets --array itself; each run is a job"),
         ([*ON_RCC, "--explain", "-o", "job.sh"], "--explain prints what is not a script"),
         ([*ON_RCC, "--format", "json"], "--format json is of --explain"),
         ([*ON_RCC, "--explain", "--comm", "on", "--comm", "off"], "2 points: --explain shows one"),
-        ([*ON_RCC, "--"], "behind -- stands a command"),
-        ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command behind -- has no sweep"),
-        ([*ON_RCC, "--explain", *OWN], "no --explain"),
+        ([*ON_RCC, "--"], "give a command after --"),
+        ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command after -- takes no sweep"),
+        ([*ON_RCC, "--explain", *OWN], "or --explain: give"),
         ([*ON_RCC, "--", "python", "a\nb"], "holds a line break"),
         (["--cluster", "local", *OWN], "has no Slurm"),
     ],
@@ -144,7 +144,7 @@ def test_a_template_beside_the_sweep(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("template", "complaint"),
-    [("nosuch.j2", "`nosuch.j2` is not there"), ("../t.sh.j2", "`../t.sh.j2` lies elsewhere"), ("link.j2", "lies elsewhere")],
+    [("nosuch.j2", "`nosuch.j2` does not exist"), ("../t.sh.j2", "`../t.sh.j2` is outside"), ("link.j2", "is outside the")],
 )
 def test_a_sweeps_template_lies_with_the_sweep(run: Run, tmp_path: Path, template: str, complaint: str) -> None:
     """A sweep reads no file of its own choice, through a link neither; the line is named."""

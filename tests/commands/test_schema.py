@@ -241,14 +241,14 @@ def test_lists_and_copies(run: Run, tmp_path: Path) -> None:
     assert "rcc-bigmnist" in run("init").stdout.split()
     assert run("init", "rcc-bigmnist").exit_code == 0
     (tmp_path / "rcc-bigmnist.yaml").write_text("mine")
-    assert "already there" in refused(run, "init", "rcc-bigmnist")
+    assert "exists; choose another name" in refused(run, "init", "rcc-bigmnist")
     assert (tmp_path / "rcc-bigmnist.yaml").read_text() == "mine"
 
 
 def test_a_script_in_the_way_leaves_no_sweep(run: Run, tmp_path: Path) -> None:
     """The next step is one that helps: another name in this folder would not."""
     (tmp_path / "train_lm.py").write_text("mine")
-    assert "give -o a name in another folder" in refused(run, "init", "own-script", "-o", "b.yaml")
+    assert "choose a name in another folder with -o" in refused(run, "init", "own-script", "-o", "b.yaml")
     assert [path.name for path in tmp_path.glob("*.*")] == ["train_lm.py"]
     (tmp_path / "train_lm.py").unlink()
     assert run("init", "own-script", "-o", "b.yaml").exit_code == 0
@@ -297,7 +297,7 @@ def test_a_profile_of_ones_own(run: Run, tmp_path: Path) -> None:
     [
         (["rcc-bigmnits"], "did you mean `rcc-bigmnist`"),
         (["--cluster", "rcc", "resnet18"], "resnet18: with --cluster, write MODEL/DATA, such as resnet50/imagenet"),
-        (["resnet18/cifar10"], "resnet18/cifar10: MODEL/DATA is for a cluster; give --cluster NAME, too"),
+        (["resnet18/cifar10"], "resnet18/cifar10: MODEL/DATA needs a cluster; add --cluster NAME"),
         (["--cluster", "rc"], "no cluster `rc` in clusters/; did you mean `rcc`?"),
         (["--cluster", "rcc", "resnet5/cifar10"], "no model `resnet5`; did you mean `resnet50`?"),
         (["--cluster", "rcc", "mnist-cnn/cifar10"], "model `mnist-cnn` takes images of 1 channel"),

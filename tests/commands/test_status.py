@@ -116,4 +116,4 @@ def test_runs_elsewhere_are_found(run: Run, sweep: Path, tmp_path: Path, monkeyp
 def test_of_a_sweep_that_was_not_submitted_the_missing_folder_is_named(run: Run, sweep: Path) -> None:
     said = run("status", sweep)
     assert said.exit_code == USAGE
-    assert f"{sweep.parent / 'mine'} is not there" in said.stderr
+    assert f"no folder {sweep.parent / 'mine'}" in said.stderr

@@ -72,8 +72,8 @@ def test_where_nothing_failed_it_says_so(run: Run, waiting: FakeBackend) -> None
     assert (result.exit_code, sent(waiting)) == (0, []), result.output
     assert result.stdout.splitlines() == [
         "no run failed",
-        "1 run is missing: submit without --failed for it",
-        f"rejected: {spec.label} r1; to measure it again, remove the run's folder, then submit",
+        "1 run is missing: submit it without --failed",
+        f"rejected: {spec.label} r1; to repeat it, delete the run's folder and submit again",
         "nothing to submit",
     ]
     assert run("submit", "small.yaml", "--failed", "--until-ci", "2").exit_code == 2
@@ -120,14 +120,14 @@ def test_runs_that_are_unknown_are_left_alone_and_named(submitted: Path, run: Ru
     again = run("submit", submitted, "-y")
     assert (again.exit_code, len(backend.queued)) == (INCOMPLETE, 4)
     assert "nothing to submit" not in again.stdout
-    assert again.stdout.splitlines()[-1] == "nothing submitted: nobody says what became of 4 runs"
+    assert again.stdout.splitlines()[-1] == "Nothing was submitted: the state of 4 runs is unknown."
     first, second = sorted({one.spec.label for one in backend.queued.values()})
-    assert f"! 4 runs are unknown and left alone: {first} r1-2, {second} r1-2: {SILENT.detail}. Submit again" in again.stderr
+    assert f"! The state of 4 runs is unknown: {first} r1-2, {second} r1-2 ({SILENT.detail}). No unknown run" in again.stderr
     cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED")
     backend.states = {**dict.fromkeys(backend.queued, SILENT), "100": cancelled}
     again = run("submit", submitted, "-y")
     assert (again.exit_code, len(backend.queued)) == (INCOMPLETE, 5)
-    assert "! 3 runs are unknown and left alone" in again.stderr
+    assert "! The state of 3 runs is unknown: " in again.stderr
 
 
 def test_many_unknown_points_are_counted(submitted: Path, run: Run, backend: FakeBackend) -> None:
@@ -135,7 +135,7 @@ def test_many_unknown_points_are_counted(submitted: Path, run: Run, backend: Fak
     submitted.write_text(SWEEP.replace("[1, 2]", "[1, 2, 3, 4, 5]"))
     assert run("submit", submitted, "-y").exit_code == 0
     backend.states = dict.fromkeys(backend.queued, SILENT)
-    assert " r1-2 and 2 points more: squeue" in run("submit", submitted, "-y").stderr
+    assert " r1-2 and 2 points more (squeue" in run("submit", submitted, "-y").stderr
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ def in_one(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_the_job_and_its_cost_are_said_first(run: Run, in_one: FakeBackend) -> None:
     result = run("submit", "small.yaml", "--one-allocation", "-y")
     assert result.exit_code == 0, result.output
-    words = "one job of 4 nodes for 120 min: as long as one may take; the time of its 6 runs is 180 min, and what is left is"
-    assert f"{words} requeued\n6 runs to submit of 6 runs, at most 12.0 node hours, 12.0 GPU hours, under" in result.stdout
+    words = "one job of 4 nodes for 120 min: the limit of one job; the time of its 6 runs is 180 min, and the rest is requeued"
+    assert f"{words}\n6 runs to submit of 6 runs, at most 12.0 node hours, 12.0 GPU hours\nunder" in result.stdout
     assert "submitted    1 job    100, 6 runs one after the other\n" in result.stdout
     assert "nothing to submit" in run("submit", "small.yaml", "--one-allocation", "-y").stdout
     assert len(in_one.queued) == 1
@@ -160,7 +160,7 @@ def test_what_no_job_gives_is_a_usage_error(run: Run, in_one: FakeBackend) -> No
     settings = ("--set", "slurm.options=[--signal=USR2@600]")
     result = run("submit", "small.yaml", "--one-allocation", *settings, "-y")
     assert (result.exit_code, in_one.queued) == (2, {}), result.output
-    assert "write -J --signal=B:USR2@600" in result.stderr
+    assert "Write `-J --signal=B:USR2@600`" in result.stderr
     result = run("bench", "comm", "small.yaml", "--one-allocation", "-y")
     assert "submitted    1 job    100, 2 runs one after the other\n" in result.stdout, result.output
 
@@ -203,7 +203,7 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Done:
 def test_no_more_than_so_many_at_once(run: Run, done: Done) -> None:
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3")
     assert (result.exit_code, len(done.queued)) == (3, 3), result.output
-    assert "! 1 run left, as --max-jobs is 3: submit again for more" in result.stderr
+    assert "! 1 run not submitted yet: --max-jobs is 3. Run `hpcddp submit` again." in result.stderr
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3")
     assert (result.exit_code, len(done.queued), "left" in result.stderr) == (0, 4, False), result.output
 
@@ -254,7 +254,7 @@ def test_waiting_goes_on_at_a_full_queue(run: Run, done: Done, monkeypatch: pyte
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
     assert pauses == [2.0] * 4
     assert (len(set(tries[:6])), len(set(tries[5:])), len(tries)) == (1, 4, 9)
-    assert "! waiting until one more is taken" in result.stderr
+    assert "! Waiting until the cluster accepts one more run." in result.stderr
 
 
 def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
@@ -287,7 +287,7 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
     limited = ("submit", "small.yaml", "-y", "--until-ci", "0.1", "--set", "budget.node_hours=4")
     result = run(*limited, "--wait")
     assert result.exit_code == 3, result.output
-    assert "! nothing submitted: the budget does not hold one more run" in result.stderr
+    assert "! Nothing was submitted: one more run would exceed the budget." in result.stderr
     assert 0.25 * len(done.queued) <= 4 < 0.25 * len(done.queued) + 0.5
     assert run(*limited).exit_code == 3
 
@@ -295,10 +295,10 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--after", "4711", "--cluster", "local"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
-        (["--after", "prepare"], "'prepare' is no job's number; `squeue --me` lists yours"),
-        (["--after", "1", "--smoke"], "--smoke tests now what --after waits for: give one of them"),
-        (["--after", "1", "--preflight"], "--preflight tests now what --after waits for: give one of them"),
+        (["--after", "4711", "--cluster", "local"], "--after 4711 names a Slurm job, but local has no Slurm. Omit --after."),
+        (["--after", "prepare"], "'prepare' is not a job number such as 4711 or 4711_3"),
+        (["--after", "1", "--smoke"], "--smoke runs now, before the jobs that --after waits for: give one of them"),
+        (["--after", "1", "--preflight"], "--preflight runs now, before the jobs that --after waits for: give one of them"),
         (["--max-jobs", "0"], "0 is not in the range x>=1"),
         (["--set", "budget.node_hours=-1"], "-1.0 is below 0"),
         (["--set", "budget.hours=1"], "unknown key `hours` in budget; did you mean `gpu_hours`?"),
@@ -311,7 +311,7 @@ def test_limits_that_cannot_be_are_refused(run: Run, done: Done, options: list[s
 
 def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
     arguments = ("small.yaml", "--cluster", "rcc", "--set", "layout.exclusive=false")
-    words = "! device is cpu: the GPUs of rcc's nodes would stand idle"
+    words = "! device is cpu, so the GPUs of rcc's nodes are unused"
     assert words in run("plan", *arguments).stderr
     assert words in run("submit", *arguments, "-y", "--group", "alone", "--set", "account=a").stderr
     again = run("submit", *arguments, "-y", "--group", "alone", "--set", "account=a", "--set", "repeat=3")
@@ -353,7 +353,9 @@ def test_what_is_small_is_submitted_without_a_question(run: Run, done: Done, lim
     result = run("submit", "small.yaml", *given.split())  # no answer to a question
     assert ("Submit?" in result.stderr, not done.queued) == (asks, asks), result.output
     hours = "1.5" if "--max-jobs" in given else "2.0"
-    assert (f"! not asking: at most {hours} node hours, and ask_above is" in result.stderr) == (not asks)
+    assert (f"! No confirmation needed: the runs take at most {hours} node hours, and ask_above is" in result.stderr) == (
+        not asks
+    )
 
 
 STEPS_MS = (80, 130, 104, 105, 106, 105, 105, 105, 105)
@@ -399,7 +401,7 @@ def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) ->
     result = run("submit", "small.yaml", "--until-ci", "2", "--dry-run")
     assert result.exit_code == 0, result.output
     label = small.points[0].point.label
-    assert f"{label}: its median is known to 25.2 % from 6 runs" in result.stderr
+    assert f"The median of {label} is known to 25.2 % from 6 runs." in result.stderr
     assert "2 runs to submit of 14 runs" in result.stdout
 
 
@@ -419,7 +421,7 @@ def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> 
     write_run(study, point, Recorded(step_ns=100 * MS, gpu=None, job="900", gates=FAILED), 2)
     result = run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
     assert result.exit_code == 3, result.output
-    assert f"to have it again, remove {point.label}/r2, then submit again" in result.stderr
+    assert f"To repeat it, delete {point.label}/r2 and run `hpcddp submit` again." in result.stderr
 
 
 @pytest.mark.usefixtures("scattered")

@@ -102,11 +102,14 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
     say("squeue", queue)
     say("sacct", row("13", "COMPLETED"))
     dry = submit("--dry-run", "--after", "11:12", "--after", "13")
-    assert (dry.exit_code, dry.stdout.endswith("\njobs would start when 11 and 12 ended well\n")) == (0, True), dry.output
+    assert (dry.exit_code, dry.stdout.endswith("\nThe jobs would start after 11 and 12 completed successfully.\n")) == (
+        0,
+        True,
+    ), dry.output
     say("squeue", f'{queue}; {row("7", "CANCELLED", "%s")} "$({NEWEST_NAME})"')
     done = submit("-y", "--wait", "--after", "11:12,13")
     assert done.exit_code == 1
-    assert "submitted    1 job    7, when 11 and 12 ended well" in done.stdout
+    assert "submitted    1 job    7, to start after 11 and 12 completed successfully" in done.stdout
     assert "failed: it never started: it depends on one of jobs 11, 12, which did not complete successfully" in done.stdout
     assert " --dependency=afterok:11:12 --kill-on-invalid-dep=yes " in calls(tmp_path, "sbatch")[-1]
 
@@ -153,14 +156,14 @@ def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("submit",), "give a sweep file, or a layout and a command"),
-        (("submit", *LAYOUT, "--smoke", *COMMAND), "a command behind -- has no --smoke"),
-        (("submit", *LAYOUT, "--max-running", "2", *COMMAND), "a command behind -- has no --max-running"),
-        (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command behind -- has no sweep"),
+        (("submit", *LAYOUT, "--smoke", *COMMAND), "a command after -- takes no --smoke"),
+        (("submit", *LAYOUT, "--max-running", "2", *COMMAND), "a command after -- takes no --max-running"),
+        (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command after -- takes no sweep"),
         (("submit", *LAYOUT, "--", "torchrun", "train.py"), "`torchrun` starts ranks"),
         (("render", *LAYOUT, "--", "srun", "python", "train.py"), "`srun` starts ranks"),
-        (("submit", *LAYOUT, "--"), "behind -- stands a command"),
-        (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
-        (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
+        (("submit", *LAYOUT, "--"), "give a command after --"),
+        (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here yourself, or with torchrun"),
+        (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here yourself, or with torchrun"),
         (("submit", *LAYOUT, "--set", "slurm.walltime_min=99999", *COMMAND), "slurm.walltime_min is 99999, at most"),
         (("submit", "--cluster", "rcc", "--nodes", "2", "-y", *COMMAND), "rcc needs an account"),
     ],
@@ -221,7 +224,7 @@ def test_before_it_runs(run: Run, written: Path) -> None:
     plain = json.loads(run("plan", "rcc.yaml", "--format", "json").stdout)["points"]
     assert [point["point"]["workload.args.width"] for point in plain] == [4, 8]
     assert {(point["batch_per_gpu"], point["global_batch"]) for point in plain} == {(None, None)}
-    assert "n01-g2-script-" in run("submit", "rcc.yaml", "--dry-run").stdout
+    assert "n01-g2-script-" in run("submit", "rcc.yaml", "--points", "--dry-run").stdout
     text = run("render", "rcc.yaml", "--where", "workload.args.width == 4").stdout
     assert f'"file":"{written}/src/train.py","folder":"{written}"' in text
     assert "torch.distributed.run" in text

@@ -117,7 +117,7 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path, stu
     part = dataclasses.replace(planned, options=SubmitOptions(max_jobs=2))
     assert len(submit_runs(study, part, backend)) == 2
     with pytest.raises(
-        UsageError, match=r"at most 2\.0 node hours by runs not over yet; at most 2\.0 node hours by runs to submit"
+        UsageError, match=r"at most 2\.0 node hours by unfinished runs; at most 2\.0 node hours by runs to submit"
     ):
         submit_runs(study, planned, backend)
     assert len(submit_runs(study, submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
@@ -172,10 +172,10 @@ def test_runs_are_added_while_the_interval_is_too_wide(had: int, known: tuple[in
 
 def test_how_well_a_point_is_known() -> None:
     known, had = {"p": (7, 2.345), "q": (1, None)}, {"p": 7, "q": 1, "r": 3}
-    assert how_well("p", had, known, 2.0, 8) == "p: its median is known to 2.3 % from 7 runs"
-    assert how_well("p", had, known, 2.0, 7).endswith("2.3 % from 7 runs; no more are added: --max-repeat is 7")
-    assert how_well("p", had, known, 3.0, 7) == "p: its median is known to 2.3 % from 7 runs"
-    assert how_well("q", had, known, 2.0, 8) == "q: its median is not known from 1 run"
-    assert how_well("r", had, known, 2.0, 8) == "r: its median is not known: its runs are not all done"
-    assert rejected_words("r", [2, 3]).endswith("to have it again, remove r/r2 and r/r3, then submit again")
+    assert how_well("p", had, known, 2.0, 8) == "The median of p is known to 2.3 % from 7 runs."
+    assert how_well("p", had, known, 2.0, 7).endswith("2.3 % from 7 runs. No more runs are added: --max-repeat is 7.")
+    assert how_well("p", had, known, 3.0, 7) == "The median of p is known to 2.3 % from 7 runs."
+    assert how_well("q", had, known, 2.0, 8) == "The median of q is not known from 1 run."
+    assert how_well("r", had, known, 2.0, 8) == "The median of r is not known: some of its runs have not finished."
+    assert rejected_words("r", [2, 3]).endswith("To repeat it, delete r/r2 and r/r3 and run `hpcddp submit` again.")
     assert open_points("pqrs", {"p": (7, 2.0), "q": (7, 2.1), "r": (5, None)}, 2.0) == ["q", "r", "s"]

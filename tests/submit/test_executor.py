@@ -122,7 +122,7 @@ def test_a_lost_answer_is_looked_up(make: Make, say: Say, tmp_path: Path) -> Non
     assert make().submit(double, 1).job_id == "8"
     assert len(calls(tmp_path, "sbatch")) == 1
     say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    with pytest.raises(HpcddpError, match=r"`squeue --me --name=double\.\w+` says"):
+    with pytest.raises(HpcddpError, match=r"Check with `squeue --me --name=double\.\w+` whether"):
         make().submit(double, 2)
     assert len(list((tmp_path / "logs").glob("*_0.pkl"))) == 1
 
@@ -147,8 +147,8 @@ def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> No
         ({"partition": "gpux", "qos": "dev"}, "QOS dev|partition is gpux"),
         ({"qos": "x"}, "qos is x: the profile of rcc knows dev"),
         ({"nods": 2}, "no parameter `nods`; did you mean `nodes`"),
-        ({"tasks_per_node": 2, "gpus_per_node": 4}, "tasks_per_node is 2 and gpus_per_node is 4: there is a task for each GPU"),
-        ({"cpus_per_task": 0}, "cpus_per_task is 0: a whole number from 1 on is expected"),
+        ({"tasks_per_node": 2, "gpus_per_node": 4}, "tasks_per_node is 2 and gpus_per_node is 4, but there is one task per GPU"),
+        ({"cpus_per_task": 0}, "cpus_per_task is 0: set a whole number from 1 up"),
         ({"tasks_per_node": 1, "cpus_per_task": 99}, "physical_cores_per_rank is 99: 1 ranks take 99 physical cores"),
         ({"nodes": "two"}, "a whole number is expected"),
         ({"node_type": "h100"}, "no node type `h100` in rcc"),
@@ -165,7 +165,7 @@ def test_what_is_not_given_is_refused(make: Make, tmp_path: Path, parameters: di
 
 
 def test_slurm_and_an_account_are_needed(make: Make) -> None:
-    with pytest.raises(UsageError, match=r"rcc needs an account: account=NAME"):
+    with pytest.raises(UsageError, match=r"rcc needs an account\. Add `account=NAME`"):
         make(account=None).submit(double, 1)
     with pytest.raises(UsageError, match="local has no Slurm"):
         hpcddp.executor("local", folder="logs")

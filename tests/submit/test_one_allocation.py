@@ -46,7 +46,7 @@ def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
     assert allocation_words(planned, runs_of(planned)) == "one job of 4 nodes for 180 min: the time of its 6 runs"
     short = dataclasses.replace(planned, longest_min=100)
     assert allocation_request(short, runs_of(short)).walltime_min == 100
-    words = "as long as one may take; the time of its 6 runs is 180 min, and what is left is requeued"
+    words = "the limit of one job; the time of its 6 runs is 180 min, and the rest is requeued"
     assert allocation_words(short, runs_of(short)) == f"one job of 4 nodes for 100 min: {words}"
     many = allocation_plan(tmp_path, "repeat=1000")
     assert allocation_request(many, runs_of(many)).walltime_min == 10080
@@ -102,8 +102,8 @@ def test_the_last_run_keeps_preflight_and_spare_node(tmp_path: Path) -> None:
     [
         ("{layout.node_type: [v100, a40]}", [], "layout.node_type is v100 in some points and a40 in others"),
         ("{layout.exclusive: [true, false]}", [], "layout.exclusive is True in some points and False in others"),
-        ("{layout.nodes: [1, 2]}", ["slurm.options=[--signal=USR2@600]"], "write -J --signal=B:USR2@600"),
-        ("{layout.nodes: [1]}", ["cluster=local", "layout.node_type=null"], "local has no jobs of Slurm"),
+        ("{layout.nodes: [1, 2]}", ["slurm.options=[--signal=USR2@600]"], "Write `-J --signal=B:USR2@600`"),
+        ("{layout.nodes: [1]}", ["cluster=local", "layout.node_type=null"], "--one-allocation needs Slurm, and local has none"),
     ],
 )
 def test_what_no_single_job_gives(tmp_path: Path, axes: str, settings: list[str], words: str) -> None:
@@ -136,7 +136,7 @@ def test_a_template_that_launches_in_its_own_way_is_refused(tmp_path: Path) -> N
     template.write_text('{% extends "base.sh.j2" %}\n{% block launch %}\nmpirun {{ launch.command }}\nrc=$?\n{% endblock %}\n')
     planned = allocation_plan(tmp_path)
     planned = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, template=str(template)))
-    with pytest.raises(UsageError, match="launches in a way of its own"):
+    with pytest.raises(UsageError, match="launches one run per job"):
         prepare(tmp_path / "job", batch_of(planned, tmp_path))
 
 
@@ -184,7 +184,7 @@ def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path, study: Stud
         raise FullError("QOSMaxSubmitJobPerUserLimit")
 
     backend.on_submit = full
-    with pytest.raises(FullError, match="6 runs left"):
+    with pytest.raises(FullError, match="6 runs not submitted yet"):
         submit_runs(study, allocation_plan(tmp_path), backend)
     assert {state.phase for state in run_states(study, backend)} == {"missing"}
 

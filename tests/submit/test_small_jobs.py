@@ -102,7 +102,7 @@ def test_what_each_type_of_node_has_is_said(tmp_path: Path) -> None:
     found(study, "101", "no torch on gn07")
     with pytest.raises(HpcddpError) as caught:
         run_smoke(study, plan, Answers(done))
-    assert str(caught.value) == "smoke test on a40: job 101 found what would fail every run there:\n  no torch on gn07"
+    assert str(caught.value) == "smoke test on a40: job 101 found problems that would fail every run there:\n  no torch on gn07"
 
 
 def test_a_job_that_is_refused_leaves_none(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def test_slow_nodes_are_proposed_and_no_more(tmp_path: Path) -> None:
     plan = allocation_plan(tmp_path)
     assert preflight_text(record(100, 99, 98), plan) == ("preflight    job 100   3 nodes, none more than 10 % below the median")
     _, advice, *_ = preflight_text(record(100, 70, 101, 80, 99), plan).splitlines()
-    assert advice.strip() == "leave them out: --set slurm.exclude=r1,r3, or always: --set slurm.spare_nodes=1"
+    assert advice.strip() == "exclude them with --set slurm.exclude=r1,r3, or always with --set slurm.spare_nodes=1"
     assert without_slow_nodes(plan, record(100, 70, 101)) is plan
 
 
 def test_with_spare_nodes_no_job_is_given_a_slow_one(tmp_path: Path) -> None:
     plan = allocation_plan(tmp_path, "slurm.spare_nodes=1", "slurm.exclude=r9")
-    assert "no job is given r1: slurm.spare_nodes is 1" in preflight_text(record(100, 70, 101), plan)
+    assert "r1 excluded from all jobs: slurm.spare_nodes is 1" in preflight_text(record(100, 70, 101), plan)
     found = without_slow_nodes(plan, record(100, 70, 101))
     assert {request.exclude for request in found.requests.values()} == {"r9,r1"}
     assert without_slow_nodes(plan, record(100, 99, 101)) is plan

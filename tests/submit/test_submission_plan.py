@@ -52,7 +52,7 @@ def test_missing_account_is_refused_before_anything_is_written(tmp_path: Path) -
 def test_data_without_a_folder_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     """A set on disk needs a folder, from the sweep or the user's settings: else every run would wait in the queue and fail."""
     study, data = study_of(tmp_path), "workload.data.name=bigmnist"
-    with pytest.raises(UsageError, match="data `bigmnist` has no folder"):
+    with pytest.raises(UsageError, match="Data `bigmnist` has no folder"):
         submit_runs(study, submission_plan(tmp_path, data), FakeBackend())
     assert not study.folder.exists()
     (tmp_path / "bigmnist.json").write_text("{}")
@@ -135,8 +135,8 @@ def point(node_type: str | None = None, stage: Any = "tmpdir") -> Point:
 @pytest.mark.parametrize("cluster", ["leonardo", "lumi-g", "alps"])
 def test_a_copy_in_memory_is_named(cluster: str) -> None:
     (said,) = staging_remarks(load_profile(cluster), point())
-    assert "has no disk that is known (" in said
-    assert said.endswith("Set it to none, or keep it on purpose.")
+    assert "the profile defines no disk for a node of type" in said
+    assert said.endswith("Set `stage: none`, unless that is intended.")
     assert list(staging_remarks(load_profile(cluster), point(stage="none"))) == []
 
 
@@ -146,4 +146,4 @@ def test_copies_that_stay_are_named() -> None:
     assert list(staging_remarks(load_profile("jupiter"), point())) == []
     staying = replace(rcc, node_types={"a40": replace(rcc.node_types["a40"], local_disk_per_job=False)})
     (said,) = staging_remarks(staying, point("a40"))
-    assert "a node of type a40 keeps what a job leaves on its disk" in said
+    assert "the disk of a node of type a40 keeps files after a job" in said

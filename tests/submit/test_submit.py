@@ -154,7 +154,7 @@ def test_submission_that_lost_its_lock_stops(tmp_path: Path, study: Study, backe
 
 def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    with pytest.raises(HpcddpError, match=r"runs cannot go there .* give another folder with --runs"):
+    with pytest.raises(HpcddpError, match=r"no run can be recorded there .* Choose another folder with --runs"):
         submit_runs(study_of(tmp_path), submission_plan(tmp_path), FakeBackend())
 
 

@@ -339,7 +339,7 @@ def test_runs_whose_data_could_not_be_made_never_start(rcc_twin: Twin, tmp_path:
     assert not list((tmp_path / "bad").glob("*/r1"))
     places = ("--set", f"workload.data.root={tmp_path}/made")
     again = user.hpcddp("submit", sweep, "-y", "--prepare", "--max-jobs", "1", *places, exit_code=3)
-    assert re.search(r"^submitted    1 job    \d+, when \d+ ended well$", again.stdout, re.MULTILINE)
+    assert re.search(r"^submitted    1 job    \d+, to start after \d+ completed successfully$", again.stdout, re.MULTILINE)
     user.hpcddp("cancel", sweep, "-y")
 
 

@@ -121,7 +121,7 @@ def test_the_key_that_the_profile_lacks_is_named(
         (["layout.nodes=9"], {"partition": "small"}, "Add min_nodes and max_nodes to slurm.partitions.small of the profile"),
         (["slurm.walltime_min=301"], {"partition": "small"}, "Add max_walltime_min to"),
         (["layout.nodes=2", "account=proj"], {"partition": "small"}, "slurm.account_form of the profile of three"),
-        (["layout.nodes=2", "slurm.qos=dev"], {"partition": "large"}, "Add what goes to qos of slurm.partitions.large"),
+        (["layout.nodes=2", "slurm.qos=dev"], {"partition": "large"}, "Add the valid QOS to qos of slurm.partitions.large"),
         (["layout.nodes=100", "slurm.walltime_min=361"], {"partition": "large"}, "fit no rule of this QOS"),
     ],
 )
