@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
 
@@ -17,12 +17,14 @@ from markupsafe import Markup, escape
 from hpcddp import __version__
 from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
+from hpcddp.analysis.report.answer import Answer
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
-from hpcddp.analysis.report.table import Cell, Column, Spec, Table, number_cell, table_of, text_cell
+from hpcddp.analysis.report.table import Cell, Column, Spec, Table, number_cell, table_of, text_cell, unit_of
 from hpcddp.analysis.report.write import CODE
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.util.wording import percent, quantity, time_words
 from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.analysis.verdicts.sentence import ends, sizes_words
 from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
@@ -40,6 +42,7 @@ class _Shown:
 
 def page_html(
     found: Findings,
+    answer: Answer,
     stands_on: Provenance,
     tables: Sequence[Table],
     figures: Mapping[str, Sequence[InlineSvg]],
@@ -49,18 +52,22 @@ def page_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = _resource("page.css"), _resource("page.js")
-    counting = sum(run.state == "counts" for run in found.records.runs)
+    first, topics = _by_topic(found, tables, figures)
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
         style=style,
         script=script,
         name=found.records.name,
+        heading=found.heading,
         sentences=found.sentences or [_of_collectives(found)],
-        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count"],
+        line=" · ".join(filter(None, [answer.trained, *found.trained.get("date", [])])),
+        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
+        cards=_cards(found, answer),
+        first=first,
         trained=[(name, fact_text(values)) for name, values in found.trained.items()],
         remarks=by_kind(found),
         tables=tables,
-        topics=_by_topic(found, tables, figures),
+        topics=topics,
         implied=found.implied,
         provenance=stands_on.facts.items(),
         gates=_gates(stands_on),
@@ -101,9 +108,39 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
-    """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
+def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
+    """(figure, what it is) of the largest point of each series, of keys of the fastest; what is not known is left out."""
+    points = found.shown
+    rows = points.nlargest(1, "samples_per_s") if found.is_of_keys else ends(points)
+    ranged = [row for _, row in rows.iterrows()]
+
+    def span(column: str, text: Callable[[float], str]) -> str:
+        known = rows[column].dropna()
+        return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) if len(known) else ""
+
+    gpu, cards = unit_of(points), [(span("samples_per_s", quantity), f"samples/s on {sizes_words(ranged)}")]
+    shares = {f"1 {gpu}": span("efficiency_1gpu", percent), "1 node": span("efficiency_1node", percent)}
+    known = [(share, base) for base, share in shares.items() if share] if not found.is_of_keys else []
+    if known:
+        others = "".join(f" ({share} against {base})" for share, base in known[1:])
+        cards.append((known[0][0], f"efficiency against {known[0][1]}{others}"))
+    else:
+        cards.append((span("step_s", lambda seconds: f"{quantity(seconds * 1e3)} ms"), "a step"))
+    hours = span("node_h_per_epoch", quantity)
+    cards.append((span("epoch_s", time_words), f"an epoch, {hours} node h"))
+    passing, _, spread = answer.trust.partition("; ")
+    return [card for card in [*cards, (passing, spread)] if card[0]]
+
+
+def _by_topic(
+    found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]
+) -> tuple[list[_Shown], dict[str, list[_Shown]]]:
+    """What the first screen shows; what stands below each table, and under `detail` what shows single runs or belongs to no
+    table that is there. Of a figure of several panels the first screen has the first."""
     topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
+    order = [*(axis.stem for axis in found.effects if found.is_of_keys), "efficiency", "scaling", "comm"]
+    leading = [next((name for name in order if name in figures), ""), "breakdown"]
+    first = dict[str, _Shown]()
     for name, panels in figures.items():
         kind = figure_kind(name)
         caption = kind.caption
@@ -111,8 +148,12 @@ def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Se
             caption = f"the first {DEFAULT.most_bars} of {len(found.shown)} points"
         table = next((table for table in kind.below if table in topics), "detail")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
-        topics[table].append(_Shown(caption, marked, shared))
-    return topics
+        if name in leading:
+            first[name] = _Shown(caption or kind.label, marked[:1], shared)
+            marked = marked[1:]
+        if marked:
+            topics[table].append(_Shown(caption, marked, shared))
+    return [first[name] for name in leading if name in first], topics
 
 
 def _of_collectives(found: Findings) -> str:

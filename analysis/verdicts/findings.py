@@ -60,6 +60,10 @@ class Findings:
     shown: pd.DataFrame
     """Rows that tables and figures show: those of full training, or those of limited input where there are no others."""
     shown_apart: Apart
+    heading: str
+    """The finding in a few words."""
+    cause: str
+    """`Held back most by exchanging gradients`; empty where nothing is known to, or no size is larger."""
     sentences: list[str]
     trained: Facts
     """What was trained, on what and when."""
@@ -134,6 +138,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         apart=apart,
         shown=shown,
         shown_apart=shown_apart,
+        heading=failures.contain("the heading", lambda: sentence.heading(case, _open(case, judged)), records.name),
+        cause=failures.contain("the cause", lambda: _cause(case), ""),
         sentences=_all_of(failures, _sentences(case, shown_apart, judged, targets)),
         trained=failures.contain("what was trained", lambda: trained(records.runs), dict[str, list[str]]()),
         verdicts=judged,
@@ -180,11 +186,20 @@ def _kinds(case: Case) -> list[str]:
     return [scaling_kind(case.records.hold, work) for work in sorted({point.work for point in case.records.points} - {"comm"})]
 
 
+def _open(case: Case, judged: Sequence[Verdict]) -> sentence.Doubts:
+    return lambda rows: doubts(judged, [run for row in rows for run in case.runs_of(row)])
+
+
+def _cause(case: Case) -> str:
+    rows = sentence.ends(case.points)[: 0 if case.is_of_keys else None]
+    found = dict.fromkeys(filter(None, (cause(case, row) for _, row in rows.iterrows())))
+    return f"Held back most by {listed([*found])}" if found else ""
+
+
 def _sentences(
     case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame
 ) -> dict[str, Callable[[], Iterable[str]]]:
-    def against(rows: Sequence[PointRow]) -> list[str]:
-        return doubts(judged, [run for row in rows for run in case.runs_of(row)])
+    against = _open(case, judged)
 
     def first() -> list[str]:
         best = sentence.best_sentence(case, case.points, case.names, against) if case.is_of_keys else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,12 +63,90 @@ def none_counts_sentence(runs: Sequence[Run]) -> list[str]:
     return [f"No run counts: {count(done, 'run')} {are} rejected."] if done else []
 
 
+HEADING_WORDS, HEADING_LETTERS = 12, 90
+"""What a heading has at most."""
+
+
+def heading(case: Case, doubts: Doubts) -> str:
+    """The finding in a few words: of its forms the first that is short enough. The sentences have what it leaves out."""
+    rejected = len(done_for_nothing(case.records.runs))
+    forms = [f"No run counts: {count(rejected, 'run')} rejected"] if rejected else _headings(case, doubts)
+    short = (form for form in forms if len(form.split()) <= HEADING_WORDS and len(form) <= HEADING_LETTERS)
+    return next(short, "No run counts")
+
+
+def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
+    rows = [row for _, row in ends(case.points).iterrows()]
+    found = [(row, *against[0]) for row in rows if (against := _comparisons(row))]
+    if case.is_of_keys and (values := _compared_values(case, case.points, case.names)):
+        yield from _best_headings(case.names, *values)
+    elif len(found) > 1:
+        yield from _several_headings(case.names, [(row, share) for row, _, _, share, _ in found])
+    elif found:
+        largest, base, speedup, share, size = found[0]
+        series = case.points[case.points["series"] == largest["series"]]
+        one, efficiency = base.removeprefix("one "), f"{percent(share)} efficiency"
+        open_ = open_words([largest, *_bases(series)], doubts)
+        if smaller := _no_faster(series):
+            yield f"{size_words(largest)} train {smaller}{efficiency}"
+        yield f"{size:.3g} {one}s train {_as_fast(speedup, bool(open_))} one: {efficiency}"
+        yield f"{size:.3g} {one}s reach {_as_fast(speedup, bool(open_)).removesuffix(' as fast as')} one {one}'s rate: {efficiency}"
+    elif rows:
+        rates, one = sorted(row["samples_per_s"] for row in rows), rows[0]["gpus"] == 1 and len(rows) == 1
+        verb = f"{'load' if rows[0]['input'] == 'io' else 'train'}{'s' if one else ''}"
+        span = " to ".join(dict.fromkeys(map(quantity, (rates[0], rates[-1]))))
+        yield f"{sizes_words(rows)} {verb} {span} samples/s"
+    elif len(fits := case.fits[case.fits["op"] == "all_reduce"]):
+        best = fits.sort_values("ranks", kind="stable").iloc[-1]
+        yield f"An all-reduce on {best['layout']} reaches {quantity(best['largest_busbw_bytes_per_s'] / 1e9)} GB/s"
+
+
+def ends(scaling: pd.DataFrame) -> pd.DataFrame:
+    """The largest point of each series with more than one layout; where there is none, of the first series."""
+    last = scaling.groupby("series", sort=False).tail(1)
+    several = scaling["series"].duplicated(keep=False)
+    return last[several[last.index]] if several.any() else last[:1]
+
+
+def sizes_words(rows: Sequence[pd.Series[Any]]) -> str:
+    """Each size once."""
+    return listed([*dict.fromkeys(size_words(row) for row in rows)])
+
+
+def _several_headings(names: Mapping[str, str], found: Sequence[tuple[pd.Series[Any], float]]) -> Iterator[str]:
+    (least, low), *_, (best, high) = sorted(found, key=lambda pair: pair[1])
+    shares = [*dict.fromkeys((percent(low), percent(high)))]
+    if len(shares) > 1:
+        yield f"{shares[1]} efficiency with {names[best['series']]}, {shares[0]} with {names[least['series']]}"
+    whole = f"{len(found)} series: {' to '.join(shares)} efficiency"
+    yield f"{whole} on {sizes_words([row for row, _ in found])}"
+    yield whole
+
+
+def _best_headings(
+    names: Mapping[str, str], axes: Sequence[Axis], points: AxisPanel, best: AxisValue, base: AxisValue | None
+) -> Iterator[str]:
+    if points.p is not None and not points.differs:
+        yield f"No measurable effect of {listed([axis.name for axis in axes])}"
+        yield f"No measurable effect of {count(len(axes), 'key')}"
+    sure, unsure, _ = HEADS[bool(best.point["input"] == "io")]
+    head = f"{sure if points.is_sure else unsure}: {names[_series(best)]}"
+    if base is best:
+        yield f"{head}, {_base_word(axes, base)}"
+    elif base:
+        found = points.compared(best, base)
+        is_faster = is_surely_faster(found) or not points.is_sure
+        ratio = f"{times(found.ratio)} times as fast as" if is_faster else "not measurably faster than"
+        yield f"{head}, {ratio} {_base_word(axes, base)}"
+        yield f"{head}, {ratio.replace(' as fast as', '')} {_base_word(axes, base)}"
+    yield head
+    yield f"Fastest of {len(points.values)} combinations: {quantity(best.rate)} samples/s"
+
+
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
     """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`,
     begun by `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
-    largest = series.iloc[-1]
-    sizes = {1, int(largest["full_node_gpus"])}
-    bases = [row for _, row in series.iloc[:-1].iterrows() if row["nodes"] == 1 and row["gpus_per_node"] in sizes]
+    largest, bases = series.iloc[-1], _bases(series)
     open_ = open_words([largest, *bases], doubts)
     verb = "load" if largest["input"] == "io" else "train"
     subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
@@ -82,6 +160,12 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
     )
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
     return f"{subject} {_no_faster(series)}{comparisons}{f', held back most by {why}' if why else ''}{open_}."
+
+
+def _bases(series: pd.DataFrame) -> list[pd.Series[Any]]:
+    """What the largest point is compared with."""
+    sizes = {1, int(series["full_node_gpus"].iloc[-1])}
+    return [row for _, row in series.iloc[:-1].iterrows() if row["nodes"] == 1 and row["gpus_per_node"] in sizes]
 
 
 def _which(values: Mapping[str, Any]) -> str:
@@ -180,19 +264,29 @@ def loader_sentence(case: Case, doubts: Doubts) -> str:
 def best_sentence(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
     """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`, of rows of one
     size, with the names of their series; empty where no two of them are compared."""
+    if (found := _compared_values(case, rows, names)) is None:
+        return ""
+    axes, points, best, base = found
+    compared = [row for _, row in rows.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
+    end = too_few(points.values) if points.p is None else open_words(compared, doubts)
+    return f"{_claim(names, axes, points, best, base)}{end}{ORDER if points.in_blocks else ''}."
+
+
+Compared = tuple[Sequence[Axis], AxisPanel, AxisValue, AxisValue | None]
+"""Keys, all values of them at one size beside each other, the fastest of these, and the base."""
+
+
+def _compared_values(case: Case, rows: pd.DataFrame, names: Mapping[str, str]) -> Compared | None:
     size = rows.iloc[0]
     axes = [replace(axis, panels=tuple(panel for panel in axis.panels if _is_among(panel, size, names))) for axis in case.effects]
     axes = [axis for axis in axes if axis.panels]
     panels = [panel for axis in axes for panel in axis.panels]
     values = {_series(value): value for panel in panels for value in panel.values}
     if len(values) < 2:
-        return ""
+        return None
     known = [panel.p for panel in panels if panel.p is not None]
     points = replace(panels[0], values=tuple(values.values()), p=min(known, default=None))
-    best, base = fastest(points.values), _base(panels, values)
-    compared = [row for _, row in rows.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
-    end = open_words(compared, doubts) if known else too_few(points.values)
-    return f"{_claim(names, axes, points, best, base)}{end}{ORDER if points.in_blocks else ''}."
+    return axes, points, fastest(points.values), _base(panels, values)
 
 
 def _is_among(panel: AxisPanel, size: PointRow, names: Mapping[str, str]) -> bool:
