@@ -19,10 +19,12 @@ from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.answer import Answer
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
-from hpcddp.analysis.report.table import Cell, Column, Spec, Table, number_cell, table_of, text_cell, unit_of
+from hpcddp.analysis.report.table import Cell, Column, Spec, Table, milli, number_cell, table_of, text_cell
+from hpcddp.analysis.report.step_tables import percent_number
+from hpcddp.analysis.report.tables import baselines
 from hpcddp.analysis.report.write import CODE
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.wording import percent, quantity, time_words
+from hpcddp.analysis.util.wording import quantity, time_words
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.sentence import ends, sizes_words
 from hpcddp.core.text import message_size
@@ -112,24 +114,23 @@ def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
     """(figure, what it is) of the largest point of each series, of keys of the fastest; what is not known is left out."""
     points = found.shown
     rows = points.nlargest(1, "samples_per_s") if found.is_of_keys else ends(points)
-    ranged = [row for _, row in rows.iterrows()]
 
-    def span(column: str, text: Callable[[float], str]) -> str:
+    def span(column: str, text: Callable[[float], str], unit: str = "") -> str:
         known = rows[column].dropna()
-        return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) if len(known) else ""
+        return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) + unit if len(known) else ""
 
-    gpu, cards = unit_of(points), [(span("samples_per_s", quantity), f"samples/s on {sizes_words(ranged)}")]
-    shares = {f"1 {gpu}": span("efficiency_1gpu", percent), "1 node": span("efficiency_1node", percent)}
-    known = [(share, base) for base, share in shares.items() if share] if not found.is_of_keys else []
-    if known:
-        others = "".join(f" ({share} against {base})" for share, base in known[1:])
-        cards.append((known[0][0], f"efficiency against {known[0][1]}{others}"))
-    else:
-        cards.append((span("step_s", lambda seconds: f"{quantity(seconds * 1e3)} ms"), "a step"))
-    hours = span("node_h_per_epoch", quantity)
-    cards.append((span("epoch_s", time_words), f"an epoch, {hours} node h"))
+    shares = {head: span(f"efficiency_{base}", percent_number, " %") for base, head in baselines(points).items()}
+    shares = {} if found.is_of_keys else {base: share for base, share in shares.items() if share}
+    (base, share), *others = shares.items() or [("", "")]
+    also = "".join(f" ({other} {head})" for head, other in others)
     passing, _, spread = answer.trust.partition("; ")
-    return [card for card in [*cards, (passing, spread)] if card[0]]
+    cards = [
+        (span("samples_per_s", quantity), f"samples/s on {sizes_words([row for _, row in rows.iterrows()])}"),
+        (share, f"efficiency {base}{also}") if share else (span("step_s", milli, " ms"), "per step"),
+        (span("epoch_s", time_words), f"per epoch, {span('node_h_per_epoch', quantity)} node h"),
+        (passing, spread),
+    ]
+    return [card for card in cards if card[0]]
 
 
 def _by_topic(

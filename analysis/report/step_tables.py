@@ -68,10 +68,10 @@ def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str
     shares = parts.div(step_s, axis=0)
     for part in parts:
         column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
-        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
+        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], percent_number)  # type: ignore[misc]
 
 
-def _percent_number(share: float) -> str:
+def percent_number(share: float) -> str:
     """Without the sign: `39`; noise below nothing is `0`."""
     return f"{100 * share:.0f}".replace("-0", "0")
 

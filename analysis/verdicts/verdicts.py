@@ -59,18 +59,18 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
 }
 """Name of a verdict -> the function that finds it."""
 
-CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
-    "CPU starvation": (binding.starved_share, "too few processor cores"),
-    "input-bound": (input.input_share, "waiting for data"),
-    "slower computation": (comparability.slower_share, "computation that is slower with more ranks"),
-    "stalls": (steps.stalled_share, "steps that stall now and then"),
-    "straggler": (straggler.waited_share, "waiting for one slow rank or node"),
-    "slow link": (straggler.link_share, "waiting for gradients over one slow link"),
-    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn"),
-    "latency-bound": (comm.latency_share, "many small messages between ranks"),
-    "communication-bound": (comm.comm_share, "exchanging gradients"),
+CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str, str]] = {
+    "CPU starvation": (binding.starved_share, "too few processor cores", "CPU"),
+    "input-bound": (input.input_share, "waiting for data", "input"),
+    "slower computation": (comparability.slower_share, "computation that is slower with more ranks", "compute"),
+    "stalls": (steps.stalled_share, "steps that stall now and then", "stalls"),
+    "straggler": (straggler.waited_share, "waiting for one slow rank or node", "straggler"),
+    "slow link": (straggler.link_share, "waiting for gradients over one slow link", "slow link"),
+    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn", "sync wait"),
+    "latency-bound": (comm.latency_share, "many small messages between ranks", "latency"),
+    "communication-bound": (comm.comm_share, "exchanging gradients", "exchange"),
 }
-"""What may hold a point back, how much of it, and how the sentence says it."""
+"""What may hold a point back, how much of it, how the sentence says it, and a table's row."""
 
 DOUBTS: Mapping[str, str] = {
     "too few steps": "too few timed steps",
@@ -101,9 +101,9 @@ def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) ->
     return [replace(verdict, name=name) for verdict in find(case)]
 
 
-def cause(case: Case, row: PointRow) -> str | None:
-    """What holds a point back most, in a newcomer's words; None where nothing does that verdicts know."""
-    shares = {words: share for find, words in CAUSES.values() if (share := find(case, row)) is not None}
+def cause(case: Case, row: PointRow) -> tuple[str, str] | None:
+    """What holds a point back most, in a newcomer's words and in a table's; None where nothing does that verdicts know."""
+    shares = {(words, short): share for find, words, short in CAUSES.values() if (share := find(case, row)) is not None}
     return max(shares, key=lambda words: shares[words], default=None)
 
 
