@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
+from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -17,11 +18,11 @@ from markupsafe import Markup, escape
 from hpcddp import __version__
 from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
-from hpcddp.analysis.report.answer import Answer
+from hpcddp.analysis.report.answer import Answer, answer_of
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
-from hpcddp.analysis.report.table import Cell, Column, Spec, Table, milli, number_cell, table_of, text_cell
 from hpcddp.analysis.report.step_tables import percent_number
-from hpcddp.analysis.report.tables import baselines
+from hpcddp.analysis.report.table import Cell, Column, Spec, Table, milli, number_cell, table_of, text_cell
+from hpcddp.analysis.report.tables import baseline_heads
 from hpcddp.analysis.report.write import CODE
 from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity, time_words
@@ -44,7 +45,6 @@ class _Shown:
 
 def page_html(
     found: Findings,
-    answer: Answer,
     stands_on: Provenance,
     tables: Sequence[Table],
     figures: Mapping[str, Sequence[InlineSvg]],
@@ -54,6 +54,8 @@ def page_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = _resource("page.css"), _resource("page.js")
+    answer = answer_of(found, Path())  # a study without a run that is done has no page: no command names its folder
+    step, sentences = answer.next_step, found.sentences or [_of_collectives(found)]
     first, topics = _by_topic(found, tables, figures)
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
@@ -61,9 +63,11 @@ def page_html(
         script=script,
         name=found.records.name,
         heading=found.heading,
-        sentences=found.sentences or [_of_collectives(found)],
+        sentences=sentences,
+        answer=answer,
+        next_step=prose(f"`{step}`" if step.startswith(("hpcddp ", "--")) else step),
         line=" · ".join(filter(None, [answer.trained, *found.trained.get("date", [])])),
-        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
+        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])) + "." if found.kinds else sentences[0],
         cards=_cards(found, answer),
         first=first,
         trained=[(name, fact_text(values)) for name, values in found.trained.items()],
@@ -119,7 +123,7 @@ def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
         known = rows[column].dropna()
         return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) + unit if len(known) else ""
 
-    shares = {head: span(f"efficiency_{base}", percent_number, " %") for base, head in baselines(points).items()}
+    shares = {head: span(f"efficiency_{base}", percent_number, " %") for base, head in baseline_heads(points).items()}
     shares = {} if found.is_of_keys else {base: share for base, share in shares.items() if share}
     (base, share), *others = shares.items() or [("", "")]
     also = "".join(f" ({other} {head})" for head, other in others)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.answer import answer_of
 from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
@@ -100,7 +99,7 @@ class _Report:
         texts: dict[str, Callable[[], str]] = {
             **{f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables},
             "report.md": lambda: report_markdown(found, stands_on, tables, files),
-            "index.html": lambda: page_html(found, answer_of(found, self.study.folder), stands_on, tables, panels, beside),
+            "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
         }
         earlier = {f"{table.name}.tex": None for table in self.tables.values()}
         earlier |= {file.name: None for file in self.folder.glob(f"{OF_EFFECTS}*.tex")}

@@ -82,7 +82,7 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
     """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
     one_size = len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
     is_of_keys = is_of_keys or (bool((points["input"] == "io").all()) and one_size)  # of one size efficiency is against itself
-    gpu, baselines = unit_of(points), {} if is_of_keys else baselines(points)
+    gpu, baselines = unit_of(points), {} if is_of_keys else baseline_heads(points)
     waiting = (Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", time_words)),
@@ -199,7 +199,7 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     ]
 
 
-def baselines(points: pd.DataFrame) -> dict[str, str]:
+def baseline_heads(points: pd.DataFrame) -> dict[str, str]:
     """Baseline, as columns end -> its head; a full node with its size where all series have the same, not where it is one GPU."""
     sizes = set(points["full_node_gpus"])
     node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}

@@ -89,8 +89,9 @@ def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
         open_ = open_words([largest, *_bases(series)], doubts)
         if smaller := _no_faster(series):
             yield f"{size_words(largest)} train {smaller}{efficiency}"
-        yield f"{size:.3g} {one}s train {_as_fast(speedup, bool(open_))} one: {efficiency}"
-        yield f"{size:.3g} {one}s reach {_as_fast(speedup, bool(open_)).removesuffix(' as fast as')} one {one}'s rate: {efficiency}"
+        fast = _as_fast(speedup, bool(open_))
+        yield f"{size:.3g} {one}s train {fast} one: {efficiency}"
+        yield f"{size:.3g} {one}s reach {fast.removesuffix(' as fast as')} one {one}'s rate: {efficiency}"
     elif rows:
         rates, one = sorted(row["samples_per_s"] for row in rows), rows[0]["gpus"] == 1 and len(rows) == 1
         verb = f"{'load' if rows[0]['input'] == 'io' else 'train'}{'s' if one else ''}"
@@ -117,7 +118,7 @@ def _several_headings(names: Mapping[str, str], found: Sequence[tuple[pd.Series[
     (least, low), *_, (best, high) = sorted(found, key=lambda pair: pair[1])
     shares = [*dict.fromkeys((percent(low), percent(high)))]
     if len(shares) > 1:
-        yield f"{shares[1]} efficiency with {names[best['series']]}, {shares[0]} with {names[least['series']]}"
+        yield f"{shares[1]} efficiency with {names[best['series']]}; {shares[0]} with {names[least['series']]}"
     whole = f"{len(found)} series: {' to '.join(shares)} efficiency"
     yield f"{whole} on {sizes_words([row for row, _ in found])}"
     yield whole

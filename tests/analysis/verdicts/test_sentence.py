@@ -134,6 +134,41 @@ def test_many_series_are_counted(tmp_path: Path) -> None:
     assert sentences[4:] == ["2 more series: see the table."]
 
 
+LONG = "a-model-with-a-name-that-nobody-would-type-twice"
+
+
+@pytest.mark.parametrize(
+    ("rates", "heading"),
+    [
+        ({(1, 1): 100, (1, 4): 250}, "4 GPUs train 2.49 times as fast as one: 62 % efficiency"),
+        ({(1, 1): 100, (1, 2): 125, (1, 4): 129}, "4 GPUs train hardly faster than 2 GPUs: 32 % efficiency"),
+        ({(2, 1): 190, (1, 1): 100, (8, 1): 190}, "8 GPUs train 1.90 times as fast as one: 24 % efficiency"),
+        ({(1, 4): 100, (2, 4): 150}, "2 nodes train 1.50 times as fast as one: 75 % efficiency"),
+        ({(2, 4): 100}, "2 nodes train 100 samples/s"),
+        (
+            {(1, 1): 100, (1, 4): 360, (1, 1, 64): 100, (1, 4, 64): 200},
+            "91 % efficiency with batch/GPU 32; 50 % with batch/GPU 64",
+        ),
+        (
+            {(1, 1): 9, (1, 4): 36, (1, 1, LONG): 9, (1, 4, LONG): 18, (1, 1, 64): 9, (1, 4, 64): 9},
+            "3 series: 25 % to 100 % efficiency on 4 GPUs",
+        ),
+        ({(1, 4): 100, (1, 4, 64): 150}, "Best: batch/GPU 64, 1.50 times as fast as the default"),
+        ({(1, 4): 150, (1, 4, 64): 100}, "Best: batch/GPU 32, the default"),
+        ({(1, 4): 100, (1, 4, 64): 100}, "No measurable effect of batch/GPU"),
+    ],
+)
+def test_a_heading_has_at_most_twelve_words(tmp_path: Path, rates: Mapping[tuple[Any, ...], float], heading: str) -> None:
+    """Of each kind of study; where all words of it are too many, it says less."""
+
+    def place(nodes: int, gpus: int, series: int | str = 32) -> Point:
+        return point(nodes, gpus, **{"model": series} if isinstance(series, str) else {"batch_per_gpu": series})
+
+    found = find(load_study(write_rates(tmp_path / "s", {place(*each): rate for each, rate in rates.items()})))
+    assert found.heading == heading
+    assert len(found.heading.split()) <= 12
+
+
 def test_numbers_have_the_digits_that_count() -> None:
     values = (0, 0.01234, 1.0, 78.94, 370, 1180.4, 2_500_000)
     assert [quantity(each) for each in values] == ["0", "0.0123", "1.00", "78.9", "370", "1,180", "2,500,000"]
