@@ -28,7 +28,6 @@ from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity, time_words
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.sentence import ends, sizes_words
-from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 
@@ -55,7 +54,7 @@ def page_html(
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = _resource("page.css"), _resource("page.js")
     answer = answer_of(found, Path())  # a study without a run that is done has no page: no command names its folder
-    step, sentences = answer.next_step, found.sentences or [_of_collectives(found)]
+    step = answer.next_step
     first, topics = _by_topic(found, tables, figures)
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
@@ -63,11 +62,11 @@ def page_html(
         script=script,
         name=found.records.name,
         heading=found.heading,
-        sentences=sentences,
+        sentences=found.sentences,
         answer=answer,
         next_step=prose(f"`{step}`" if step.startswith(("hpcddp ", "--")) else step),
         line=" · ".join(filter(None, [answer.trained, *found.trained.get("date", [])])),
-        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])) + "." if found.kinds else sentences[0],
+        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
         cards=_cards(found, answer),
         first=first,
         trained=[(name, fact_text(values)) for name, values in found.trained.items()],
@@ -123,26 +122,27 @@ def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
         known = rows[column].dropna()
         return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) + unit if len(known) else ""
 
-    shares = {head: span(f"efficiency_{base}", percent_number, " %") for base, head in baseline_heads(points).items()}
-    shares = {} if found.is_of_keys else {base: share for base, share in shares.items() if share}
-    (base, share), *others = shares.items() or [("", "")]
-    also = "".join(f" ({other} {head})" for head, other in others)
+    heads = {} if found.is_of_keys else baseline_heads(points)
+    larger = [base for base in heads if rows["gpus" if base == "1gpu" else "nodes"].max() > 1]
+    shares = [f"{share} {heads[base]}" for base in larger if (share := span(f"efficiency_{base}", percent_number, " %"))]
     passing, _, spread = answer.trust.partition("; ")
     cards = [
         (span("samples_per_s", quantity), f"samples/s on {sizes_words([row for _, row in rows.iterrows()])}"),
-        (share, f"efficiency {base}{also}") if share else (span("step_s", milli, " ms"), "per step"),
+        (span("step_s", milli, " ms"), "per step"),
         (span("epoch_s", time_words), f"per epoch, {span('node_h_per_epoch', quantity)} node h"),
         (passing, spread),
     ]
+    if shares:
+        share, _, base = shares[0].partition(" % ")
+        cards[1] = (f"{share} %", f"efficiency {base}{''.join(f' ({also})' for also in shares[1:])}")
     return [card for card in cards if card[0]]
 
 
 def _by_topic(
     found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]
 ) -> tuple[list[_Shown], dict[str, list[_Shown]]]:
-    """What the first screen shows; what stands below each table, and under `detail` what shows single runs or belongs to no
-    table that is there. Of a figure of several panels the first screen has the first."""
-    topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
+    """What the first screen shows, of several panels the first; what stands below each folded table; under `more` the rest."""
+    topics: dict[str, list[_Shown]] = {"more": [], **{table.name: [] for table in tables[1:]}}
     order = [*(axis.stem for axis in found.effects if found.is_of_keys), "efficiency", "scaling", "comm"]
     leading = [next((name for name in order if name in figures), ""), "breakdown"]
     first = dict[str, _Shown]()
@@ -151,7 +151,7 @@ def _by_topic(
         caption = kind.caption
         if name == "breakdown" and len(found.shown) > DEFAULT.most_bars:
             caption = f"the first {DEFAULT.most_bars} of {len(found.shown)} points"
-        table = next((table for table in kind.below if table in topics), "detail")
+        table = next((table for table in kind.below if table in topics), "more")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
         if name in leading:
             first[name] = _Shown(caption or kind.label, marked[:1], shared)
@@ -159,16 +159,6 @@ def _by_topic(
         if marked:
             topics[table].append(_Shown(caption, marked, shared))
     return [first[name] for name in leading if name in first], topics
-
-
-def _of_collectives(found: Findings) -> str:
-    """The headline of a study without training: what the largest layout reaches."""
-    fits = found.fits[found.fits["op"] == "all_reduce"]
-    if fits.empty:
-        return "No training run counts."
-    best = fits.sort_values("ranks", kind="stable").iloc[-1]
-    rate, size = quantity(best["largest_busbw_bytes_per_s"] / 1e9), message_size(int(best["largest_bytes"]))
-    return f"{best['layout']}: an all-reduce of {size} reaches {rate} GB/s of bus bandwidth."
 
 
 def _gates(stands_on: Provenance) -> Table:

@@ -194,9 +194,9 @@ def _open(case: Case, judged: Sequence[Verdict]) -> sentence.Doubts:
 
 
 def _cause(case: Case, causes: Mapping[Any, tuple[str, str]]) -> str:
-    rows = [] if case.is_of_keys else sentence.ends(case.points).index
-    found = dict.fromkeys(causes[row][0] for row in rows if row in causes)
-    return f"Held back most by {listed([*found])}" if found else ""
+    rows = sentence.ends(case.points).index
+    found = dict.fromkeys(causes[row][0] for row in rows if row in causes and not case.is_of_keys)
+    return f"Held back most by {' or '.join(found)}" if found else ""
 
 
 def _causes(case: Case) -> dict[Any, tuple[str, str]]:

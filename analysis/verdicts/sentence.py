@@ -46,12 +46,9 @@ Doubts = Callable[[Sequence["pd.Series[Any]"]], list[str]]
 
 def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts) -> list[str]:
     """One per series with more than one layout (a single series gets its sentence anyway); `apart` says which is which."""
-    series = [group for _, group in scaling.groupby("series", sort=False)]
-    several = [group for group in series if len(group) > 1] or series[:1]
-    shown = [
-        sentence(group, cause, doubts, _which(apart[group["series"].iloc[0]]) if len(several) > 1 else "")
-        for group in several[:AT_MOST]
-    ]
+    several = ends(scaling)["series"]
+    which = {key: _which(apart[key]) if len(several) > 1 else "" for key in several[:AT_MOST]}
+    shown = [sentence(scaling[scaling["series"] == key], cause, doubts, words) for key, words in which.items()]
     left = len(several) - len(shown)
     return [*shown, f"{left} more series: see the table."] if left else shown
 
@@ -70,9 +67,9 @@ HEADING_WORDS, HEADING_LETTERS = 12, 90
 def heading(case: Case, doubts: Doubts) -> str:
     """The finding in a few words: of its forms the first that is short enough. The sentences have what it leaves out."""
     rejected = len(done_for_nothing(case.records.runs))
-    forms = [f"No run counts: {count(rejected, 'run')} rejected"] if rejected else _headings(case, doubts)
+    forms = [f"Every run was rejected: {rejected} of {rejected}"] if rejected else _headings(case, doubts)
     short = (form for form in forms if len(form.split()) <= HEADING_WORDS and len(form) <= HEADING_LETTERS)
-    return next(short, "No run counts")
+    return next(short, "Nothing was measured")
 
 
 def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
@@ -93,13 +90,13 @@ def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
         yield f"{size:.3g} {one}s train {fast} one: {efficiency}"
         yield f"{size:.3g} {one}s reach {fast.removesuffix(' as fast as')} one {one}'s rate: {efficiency}"
     elif rows:
-        rates, one = sorted(row["samples_per_s"] for row in rows), rows[0]["gpus"] == 1 and len(rows) == 1
-        verb = f"{'load' if rows[0]['input'] == 'io' else 'train'}{'s' if one else ''}"
-        span = " to ".join(dict.fromkeys(map(quantity, (rates[0], rates[-1]))))
-        yield f"{sizes_words(rows)} {verb} {span} samples/s"
+        rates = sorted(row["samples_per_s"] for row in rows)
+        verb = f"{'load' if rows[0]['input'] == 'io' else 'train'}{'s' if max(row['gpus'] for row in rows) == 1 else ''}"
+        yield f"{sizes_words(rows)} {verb} {' to '.join(dict.fromkeys(map(quantity, (rates[0], rates[-1]))))} samples/s"
     elif len(fits := case.fits[case.fits["op"] == "all_reduce"]):
-        best = fits.sort_values("ranks", kind="stable").iloc[-1]
-        yield f"An all-reduce on {best['layout']} reaches {quantity(best['largest_busbw_bytes_per_s'] / 1e9)} GB/s"
+        largest = fits.sort_values("ranks", kind="stable").iloc[-1]
+        rate = quantity(largest["largest_busbw_bytes_per_s"] / 1e9)
+        yield f"{largest['layout']}: {rate} GB/s of bus bandwidth in all-reduces"
 
 
 def ends(scaling: pd.DataFrame) -> pd.DataFrame:
@@ -119,27 +116,23 @@ def _several_headings(names: Mapping[str, str], found: Sequence[tuple[pd.Series[
     shares = [*dict.fromkeys((percent(low), percent(high)))]
     if len(shares) > 1:
         yield f"{shares[1]} efficiency with {names[best['series']]}; {shares[0]} with {names[least['series']]}"
-    whole = f"{len(found)} series: {' to '.join(shares)} efficiency"
-    yield f"{whole} on {sizes_words([row for row, _ in found])}"
-    yield whole
+    span = f"{len(found)} series: {' to '.join(shares)} efficiency"
+    yield f"{span} on {sizes_words([row for row, _ in found])}"
+    yield span
 
 
 def _best_headings(
     names: Mapping[str, str], axes: Sequence[Axis], points: AxisPanel, best: AxisValue, base: AxisValue | None
 ) -> Iterator[str]:
     if points.p is not None and not points.differs:
-        yield f"No measurable effect of {listed([axis.name for axis in axes])}"
-        yield f"No measurable effect of {count(len(axes), 'key')}"
+        yield f"No measurable effect of {listed([axis.name for axis in axes]) if len(axes) < 4 else f'{len(axes)} keys'}"
     sure, unsure, _ = HEADS[bool(best.point["input"] == "io")]
     head = f"{sure if points.is_sure else unsure}: {names[_series(best)]}"
-    if base is best:
-        yield f"{head}, {_base_word(axes, base)}"
-    elif base:
-        found = points.compared(best, base)
+    if base:
+        found, word = points.compared(best, base), _base_word(axes, base)
         is_faster = is_surely_faster(found) or not points.is_sure
-        ratio = f"{times(found.ratio)} times as fast as" if is_faster else "not measurably faster than"
-        yield f"{head}, {ratio} {_base_word(axes, base)}"
-        yield f"{head}, {ratio.replace(' as fast as', '')} {_base_word(axes, base)}"
+        ratio = f"{times(found.ratio)} times {word}'s rate" if is_faster else f"not measurably faster than {word}"
+        yield f"{head}, {word if base is best else ratio}"
     yield head
     yield f"Fastest of {len(points.values)} combinations: {quantity(best.rate)} samples/s"
 

@@ -153,7 +153,7 @@ LONG = "a-model-with-a-name-that-nobody-would-type-twice"
             {(1, 1): 9, (1, 4): 36, (1, 1, LONG): 9, (1, 4, LONG): 18, (1, 1, 64): 9, (1, 4, 64): 9},
             "3 series: 25 % to 100 % efficiency on 4 GPUs",
         ),
-        ({(1, 4): 100, (1, 4, 64): 150}, "Best: batch/GPU 64, 1.50 times as fast as the default"),
+        ({(1, 4): 100, (1, 4, 64): 150}, "Best: batch/GPU 64, 1.50 times the default's rate"),
         ({(1, 4): 150, (1, 4, 64): 100}, "Best: batch/GPU 32, the default"),
         ({(1, 4): 100, (1, 4, 64): 100}, "No measurable effect of batch/GPU"),
     ],
