@@ -11,9 +11,34 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, errors, evenly, log_axis, rate_axis, size_axis, tracks, whiskers
+from hpcddp.analysis.figures.axis import (
+    EndLabel,
+    Look,
+    draw_spread,
+    end_labels,
+    evenly,
+    log_axis,
+    rate_axis,
+    size_axis,
+    spread_note,
+    tracks,
+)
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
+from hpcddp.analysis.figures.style import (
+    DEFAULT,
+    MarkedFigure,
+    Style,
+    entitle,
+    in_column,
+    legend_below,
+    legend_mm,
+    letters,
+    mark_point,
+    new_figure,
+    note_entries,
+    pt,
+)
+from hpcddp.analysis.study.effects import INTERVAL
 from hpcddp.analysis.study.series import differing, full_names, short_names
 from hpcddp.analysis.util.wording import points, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.findings import Findings
@@ -94,11 +119,19 @@ def _values(row: Any, name: str) -> dict[str, str]:
     }
 
 
-def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: Style = DEFAULT) -> MarkedFigure:
-    """`targets`: rows of targets_frame of series with a baseline and a larger size; a panel each."""
+def to_accuracy_figure(
+    targets: pd.DataFrame, names: Mapping[str, str], epochs: pd.DataFrame, style: Style = DEFAULT
+) -> MarkedFigure:
+    """`targets`: rows of targets_frame of series with a baseline and a larger size; a panel each. `epochs`: evaluated rows of
+    epochs_frame.
+    """
     series = [group for _, group in targets.groupby("series", sort=False)]
-    with new_figure(style, PANEL_MM, len(series)) as (figure, axes):
-        labels = [_speedups(ax, group) for ax, group in zip(axes, series, strict=True)]
+    drawn = [(int(row["reached"]), _has_interval(row, str(base_of(of)))) for of in series for _, row in of.iterrows()]
+    note = spread_note(drawn, "the ratio of medians", "the baseline's median time over each run's")
+    entries = note_entries(note, letters(style, len(series)))
+    with new_figure(style, PANEL_MM, len(series), legend_mm(entries)) as (figure, axes):
+        legend_below(figure, entries)
+        labels = [_speedups(ax, group, epochs) for ax, group in zip(axes, series, strict=True)]
         for ax, group, texts in zip(axes, series, labels, strict=True):
             low, high = ax.get_ylim()
             rate_axis(ax, low, high, "{:g}".format)
@@ -114,7 +147,12 @@ def base_of(series: pd.DataFrame) -> str | None:
     return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
 
 
-def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
+def _has_interval(row: Any, base: str) -> bool:
+    kind = row[f"speedup_{base}_interval"]
+    return str(row["interval"] if pd.isna(kind) else kind) == INTERVAL
+
+
+def _speedups(ax: Axes, series: pd.DataFrame, epochs: pd.DataFrame) -> list[EndLabel]:
     base = str(base_of(series))
     known, colour = series[series[f"speedup_{base}"].notna()], BASELINES[base]
     speedups, rates, gpus = known[f"speedup_{base}"], known[f"throughput_{base}"], known["gpus"]
@@ -124,16 +162,27 @@ def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
         ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
         ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
     ax.plot(gpus, rates, "o", color=INK, zorder=3)
-    ends = errors(speedups, known[f"speedup_{base}_low"], known[f"speedup_{base}_high"])
-    ax.errorbar(gpus, speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
     for _, row in known.iterrows():
-        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, base))
+        middle = float(row[f"speedup_{base}"])
+        at = float(row["gpus"]), middle
+        low, high = (row[f"speedup_{base}_{end}"] for end in ("low", "high"))
+        ends = (middle, middle) if pd.isna(low) else (float(low), float(high))
+        runs = [middle * float(row["train_s"]) / time_s for time_s in _times_s(epochs, row)]
+        draw_spread(ax, at, ends if _has_interval(row, base) else None, runs, Look(colour, "s"))
+        mark_point(ax, *at, _speedup_values(row, base))
     ax.set_yscale("log")
     ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))
     size_axis(ax, series)
     target = f"to {points(known['target'].iloc[-1])} %"
     ends_at = ((ideal, "ideal", FAINT), (rates.iloc[-1], "samples/s", INK), (speedups.iloc[-1], target, colour))
     return [EndLabel(y, text, of) for y, text, of in ends_at if pd.notna(y)]
+
+
+def _times_s(epochs: pd.DataFrame, size: Any) -> list[float]:
+    """When each run of a size reached its target."""
+    there = (epochs[["series", "nodes", "gpus_per_node"]] == size[["series", "nodes", "gpus_per_node"]].to_numpy()).all(axis=1)
+    reached = epochs[there & (epochs["accuracy"] >= size["target"])]
+    return [float(time_s) for time_s in reached.groupby(["label", "run"], sort=False)["train_s"].min()]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:
@@ -181,7 +230,7 @@ def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str
             notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; epochs.csv has them all")
     wide = [group for _, group in targets.groupby("series", sort=False) if base_of(group) is not None]
     if wide:
-        figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), style)
+        figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), evaluated, style)
     if len(wide) > MAX_PANELS:
         notes.append(f"figures/to_accuracy.png shows {MAX_PANELS} of {len(wide)} series; to_accuracy.csv has them all")
     return figures, notes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -16,9 +16,11 @@ from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.style import lay_out, mark_point, pt
+from hpcddp.analysis.study.effects import INTERVAL
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -108,9 +110,14 @@ def size_ticks(sizes: Sequence[int], below: Callable[[int], str] = str) -> list[
     """
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
     if 2 * len(set(sizes) & set(powers)) < len(sizes):
-        return _with_room(sizes, sizes, below)
+        return sizes_with_room(sizes, below)
     evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
     return next(ticks for ticks in evenly if _with_room(ticks, sizes, below) == ticks)
+
+
+def sizes_with_room(sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
+    """The largest, and of the others those whose labels reach no other's."""
+    return _with_room(sizes, sizes, below)
 
 
 def _with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
@@ -208,27 +215,96 @@ def hollow() -> dict[str, Any]:
     return {"marker": "o", "markerfacecolor": "none", "markeredgecolor": FAINT, "markeredgewidth": pt(0.8)}
 
 
-def errors(middle: pd.Series[Any], low: pd.Series[Any], high: pd.Series[Any]) -> list[pd.Series[Any]]:
-    """Of intervals, what is below and above; nothing where they are not known."""
-    return [(middle - low).fillna(0).astype(float), (high - middle).fillna(0).astype(float)]
+RUN_PT = 2.6
+"""Between the dots of a point's runs, which stand side by side."""
 
 
-def whiskers() -> dict[str, Any]:
-    """How an interval is drawn."""
-    return {"elinewidth": pt(1), "capsize": pt(2.5), "capthick": pt(0.8)}
+@dataclass(frozen=True)
+class Look:
+    """Of points and their line."""
+
+    colour: str
+    marker: str = MARKERS[0]
+    hollow: bool = False
+    right: float = 0.0
+    """Points by which it is moved, so that it lies on no other line."""
+
+    def symbol(self, size: float = 4.0) -> dict[str, Any]:
+        """Of one point."""
+        face = "white" if self.hollow else self.colour
+        return {"color": self.colour, "marker": self.marker, "markersize": pt(size), "markerfacecolor": face, "linestyle": ""}
 
 
-def draw_measured(ax: Axes, points: pd.DataFrame, column: str, colour: str, scale: int = 1) -> None:
-    """`column` times `scale` where it is known, its intervals (COLUMN_low, COLUMN_high), and the lines between points."""
-    known = points.dropna(subset=[column])
+def moved(ax: Axes, right: float) -> Transform:
+    """Data coordinates, so many points further to the right."""
+    return ax.transData if not right else ax.transData + ScaledTranslation(pt(right) / 72, 0, ax.figure.dpi_scale_trans)
+
+
+def draw_spread(ax: Axes, at: tuple[float, float], ends: tuple[float, float] | None, runs: Sequence[float], look: Look) -> None:
+    """`at`: size and median, which has its interval (`ends`), or without one its runs side by side with a dash between."""
+    (x, middle), there = at, moved(ax, look.right)
+    if ends is not None or len(runs) < 2:
+        low, high = ends or (middle, middle)
+        bar = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
+        ax.errorbar([x], [middle], [[middle - low], [high - middle]], transform=there, zorder=3, **look.symbol(), **bar)
+        return
+    ax.update_datalim([(x, run) for run in runs])
+    ax.plot([x], [middle], "_", color=look.colour, markersize=pt(RUN_PT * len(runs) + 5), transform=there, zorder=3)
+    for i, run in enumerate(runs):
+        aside = moved(ax, look.right + RUN_PT * (i - (len(runs) - 1) / 2))
+        ax.plot([x], [run], transform=aside, zorder=4, markeredgewidth=pt(0.6), **look.symbol(2.4))
+
+
+Rates = Mapping[tuple[str, int, int], Sequence[float]]
+"""(series, nodes, GPUs per node) -> samples/s of each run."""
+
+
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, rates: Rates, look: Look) -> None:
+    """`column`, shares in %, where it is known, its intervals (COLUMN_low, COLUMN_high) or runs, and the lines between points."""
+    known, scale = points.dropna(subset=[column]), scale_of(column)
     for line in tracks(known):
-        ax.plot(line["gpus"], line[column] * scale, color=colour, zorder=2)
+        ax.plot(line["gpus"], line[column] * scale, color=look.colour, transform=moved(ax, look.right), zorder=2)
     for marker, group in by_marker(points):
-        rows = group.dropna(subset=[column])
-        middle, low, high = (rows[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
-        ax.errorbar(rows["gpus"], middle, errors(middle, low, high), fmt=marker, color=colour, zorder=3, **whiskers())
-        for _, row in rows.iterrows():
-            mark_point(ax, row["gpus"], row[column] * scale, point_values(row))
+        for _, row in group.dropna(subset=[column]).iterrows():
+            middle, (ends, runs) = float(row[column]) * scale, spread_of(row, column, rates)
+            draw_spread(ax, (float(row["gpus"]), middle), ends, runs, replace(look, marker=marker))
+            mark_point(ax, row["gpus"], middle, point_values(row))
+
+
+def scale_of(column: str) -> int:
+    """Samples/s are drawn as they are, shares in %."""
+    return 1 if column == "samples_per_s" else 100
+
+
+def spread_of(row: Any, column: str, rates: Rates) -> tuple[tuple[float, float] | None, list[float]]:
+    """(the interval where there is one, the runs) of a point."""
+    values = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
+    middle, low, high = (math.nan if pd.isna(value) else float(value) * scale_of(column) for value in values)
+    runs = [
+        middle * rate / float(row["samples_per_s"]) for rate in rates.get((row["series"], row["nodes"], row["gpus_per_node"]), ())
+    ]
+    return (((middle, middle) if math.isnan(low) else (low, high)) if has_interval(row, column) else None), runs
+
+
+def has_interval(row: Any, column: str) -> bool:
+    """Whether runs are enough for one; a baseline, whose own efficiency has none, has that of its throughput."""
+    kind = row["interval" if column == "samples_per_s" else f"{column}_interval"]
+    return str(row["interval"] if pd.isna(kind) else kind) == INTERVAL
+
+
+def spread_note(drawn: Iterable[tuple[int, bool]], of: str, dots: str = "runs") -> str:
+    """What bars and dots of a figure are. `drawn`: of each point its runs, and whether it has an interval; `of`: what
+    the interval holds; `dots`: what a dot is of.
+    """
+    bars, few = ([n for n, bar in drawn if bar is wanted] for drawn in [list(drawn)] for wanted in (True, False))
+    of_bars = f"Bars: {INTERVAL} CI of {of} ({_each(bars)} runs each)." if bars else ""
+    of_dots = f"Dots: {dots} ({_each(few)} each){'; dash: median' if max(few) > 1 else ''}." if few else ""
+    return " ".join(filter(None, (of_bars, of_dots)))
+
+
+def _each(runs: Sequence[int]) -> str:
+    """`3`, `1 to 3`"""
+    return str(min(runs)) if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
 
 
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
@@ -240,18 +316,24 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     return lines or [ordered[i : i + 1] for i in range(len(ordered))]
 
 
+IDEALS_APART = 0.02
+"""Of the panel's height: closer than that, perfect scaling from one GPU and from one node is one line."""
+
+
 def draw_ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
-    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs."""
+    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs; one line where two would lie on each other."""
     gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
-    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
+    bases = {1: (f"1 {gpu}", BASELINES["1gpu"])} | ({node: ("1 node", BASELINES["1node"])} if node > 1 else {})
+    single = points[(points["nodes"] == 1) & points["gpus_per_node"].isin(list(bases)) & (points["gpus"] < largest)]
+    rates = {int(row["gpus"]): float(row["samples_per_s"]) for _, row in single.iterrows()}
+    ends = {gpus: rate * largest / gpus for gpus, rate in rates.items()}
+    height = math.log(max(ends.values(), default=1.0) / float(points["samples_per_s"].min()))
+    one = len(ends) == 2 and abs(math.log(ends[1] / ends[node])) < IDEALS_APART * height
     labels = []
-    for base, (gpus, text) in bases.items():
-        there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
-        if len(there) and gpus < largest:
-            rate = float(there["samples_per_s"].iloc[0])
-            label = EndLabel(rate * largest / gpus, text, BASELINES[base])
-            ax.plot((gpus, largest), (rate, label.y), "--", color=label.colour, linewidth=pt(0.9), zorder=1)
-            labels.append(label)
+    for gpus in list(ends)[: 1 if one else 2]:
+        text, colour = bases[gpus]
+        ax.plot((gpus, largest), (rates[gpus], ends[gpus]), "--", color=colour, linewidth=pt(0.9), zorder=1)
+        labels.append(EndLabel(ends[gpus], f"ideal from {text}{', 1 node' if one else ''}", colour))
     return labels
 
 

@@ -15,25 +15,45 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.axis import (
     EndLabel,
+    Look,
+    Rates,
     draw_ideals,
     draw_measured,
+    draw_spread,
     end_labels,
+    has_interval,
     hollow,
+    is_product,
     label_ticks,
     marker_legend,
     percent_ticks,
     rate_axis,
     size_axis,
-    whiskers,
+    sizes_with_room,
+    spread_note,
+    spread_of,
 )
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, letters, mark_point, new_figure, pt
+from hpcddp.analysis.figures.style import (
+    DEFAULT,
+    Entry,
+    MarkedFigure,
+    Style,
+    entitle,
+    in_column,
+    legend_below,
+    legend_mm,
+    letters,
+    mark_point,
+    new_figure,
+    note_entries,
+    pt,
+)
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
+from hpcddp.analysis.study.scaling import point_rates
 from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -43,18 +63,24 @@ PANEL_MM, EFFICIENCY_MM = 66.0, 56.0
 def scaling_figure(
     scaling: pd.DataFrame,
     names: dict[str, str],
-    rejected: pd.DataFrame,
+    runs: pd.DataFrame,
     overlay: pd.DataFrame | None = None,
     style: Style = DEFAULT,
 ) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame, a panel per series; `rejected`: runs; `overlay`: of references, in panels of GPUs."""
+    """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame; `overlay`: of references, in panels of
+    GPUs.
+    """
+    rates = point_rates(runs)
+    rejected = runs[runs["state"] == "rejected"].dropna(subset=["samples_per_s"])
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
     beyond = also is not None and any(not _reaches(points, also) for points in series)
-    entries = [] if also is None else legend_entries(also, letters(style, len(series)), measured=beyond)
+    room = letters(style, len(series))
+    note = spread_note(((int(row["n"]), has_interval(row, "samples_per_s")) for _, row in scaling.iterrows()), "the median")
+    entries = note_entries(note, room) + ([] if also is None else legend_entries(also, room, measured=beyond))
     with new_figure(style, PANEL_MM, len(series), legend_mm(entries)) as (figure, axes):
-        labels = [_panel(ax, points, rejected, also) for ax, points in zip(axes, series, strict=True)]
-        overlay_legend(figure, entries)
+        labels = [_panel(ax, points, rates, rejected, also) for ax, points in zip(axes, series, strict=True)]
+        legend_below(figure, entries)
         lowest, highest = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
         for ax, points, texts in zip(axes, series, labels, strict=True):
             rate_axis(ax, lowest, highest, quantity)
@@ -64,7 +90,7 @@ def scaling_figure(
     return figure
 
 
-def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.DataFrame | None) -> list[EndLabel]:
+def _panel(ax: Axes, points: pd.DataFrame, rates: Rates, rejected: pd.DataFrame, overlay: pd.DataFrame | None) -> list[EndLabel]:
     """Draws everything but the labels, which wait for the final limits."""
     if overlay is not None:
         draw_overlay(ax, overlay)
@@ -75,7 +101,7 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.D
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
     ideals = draw_ideals(ax, points, max([points["gpus"].max(), *published]))
-    draw_measured(ax, points, "samples_per_s", INK)
+    draw_measured(ax, points, "samples_per_s", rates, Look(INK))
     marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
@@ -88,39 +114,98 @@ def _reaches(points: pd.DataFrame, overlay: pd.DataFrame) -> bool:
     return bool(points["gpus"].max() >= overlay["gpus"].max())
 
 
-def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame; a panel per series."""
+CLOSE = 3.0
+"""% of efficiency: where the two baselines' curves are nowhere further apart, one is drawn, and both ends are written."""
+
+
+def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], runs: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
+    """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame."""
+    rates = point_rates(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
-    with new_figure(style, EFFICIENCY_MM, len(series)) as (figure, axes):
+    bases = [base for base in BASELINES if any(base in baselines(points) for points in series)]
+    entries = note_entries(_efficiency_note(series, bases), letters(style, len(series)))
+    against = " and ".join({"1gpu": f"one {unit(scaling['device'].iloc[0])}", "1node": "one node"}[base] for base in bases)
+    with new_figure(style, EFFICIENCY_MM, len(series), legend_mm(entries)) as (figure, axes):
+        legend_below(figure, entries)
         for ax, points in zip(axes, series, strict=True):
             name = names[points["series"].iloc[0]] if len(series) > 1 else ""
-            entitle(ax, style, name, "Efficiency, %")
-            _efficiency_panel(ax, points)
+            entitle(ax, style, name, f"Efficiency against {against}" if style.titles else "Efficiency")
+            _efficiency_panel(ax, points, rates, titled=style.titles and len(bases) == 1)
     return figure
 
 
-def _efficiency_panel(ax: Axes, points: pd.DataFrame) -> None:
-    gpu, node = unit(points["device"].iloc[0]), points["full_node_gpus"].iloc[0]
-    against = {"1gpu": f"vs 1 {gpu}", **({"1node": "vs 1 node"} if node > 1 else {})}
-    labels = [label for baseline, text in against.items() for label in _lines(ax, points, baseline, text)]
-    if labels and (waits := data_wait(points.iloc[-1])) is not None:
-        labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
+def _efficiency_note(series: Sequence[pd.DataFrame], bases: Sequence[str]) -> str:
+    rows = [(row, f"efficiency_{base}") for points in series for _, row in points.iterrows() for base in bases]
+    drawn = [(int(row["n"]), has_interval(row, column)) for row, column in rows if pd.notna(row[column])]
+    spreads = spread_note(drawn, "the ratio of medians", "runs over the baseline's median")
+    one = f" One curve stands for baselines that differ by less than {CLOSE:.0f} points." if any(map(one_curve, series)) else ""
+    return spreads + one
+
+
+def baselines(points: pd.DataFrame) -> list[str]:
+    """Those of one series that have another point."""
+    node = points["full_node_gpus"].iloc[0]
+    there = [base for base in BASELINES if points[f"efficiency_{base}"].notna().sum() > 1]
+    return [base for base in there if base == "1gpu" or node > 1]
+
+
+def one_curve(points: pd.DataFrame) -> bool:
+    """Whether both baselines are there, and their curves would lie on each other."""
+    apart = 100 * (points["efficiency_1gpu"] - points["efficiency_1node"]).abs().max()
+    return len(baselines(points)) == len(BASELINES) and bool(apart < CLOSE)
+
+
+def _efficiency_panel(ax: Axes, points: pd.DataFrame, rates: Rates, *, titled: bool) -> None:
+    """`titled`: above it stands what it is against."""
+    bases = baselines(points)
+    drawn = bases[:1] if one_curve(points) else bases
+    for base in drawn:
+        side = 0.0 if len(drawn) == 1 else SIDES[base]
+        look = Look(BASELINES[base], hollow=base == "1node", right=side)
+        draw_measured(ax, points, f"efficiency_{base}", rates, look)
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
-    ax.set_ylim(0, max(106, ax.dataLim.y1 * 1.04))
-    ax.set_yticks(percent_ticks(ax.get_ylim()[1]))
+    ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
+    ticks = percent_ticks(ax.get_ylim()[1])
+    ax.set_yticks(ticks, [f"{tick} %" for tick in ticks])
     ax.grid(axis="y", color=GRID)
     marker_legend(ax, points, "lower left")
     size_axis(ax, points)
+    if len(drawn) == 1 and not is_product(points):
+        _write_values(ax, points, drawn[0], rates)
+    labels = [_end(points, base, titled=titled) for base in bases]
+    if labels and (waits := data_wait(points.iloc[-1])) is not None:
+        labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
     end_labels(ax, labels)
 
 
-def _lines(ax: Axes, points: pd.DataFrame, baseline: str, text: str) -> list[EndLabel]:
-    """Nothing where the baseline has no other point."""
-    known = points[f"efficiency_{baseline}"].dropna() * 100
-    if len(known) < 2:
-        return []
-    draw_measured(ax, points, f"efficiency_{baseline}", BASELINES[baseline], 100)
-    return [EndLabel(known.iloc[-1], f"{percent(known.iloc[-1] / 100)} {text}", BASELINES[baseline])]
+SIDES = {"1gpu": -1.6, "1node": 1.6}
+"""Points by which curves of baselines are moved from where their size is, so that none hides the other's marks."""
+
+
+def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
+    last = float(points[f"efficiency_{base}"].dropna().iloc[-1])
+    text = "" if titled else f" vs 1 {unit(points['device'].iloc[0]) if base == '1gpu' else 'node'}"
+    return EndLabel(100 * last, f"{percent(last)}{text}", BASELINES[base])
+
+
+def _write_values(ax: Axes, points: pd.DataFrame, base: str, rates: Rates) -> None:
+    """Beside each point between the baseline and the last one, on the side of the line that is free and off that of 100 %."""
+    column = f"efficiency_{base}"
+    known = points.dropna(subset=[column])
+    values = dict(zip(known["gpus"].astype(int), 100 * known[column].astype(float), strict=True))
+    spreads = [spread_of(row, column, rates) for _, row in known.iterrows()]
+    room = sizes_with_room(list(values), lambda gpus: percent(values[gpus] / 100))
+    for (_, before), (gpus, value), (ends, runs) in zip(values.items(), list(values.items())[1:-1], spreads[1:], strict=False):
+        if gpus in room:
+            drawn, falls, above = [value, *(ends or runs)], before >= value, value < LOW
+            ha = "right" if falls is not above else "left"
+            up = pt(4.0 if above else -4.0)
+            at, va = (gpus, max(drawn) if above else min(drawn)), "bottom" if above else "top"
+            ax.annotate(percent(value / 100), at, (0, up), textcoords="offset points", ha=ha, va=va)
+
+
+LOW = 16.0
+"""% of efficiency: below it there is no room under a point."""
 
 
 MARKERS = ("D", "s", "^", "v", "P", "X")
@@ -128,12 +213,6 @@ COLOURS = ("#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A3600", "#8a8a8a")
 """Okabe and Ito's that the figure's own lines do not use, in the order of the names asked for."""
 
 DOUBTS = {"caveat": "hollow: published with a caveat", "reject": "x: rejected"}
-
-LINE_MM = 4.0
-"""Height that a line of the legend takes, its space included."""
-
-Entry = tuple[str, dict[str, Any]]
-"""Of the legend: text, and what the mark looks like."""
 
 
 def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
@@ -148,15 +227,6 @@ def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
                 mark_point(ax, row["gpus"], row["samples_per_s"], values | doubt)
 
 
-def overlay_legend(figure: Figure, entries: Sequence[Entry]) -> None:
-    """Below the panels: whose each mark is, with its source."""
-    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside lower left", frameon=False, handletextpad=0.6, labelspacing=0.3, borderpad=0.1
-        )
-
-
 def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[Entry]:
     """In lines of so many letters; `measured`: one's own too."""
     entries: list[Entry] = [("measured", {"marker": "o", "color": INK})] if measured else []
@@ -168,11 +238,6 @@ def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[
         entries.append(("\n".join(lines), _symbol(marker, colour, best)))
     words = "; ".join(text for quality, text in DOUBTS.items() if quality in set(overlay["quality"]))
     return [*entries, *([(words, {"linestyle": ""})] if words else [])]
-
-
-def legend_mm(entries: Sequence[Entry]) -> float:
-    """The height it takes."""
-    return LINE_MM * sum(text.count("\n") + 1 for text, _ in entries)
 
 
 def _styled(overlay: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -211,7 +276,10 @@ def effect_figure(axis: Axis, style: Style = DEFAULT) -> MarkedFigure:
     rows = [_lines_below(axis, panel) for panel in panels]
     height = EFFECT_MM + BELOW_MM * max(sum(1 + texts[0].count("\n") for texts in row.values()) for row in rows)
     ends = [end for panel in panels for value in panel.values for end in _ends(value)]
-    with new_figure(style, height, len(panels)) as (figure, every):
+    drawn = [(len(value.rates), has_interval(value.point, "samples_per_s")) for panel in panels for value in panel.values]
+    entries = note_entries(spread_note(drawn, "the median"), letters(style, len(panels)))
+    with new_figure(style, height, len(panels), legend_mm(entries)) as (figure, every):
+        legend_below(figure, entries)
         for ax, panel, below in zip(every, panels, rows, strict=True):
             _draw(ax, axis, panel)
             rate_axis(ax, min(ends) / 1.1, max(ends) * 1.1, quantity)
@@ -243,7 +311,8 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel) -> None:
     for i, (place, rate, value) in enumerate(zip(places, rates, panel.values, strict=True)):
         low, high = _ends(value)
         colour = BASE if i == panel.base else INK
-        ax.errorbar([place], [rate], [[rate - low], [high - rate]], fmt="o", color=colour, zorder=3, **whiskers())
+        ends = (low, high) if has_interval(value.point, "samples_per_s") else None
+        draw_spread(ax, (place, rate), ends, value.floats, Look(colour))
         mark_point(ax, place, rate, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
 from hpcddp.analysis.util.files import write_file
@@ -167,23 +168,82 @@ def new_figure(
 
 
 def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = COLUMN_LETTERS) -> None:
-    """Above a panel its name, and what its y axis measures; `most`: letters in a line of the narrowest panel."""
+    """Above a panel its name, and what its y axis measures: as the figure's title where it has no other panel; `most`: letters
+    in a line of the narrowest panel.
+    """
     figure, grid = ax.figure, ax.get_gridspec()
     assert isinstance(figure, Figure)
     assert grid is not None
     lines = in_column(name, int(most * _sheet_mm(figure) / grid.ncols / PANEL_MM))
-    if style.titles:
-        ax.set_title("\n".join([*lines, measured] if measured else lines))
-        return
-    ax.set_ylabel(measured)
-    if sum(each.get_visible() for each in figure.axes) > 1:
+    several = sum(each.get_visible() for each in figure.axes) > 1
+    if not style.titles:
+        ax.set_ylabel(measured)
+    elif measured:
+        lines.append(measured)
+    if several or (name and style.titles):
         ax.set_title("\n".join(lines))
+    elif style.titles:
+        head(ax, measured)
 
 
-def parts_legend(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
-    """Outside the panels, in as many columns as there is room for."""
-    spacing = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
-    figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **spacing)
+def head(ax: Axes, text: str) -> None:
+    """The title of a figure of one panel, from its left edge on."""
+    at_edge(ax, text, (0, 1), "axes fraction", 9, va="bottom", weight="bold")
+
+
+def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **properties: Any) -> None:
+    """`at`: a fraction of the figure's width, and a height in the coordinates called `height`; the text is `up` points above."""
+    where = {"xycoords": ("figure fraction", height), "xytext": (pt(3), pt(up)), "textcoords": "offset points"}
+    ax.annotate(text, at, **{"va": "center", **where, **properties})
+
+
+Entry = tuple[str, dict[str, Any]]
+"""Of a legend: text, and what the mark looks like."""
+
+LINE_MM = 4.0
+"""Height that a line of a legend takes, its space included."""
+
+
+MARK_LETTERS = 6
+"""What a mark of a legend takes."""
+
+
+def note_entries(note: str, letters: int) -> list[Entry]:
+    """A sentence below a figure, in lines of so many letters; none where it is empty."""
+    return [("\n".join(in_column(note, letters + MARK_LETTERS)), {"linestyle": ""})] if note else []
+
+
+def legend_below(figure: Figure, entries: Sequence[Entry]) -> None:
+    """Below the panels: sentences on all of them, and what each mark is."""
+    if entries:
+        handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
+        beside = {} if any("marker" in symbol for _, symbol in entries) else {"handlelength": 0.0}
+        spacing = {"handletextpad": 0.6 if not beside else 0.0, "labelspacing": 0.3, "borderpad": 0.1, **beside}
+        figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
+
+
+def legend_mm(entries: Sequence[Entry]) -> float:
+    """The height it takes."""
+    return LINE_MM * sum(text.count("\n") + 1 for text, _ in entries)
+
+
+def parts_legend(figure: Figure, handles: Sequence[Artist], note: Sequence[str] = ()) -> None:
+    """Below the panels, in as many columns as there is room for, under lines on all of them."""
+    spacing = {
+        "handlelength": 0.9,
+        "handleheight": 0.9,
+        "columnspacing": 0.9,
+        "handletextpad": 0.5,
+        "labelspacing": 0.3,
+        "borderpad": 0.1,
+    }
+    title = {"title": "\n".join(note) or None, "alignment": "left"}
+    figure.legend(handles=handles, loc="outside lower left", ncols=part_columns(figure), frameon=False, **title, **spacing)
+
+
+def part_columns(figure: Figure) -> int:
+    """Of a legend of parts."""
+    return int(_sheet_mm(figure) / ENTRY_MM)
 
 
 def _sheet_mm(figure: Figure) -> float:

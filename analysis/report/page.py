@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
+from hpcddp.analysis.figures.colours import page_css
 from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.answer import Answer, answer_of
@@ -52,7 +53,7 @@ def page_html(
     """`figures`: the panels of each; `files`: what lies beside the page, relative to its folder."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
-    style, script = _resource("page.css"), _resource("page.js")
+    style, script = page_css() + _resource("page.css"), _resource("page.js")
     answer = answer_of(found, Path())  # a study without a run that is done has no page: no command names its folder
     step = answer.next_step
     first, topics = _by_topic(found, tables, figures)

@@ -87,6 +87,11 @@ def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return plain if len(plain) else runs
 
 
+def point_rates(runs: pd.DataFrame) -> dict[Any, list[float]]:
+    """(series, nodes, GPUs per node) -> samples/s of each run that the point's throughput is the median of."""
+    return {point: [float(rate) for rate in rates_per_s(timed_runs(group))] for point, group in by_point(runs)}
+
+
 def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
     """Samples per second of each run."""
     rows = timed[["steady_samples", "timed_ns", "ranks"]].itertuples(index=False, name=None)

@@ -91,7 +91,7 @@ def test_markdown_table() -> None:
 
 def test_latex_table() -> None:
     assert latex_table(TABLE, {"batch": ["32 samples", "64 samples"], "GPU": ["A_1"]}).splitlines() == [
-        "% Title. Note",
+        "% Title",
         r"\begin{tabular}{lrr}",
         r"\hline",
         r" & \multicolumn{2}{c}{both} \\",
@@ -100,8 +100,12 @@ def test_latex_table() -> None:
         r"x\_1 \& \textless{}b\textgreater{}\textbar{} & 50\,\% & -- \\",
         r"\hline",
         r"\end{tabular}",
-        r"\par{\footnotesize batch varies: 32, 64 samples; GPU A\_1.\par}",
+        r"\par{\footnotesize Note Trained: batch varies: 32, 64 samples; GPU A\_1.\par}",
     ]
+    interval = Table("t", "T", "Of `n` runs.", [Column("n"), Column("95 %")], [[Cell("6", 6), Cell("1–2", 1)]])
+    *_, heads, _, _, _, _, below, _ = latex_table(interval, {}).split("\n")
+    assert heads == r"n & 95 \% CI \\"
+    assert below.startswith(r"\par{\footnotesize Of \texttt{n} runs. 95\,\% CI: confidence interval of the median")
     assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
 
 

@@ -24,8 +24,8 @@ from hpcddp.analysis.figures.axis import rate_axis, size_ticks
 from hpcddp.analysis.figures.colours import INK, PARTS
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.figures.references import overlay
-from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries, legend_mm, overlay_legend
-from hpcddp.analysis.figures.style import DEFAULT, entitle, letters, new_figure, rc_style
+from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries
+from hpcddp.analysis.figures.style import DEFAULT, entitle, legend_below, legend_mm, letters, new_figure, rc_style
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.text import count
@@ -183,7 +183,7 @@ def draw(study: str) -> None:
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
         _measured_axes(right, study)
-        overlay_legend(figure, entries)
+        legend_below(figure, entries)
         entitle(left, DEFAULT, "Published", "throughput, samples/s")
         entitle(right, DEFAULT, "Here, small: nodes x ranks", "throughput, samples/s")
     with rc_style():
