@@ -155,7 +155,7 @@ def _by_topic(
         table = next((table for table in kind.below if table in topics), "more")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
         if name in leading:
-            first[name] = _Shown(caption or kind.label, marked[:1], shared)
+            first[name] = _Shown(caption, marked[:1], shared)
             marked = marked[1:]
         if marked:
             topics[table].append(_Shown(caption, marked, shared))
