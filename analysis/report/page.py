@@ -123,7 +123,7 @@ def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
         known = rows[column].dropna()
         return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) + unit if len(known) else ""
 
-    heads = {} if found.is_of_keys else baseline_heads(points)
+    heads = {} if found.is_of_keys or points.empty else baseline_heads(points)
     larger = [base for base in heads if rows["gpus" if base == "1gpu" else "nodes"].max() > 1]
     shares = [f"{share} {heads[base]}" for base in larger if (share := span(f"efficiency_{base}", percent_number, " %"))]
     passing, _, spread = answer.trust.partition("; ")

@@ -75,6 +75,7 @@ def heading(case: Case, doubts: Doubts) -> str:
 def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
     rows = [row for _, row in ends(case.points).iterrows()]
     found = [(row, *against[0]) for row in rows if (against := _comparisons(row))]
+    verb = "load" if rows and rows[0]["input"] == "io" else "train"
     if case.is_of_keys and (values := _compared_values(case, case.points, case.names)):
         yield from _best_headings(case.names, *values)
     elif len(found) > 1:
@@ -85,13 +86,13 @@ def _headings(case: Case, doubts: Doubts) -> Iterator[str]:
         one, efficiency = base.removeprefix("one "), f"{percent(share)} efficiency"
         open_ = open_words([largest, *_bases(series)], doubts)
         if smaller := _no_faster(series):
-            yield f"{size_words(largest)} train {smaller}{efficiency}"
+            yield f"{size_words(largest)} {verb} {smaller}{efficiency}"
         fast = _as_fast(speedup, bool(open_))
-        yield f"{size:.3g} {one}s train {fast} one: {efficiency}"
+        yield f"{size:.3g} {one}s {verb} {fast} one: {efficiency}"
         yield f"{size:.3g} {one}s reach {fast.removesuffix(' as fast as')} one {one}'s rate: {efficiency}"
     elif rows:
         rates = sorted(row["samples_per_s"] for row in rows)
-        verb = f"{'load' if rows[0]['input'] == 'io' else 'train'}{'s' if max(row['gpus'] for row in rows) == 1 else ''}"
+        verb += "s" if max(row["gpus"] for row in rows) == 1 else ""
         yield f"{sizes_words(rows)} {verb} {' to '.join(dict.fromkeys(map(quantity, (rates[0], rates[-1]))))} samples/s"
     elif len(fits := case.fits[case.fits["op"] == "all_reduce"]):
         largest = fits.sort_values("ranks", kind="stable").iloc[-1]
