@@ -11,34 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import (
-    EndLabel,
-    Look,
-    draw_spread,
-    end_labels,
-    evenly,
-    log_axis,
-    rate_axis,
-    size_axis,
-    spread_note,
-    tracks,
-)
+from hpcddp.analysis.figures.axis import EndLabel, Look, draw_spread, end_labels, evenly, log_axis, rate_axis, size_axis, tracks
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
-from hpcddp.analysis.figures.style import (
-    DEFAULT,
-    MarkedFigure,
-    Style,
-    entitle,
-    in_column,
-    legend_below,
-    legend_mm,
-    letters,
-    mark_point,
-    new_figure,
-    note_entries,
-    pt,
-)
-from hpcddp.analysis.study.effects import INTERVAL
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
+from hpcddp.analysis.study.effects import Ratios, spread_note, spreads
 from hpcddp.analysis.study.series import differing, full_names, short_names
 from hpcddp.analysis.util.wording import points, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.findings import Findings
@@ -63,7 +39,7 @@ LEGEND_LETTERS = 34
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
     """`epochs`: evaluated rows of epochs_frame, each with its `point`; `names`: of points, as in the legend; `target`: of all."""
     styles = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
-    with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
+    with new_figure(style, PANEL_MM, len(AGAINST), "A line per run.") as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):
             _panel(ax, epochs, column, styles, target)
             entitle(ax, style, "", "Accuracy, %")
@@ -126,12 +102,11 @@ def to_accuracy_figure(
     epochs_frame.
     """
     series = [group for _, group in targets.groupby("series", sort=False)]
-    drawn = [(int(row["reached"]), _has_interval(row, str(base_of(of)))) for of in series for _, row in of.iterrows()]
+    ratios = _time_ratios(targets, epochs)
+    drawn = [spread for group in series for spread in spreads(group, f"speedup_{base_of(group)}", ratios)]
     note = spread_note(drawn, "the ratio of medians", "the baseline's median time over each run's")
-    entries = note_entries(note, letters(style, len(series)))
-    with new_figure(style, PANEL_MM, len(series), legend_mm(entries)) as (figure, axes):
-        legend_below(figure, entries)
-        labels = [_speedups(ax, group, epochs) for ax, group in zip(axes, series, strict=True)]
+    with new_figure(style, PANEL_MM, len(series), note) as (figure, axes):
+        labels = [_speedups(ax, group, ratios) for ax, group in zip(axes, series, strict=True)]
         for ax, group, texts in zip(axes, series, labels, strict=True):
             low, high = ax.get_ylim()
             rate_axis(ax, low, high, "{:g}".format)
@@ -147,29 +122,19 @@ def base_of(series: pd.DataFrame) -> str | None:
     return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
 
 
-def _has_interval(row: Any, base: str) -> bool:
-    kind = row[f"speedup_{base}_interval"]
-    return str(row["interval"] if pd.isna(kind) else kind) == INTERVAL
-
-
-def _speedups(ax: Axes, series: pd.DataFrame, epochs: pd.DataFrame) -> list[EndLabel]:
+def _speedups(ax: Axes, series: pd.DataFrame, ratios: Ratios) -> list[EndLabel]:
     base = str(base_of(series))
     known, colour = series[series[f"speedup_{base}"].notna()], BASELINES[base]
     speedups, rates, gpus = known[f"speedup_{base}"], known[f"throughput_{base}"], known["gpus"]
     ideal = gpus.iloc[-1] / gpus.iloc[0]
     ax.plot([gpus.iloc[0], gpus.iloc[-1]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
     for line in tracks(known):
-        ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
-        ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
+        for column, of in ((f"throughput_{base}", INK), (f"speedup_{base}", colour)):
+            ax.plot(line["gpus"], line[column], color=of, zorder=2)
     ax.plot(gpus, rates, "o", color=INK, zorder=3)
-    for _, row in known.iterrows():
-        middle = float(row[f"speedup_{base}"])
-        at = float(row["gpus"]), middle
-        low, high = (row[f"speedup_{base}_{end}"] for end in ("low", "high"))
-        ends = (middle, middle) if pd.isna(low) else (float(low), float(high))
-        runs = [middle * float(row["train_s"]) / time_s for time_s in _times_s(epochs, row)]
-        draw_spread(ax, at, ends if _has_interval(row, base) else None, runs, Look(colour, "s"))
-        mark_point(ax, *at, _speedup_values(row, base))
+    for spread, (_, row) in zip(spreads(known, f"speedup_{base}", ratios), known.iterrows(), strict=True):
+        draw_spread(ax, spread, Look(colour, "s"))
+        mark_point(ax, spread.x, spread.middle, _speedup_values(row, base))
     ax.set_yscale("log")
     ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))
     size_axis(ax, series)
@@ -178,11 +143,13 @@ def _speedups(ax: Axes, series: pd.DataFrame, epochs: pd.DataFrame) -> list[EndL
     return [EndLabel(y, text, of) for y, text, of in ends_at if pd.notna(y)]
 
 
-def _times_s(epochs: pd.DataFrame, size: Any) -> list[float]:
-    """When each run of a size reached its target."""
-    there = (epochs[["series", "nodes", "gpus_per_node"]] == size[["series", "nodes", "gpus_per_node"]].to_numpy()).all(axis=1)
-    reached = epochs[there & (epochs["accuracy"] >= size["target"])]
-    return [float(time_s) for time_s in reached.groupby(["label", "run"], sort=False)["train_s"].min()]
+def _time_ratios(targets: pd.DataFrame, epochs: pd.DataFrame) -> Ratios:
+    """Of each size its median time to the target by that of each run that reached it."""
+    at = ["series", "nodes", "gpus_per_node"]
+    both = epochs.merge(targets[[*at, "target", "train_s"]], on=at, suffixes=("", "_median"))
+    first = both[both["accuracy"] >= both["target"]].groupby([*at, "label", "run"])[["train_s", "train_s_median"]].min()
+    ratios = (first["train_s_median"] / first["train_s"]).dropna()
+    return {point: list(map(float, group)) for point, group in ratios.groupby(level=at)}  # type: ignore[misc]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.style import lay_out, mark_point, pt
-from hpcddp.analysis.study.effects import INTERVAL
+from hpcddp.analysis.study.effects import Ratios, Spread, spreads
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -110,17 +110,12 @@ def size_ticks(sizes: Sequence[int], below: Callable[[int], str] = str) -> list[
     """
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
     if 2 * len(set(sizes) & set(powers)) < len(sizes):
-        return sizes_with_room(sizes, below)
+        return with_room(sizes, sizes, below)
     evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
-    return next(ticks for ticks in evenly if _with_room(ticks, sizes, below) == ticks)
+    return next(ticks for ticks in evenly if with_room(ticks, sizes, below) == ticks)
 
 
-def sizes_with_room(sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
-    """The largest, and of the others those whose labels reach no other's."""
-    return _with_room(sizes, sizes, below)
-
-
-def _with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
+def with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
     """The largest, and of the others those whose labels do not reach the next one's."""
     letters_of = {tick: max(len(str(tick)), len(below(tick))) for tick in ticks}
     found = [ticks[-1]]
@@ -240,71 +235,35 @@ def moved(ax: Axes, right: float) -> Transform:
     return ax.transData if not right else ax.transData + ScaledTranslation(pt(right) / 72, 0, ax.figure.dpi_scale_trans)
 
 
-def draw_spread(ax: Axes, at: tuple[float, float], ends: tuple[float, float] | None, runs: Sequence[float], look: Look) -> None:
-    """`at`: size and median, which has its interval (`ends`), or without one its runs side by side with a dash between."""
-    (x, middle), there = at, moved(ax, look.right)
-    if ends is not None or len(runs) < 2:
-        low, high = ends or (middle, middle)
-        bar = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
-        ax.errorbar([x], [middle], [[middle - low], [high - middle]], transform=there, zorder=3, **look.symbol(), **bar)
+def draw_spread(ax: Axes, spread: Spread, look: Look) -> None:
+    """The median with its interval; without one the runs side by side, and a dash at their median."""
+    at, middle = moved(ax, look.right), spread.middle
+    if spread.ends is not None or len(spread.runs) < 2:
+        low, high = spread.ends or (middle, middle)
+        bar: dict[str, Any] = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
+        off = [[middle - low], [high - middle]]
+        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, clip_on=False, **look.symbol(), **bar)
         return
-    ax.update_datalim([(x, run) for run in runs])
-    ax.plot([x], [middle], "_", color=look.colour, markersize=pt(RUN_PT * len(runs) + 5), transform=there, zorder=3)
-    for i, run in enumerate(runs):
-        aside = moved(ax, look.right + RUN_PT * (i - (len(runs) - 1) / 2))
-        ax.plot([x], [run], transform=aside, zorder=4, markeredgewidth=pt(0.6), **look.symbol(2.4))
+    ax.update_datalim([(spread.x, run) for run in spread.runs])
+    count = len(spread.runs)
+    dash = {"color": look.colour, "markersize": pt(RUN_PT * count + 5)}
+    ax.plot([spread.x], [middle], "_", transform=at, zorder=3, clip_on=False, **dash)
+    for i, run in enumerate(spread.runs):
+        aside = moved(ax, look.right + RUN_PT * (i - (count - 1) / 2))
+        ax.plot([spread.x], [run], transform=aside, zorder=4, clip_on=False, markeredgewidth=pt(0.6), **look.symbol(2.4))
 
 
-Rates = Mapping[tuple[str, int, int], Sequence[float]]
-"""(series, nodes, GPUs per node) -> samples/s of each run."""
-
-
-def draw_measured(ax: Axes, points: pd.DataFrame, column: str, rates: Rates, look: Look) -> None:
-    """`column`, shares in %, where it is known, its intervals (COLUMN_low, COLUMN_high) or runs, and the lines between points."""
-    known, scale = points.dropna(subset=[column]), scale_of(column)
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, ratios: Ratios, look: Look) -> None:
+    """`column` where it is known, as `spreads` has it, and the lines between points."""
+    known = points.dropna(subset=[column])
+    middles = dict(zip(known.index, spreads(known, column, ratios), strict=True))
     for line in tracks(known):
-        ax.plot(line["gpus"], line[column] * scale, color=look.colour, transform=moved(ax, look.right), zorder=2)
+        ys = [middles[i].middle for i in line.index]
+        ax.plot(line["gpus"], ys, color=look.colour, transform=moved(ax, look.right), zorder=2)
     for marker, group in by_marker(points):
-        for _, row in group.dropna(subset=[column]).iterrows():
-            middle, (ends, runs) = float(row[column]) * scale, spread_of(row, column, rates)
-            draw_spread(ax, (float(row["gpus"]), middle), ends, runs, replace(look, marker=marker))
-            mark_point(ax, row["gpus"], middle, point_values(row))
-
-
-def scale_of(column: str) -> int:
-    """Samples/s are drawn as they are, shares in %."""
-    return 1 if column == "samples_per_s" else 100
-
-
-def spread_of(row: Any, column: str, rates: Rates) -> tuple[tuple[float, float] | None, list[float]]:
-    """(the interval where there is one, the runs) of a point."""
-    values = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
-    middle, low, high = (math.nan if pd.isna(value) else float(value) * scale_of(column) for value in values)
-    runs = [
-        middle * rate / float(row["samples_per_s"]) for rate in rates.get((row["series"], row["nodes"], row["gpus_per_node"]), ())
-    ]
-    return (((middle, middle) if math.isnan(low) else (low, high)) if has_interval(row, column) else None), runs
-
-
-def has_interval(row: Any, column: str) -> bool:
-    """Whether runs are enough for one; a baseline, whose own efficiency has none, has that of its throughput."""
-    kind = row["interval" if column == "samples_per_s" else f"{column}_interval"]
-    return str(row["interval"] if pd.isna(kind) else kind) == INTERVAL
-
-
-def spread_note(drawn: Iterable[tuple[int, bool]], of: str, dots: str = "runs") -> str:
-    """What bars and dots of a figure are. `drawn`: of each point its runs, and whether it has an interval; `of`: what
-    the interval holds; `dots`: what a dot is of.
-    """
-    bars, few = ([n for n, bar in drawn if bar is wanted] for drawn in [list(drawn)] for wanted in (True, False))
-    of_bars = f"Bars: {INTERVAL} CI of {of} ({_each(bars)} runs each)." if bars else ""
-    of_dots = f"Dots: {dots} ({_each(few)} each){'; dash: median' if max(few) > 1 else ''}." if few else ""
-    return " ".join(filter(None, (of_bars, of_dots)))
-
-
-def _each(runs: Sequence[int]) -> str:
-    """`3`, `1 to 3`"""
-    return str(min(runs)) if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
+        for i, row in group[group.index.isin(known.index)].iterrows():
+            draw_spread(ax, middles[i], replace(look, marker=marker))
+            mark_point(ax, row["gpus"], middles[i].middle, point_values(row))
 
 
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:

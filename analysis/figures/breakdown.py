@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
+from hpcddp.analysis.figures import style as look
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import (
@@ -22,11 +23,8 @@ from hpcddp.analysis.figures.style import (
     LINE_MM,
     MarkedFigure,
     Style,
-    at_edge,
     entitle,
-    head,
     in_column,
-    letters,
     mark_box,
     new_figure,
     parts_legend,
@@ -45,7 +43,7 @@ BAR = 0.72
 """Height of a bar, as a share of a line."""
 
 BAR_MM = 5.2
-AROUND_MM = 20.0
+AROUND_MM = 32.0
 
 TEXT_MM = 3.7
 """A line of a heading."""
@@ -81,8 +79,8 @@ class BarLayout:
 def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
-    note = in_column(_note(scaling), letters(style, 1))
-    with new_figure(style, AROUND_MM + BAR_MM * layout.height, 1, LINE_MM * (len(note) + LEGEND_LINES)) as (figure, (ax,)):
+    note = in_column(_note(scaling), look.letters(style, 1))
+    with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
         heights, bars = list(layout.bars.values()), scaling.loc[list(layout.bars)]
         handles = [*_bars(ax, heights, bars), *_without_hook(ax, heights, bars)]
         _mark_parts(ax, layout.lines, bars)
@@ -92,9 +90,6 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
         head_sizes(ax, style, "Where the step goes, by", scaling)
         parts_legend(figure, handles, note)
     return figure
-
-
-LEGEND_LINES = 3
 
 
 def _note(scaling: pd.DataFrame) -> str:
@@ -111,9 +106,9 @@ def head_sizes(ax: Axes, style: Style, text: str, scaling: pd.DataFrame) -> None
     gpus = f"{unit(scaling['device'].iloc[0])}s"
     by = gpus if by_gpus(scaling) else f"nodes x {gpus} per node"
     if style.titles:
-        head(ax, f"{text} {by}")
+        look.head(ax, f"{text} {by}")
     else:
-        at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+        look.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
 
 
 def by_gpus(scaling: pd.DataFrame) -> bool:
@@ -189,7 +184,7 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
 def _write_beside(ax: Axes, line: Line) -> None:
     """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
     if line.row is None:
-        at_edge(ax, line.text, (0, line.at), "data", 0)
+        look.at_edge(ax, line.text, (0, line.at), "data", 0)
         return
     at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
     ax.annotate(
@@ -229,7 +224,7 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), letters(style, 1))
+        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), look.letters(style, 1))
         parts_legend(figure, _handles(parts, travels), untitled)
     return figure
 
@@ -261,7 +256,7 @@ def _timeline_panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms
     ax.add_collection(PolyCollection([bar.outline for bar in bars], facecolors=[bar.colour for bar in bars], linewidths=0))
     for bar in bars:
         if bar.end > bar.begin:
-            mark_box(ax, (bar.begin, bar.end), (bar.low, bar.high), bar.values)
+            mark_box(ax, (bar.begin, bar.end), bar.sides, bar.values)
     names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     at = [*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))]
     name_rows(ax, at, names, len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4)
@@ -306,17 +301,15 @@ class Bar(NamedTuple):
     """What it says when it is pointed at."""
 
     @property
-    def low(self) -> float:
-        return self.row - self.height / 2
-
-    @property
-    def high(self) -> float:
-        return self.row + self.height / 2
+    def sides(self) -> tuple[float, float]:
+        """Where it begins and ends vertically."""
+        return self.row - self.height / 2, self.row + self.height / 2
 
     @property
     def outline(self) -> list[tuple[float, float]]:
         """Its corners."""
-        return [(self.begin, self.low), (self.end, self.low), (self.end, self.high), (self.begin, self.high)]
+        low, high = self.sides
+        return [(self.begin, low), (self.end, low), (self.end, high), (self.begin, high)]
 
 
 COMPUTED, TRAVELLED = 0.78, 0.5

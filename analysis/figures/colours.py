@@ -29,18 +29,15 @@ PAGE = {
     "light": {"--one": "#c24e00", "--node": "#0072b2", "--other": PARTS["other"], "--unaccounted": PARTS["unaccounted"]},
     "dark": {"--one": "#f28a4b", "--node": "#56b4e9", "--other": "#8d969f", "--unaccounted": "#555e67"},
 }
-"""Variables of the page's style: the baselines as text and lines, and the greys among the parts; other parts keep their colour."""
+"""Variables of the page's style: the baselines as text and lines, and the greys among the parts."""
 
 
 def page_css() -> str:
     """The rules that set them, light, dark and in print."""
     light, dark = ("; ".join(f"{name}: {colour}" for name, colour in PAGE[theme].items()) for theme in ("light", "dark"))
-    chosen, dark_unless = ":root[data-theme=dark]", ":root:not([data-theme=light])"
-    return f""":root {{ {light}; }}
-@media (prefers-color-scheme: dark) {{ {dark_unless} {{ {dark}; }} }}
-{chosen} {{ {dark}; }}
-@media print {{ :root, {chosen}, {dark_unless} {{ {light}; }} }}
-"""
+    chosen, unless = ":root[data-theme=dark]", ":root:not([data-theme=light])"
+    dark_rules = f"@media (prefers-color-scheme: dark) {{ {unless} {{ {dark}; }} }}\n{chosen} {{ {dark}; }}"
+    return f":root {{ {light}; }}\n{dark_rules}\n@media print {{ :root, {chosen}, {unless} {{ {light}; }} }}\n"
 
 
 SIZES = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7")

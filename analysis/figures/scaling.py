@@ -8,52 +8,21 @@ its values, and below each value the ratio to the base, node hours and waiting.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hpcddp.analysis.figures.axis import (
-    EndLabel,
-    Look,
-    Rates,
-    draw_ideals,
-    draw_measured,
-    draw_spread,
-    end_labels,
-    has_interval,
-    hollow,
-    is_product,
-    label_ticks,
-    marker_legend,
-    percent_ticks,
-    rate_axis,
-    size_axis,
-    sizes_with_room,
-    spread_note,
-    spread_of,
-)
+from hpcddp.analysis.figures import axis as axes_of
+from hpcddp.analysis.figures.axis import EndLabel, Look, draw_measured, draw_spread, rate_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
-from hpcddp.analysis.figures.style import (
-    DEFAULT,
-    Entry,
-    MarkedFigure,
-    Style,
-    entitle,
-    in_column,
-    legend_below,
-    legend_mm,
-    letters,
-    mark_point,
-    new_figure,
-    note_entries,
-    pt,
-)
+from hpcddp.analysis.figures.style import DEFAULT, Entry, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
-from hpcddp.analysis.study.scaling import point_rates
+from hpcddp.analysis.study.effects import INTERVAL, Ratios, Spread, spread_note, spreads
+from hpcddp.analysis.study.scaling import point_ratios
 from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -70,40 +39,38 @@ def scaling_figure(
     """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame; `overlay`: of references, in panels of
     GPUs.
     """
-    rates = point_rates(runs)
-    rejected = runs[runs["state"] == "rejected"].dropna(subset=["samples_per_s"])
+    ratios = point_ratios(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
     beyond = also is not None and any(not _reaches(points, also) for points in series)
-    room = letters(style, len(series))
-    note = spread_note(((int(row["n"]), has_interval(row, "samples_per_s")) for _, row in scaling.iterrows()), "the median")
-    entries = note_entries(note, room) + ([] if also is None else legend_entries(also, room, measured=beyond))
-    with new_figure(style, PANEL_MM, len(series), legend_mm(entries)) as (figure, axes):
-        labels = [_panel(ax, points, rates, rejected, also) for ax, points in zip(axes, series, strict=True)]
-        legend_below(figure, entries)
+    entries = [] if also is None else legend_entries(also, measured=beyond)
+    note = spread_note(spreads(scaling, "samples_per_s", ratios), "the median")
+    with new_figure(style, PANEL_MM, len(series), note, entries) as (figure, axes):
+        labels = [_panel(ax, points, runs, ratios, also) for ax, points in zip(axes, series, strict=True)]
         lowest, highest = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
         for ax, points, texts in zip(axes, series, labels, strict=True):
             rate_axis(ax, lowest, highest, quantity)
             name = names[points["series"].iloc[0]] if len(series) > 1 else ""
             entitle(ax, style, name, "Throughput, samples/s")
-            end_labels(ax, texts)
+            axes_of.end_labels(ax, texts)
     return figure
 
 
-def _panel(ax: Axes, points: pd.DataFrame, rates: Rates, rejected: pd.DataFrame, overlay: pd.DataFrame | None) -> list[EndLabel]:
+def _panel(ax: Axes, points: pd.DataFrame, runs: pd.DataFrame, ratios: Ratios, overlay: pd.DataFrame | None) -> list[EndLabel]:
     """Draws everything but the labels, which wait for the final limits."""
     if overlay is not None:
         draw_overlay(ax, overlay)
-    rejected = rejected[rejected["series"] == points["series"].iloc[0]]
-    ax.plot(rejected["gpus"], rejected["samples_per_s"], linestyle="", zorder=4, **hollow())
+    of_series = runs[(runs["state"] == "rejected") & (runs["series"] == points["series"].iloc[0])]
+    rejected = of_series.dropna(subset=["samples_per_s"])
+    ax.plot(rejected["gpus"], rejected["samples_per_s"], linestyle="", zorder=4, **axes_of.hollow())
     for _, run in rejected.iterrows():
         values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
-    ideals = draw_ideals(ax, points, max([points["gpus"].max(), *published]))
-    draw_measured(ax, points, "samples_per_s", rates, Look(INK))
-    marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
-    size_axis(ax, points, also=[*rejected["gpus"], *published])
+    ideals = axes_of.draw_ideals(ax, points, max([points["gpus"].max(), *published]))
+    draw_measured(ax, points, "samples_per_s", ratios, Look(INK))
+    axes_of.marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
+    axes_of.size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
     if overlay is not None and not _reaches(points, overlay):
         return ideals  # the name would stand beside what others published: it is in the legend
@@ -120,26 +87,20 @@ CLOSE = 3.0
 
 def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], runs: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame."""
-    rates = point_rates(runs)
+    ratios = point_ratios(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
     bases = [base for base in BASELINES if any(base in baselines(points) for points in series)]
-    entries = note_entries(_efficiency_note(series, bases), letters(style, len(series)))
+    drawn = [spread for base in bases for spread in spreads(scaling, f"efficiency_{base}", ratios)]
+    note = spread_note(drawn, "the ratio of medians", "runs over the baseline's median")
+    if any(map(one_curve, series)):
+        note += f" One curve stands for baselines that differ by less than {CLOSE:.0f} points."
     against = " and ".join({"1gpu": f"one {unit(scaling['device'].iloc[0])}", "1node": "one node"}[base] for base in bases)
-    with new_figure(style, EFFICIENCY_MM, len(series), legend_mm(entries)) as (figure, axes):
-        legend_below(figure, entries)
+    with new_figure(style, EFFICIENCY_MM, len(series), note) as (figure, axes):
         for ax, points in zip(axes, series, strict=True):
             name = names[points["series"].iloc[0]] if len(series) > 1 else ""
             entitle(ax, style, name, f"Efficiency against {against}" if style.titles else "Efficiency")
-            _efficiency_panel(ax, points, rates, titled=style.titles and len(bases) == 1)
+            _efficiency_panel(ax, points, ratios, titled=style.titles and len(bases) == 1)
     return figure
-
-
-def _efficiency_note(series: Sequence[pd.DataFrame], bases: Sequence[str]) -> str:
-    rows = [(row, f"efficiency_{base}") for points in series for _, row in points.iterrows() for base in bases]
-    drawn = [(int(row["n"]), has_interval(row, column)) for row, column in rows if pd.notna(row[column])]
-    spreads = spread_note(drawn, "the ratio of medians", "runs over the baseline's median")
-    one = f" One curve stands for baselines that differ by less than {CLOSE:.0f} points." if any(map(one_curve, series)) else ""
-    return spreads + one
 
 
 def baselines(points: pd.DataFrame) -> list[str]:
@@ -155,27 +116,27 @@ def one_curve(points: pd.DataFrame) -> bool:
     return len(baselines(points)) == len(BASELINES) and bool(apart < CLOSE)
 
 
-def _efficiency_panel(ax: Axes, points: pd.DataFrame, rates: Rates, *, titled: bool) -> None:
+def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled: bool) -> None:
     """`titled`: above it stands what it is against."""
     bases = baselines(points)
     drawn = bases[:1] if one_curve(points) else bases
     for base in drawn:
         side = 0.0 if len(drawn) == 1 else SIDES[base]
         look = Look(BASELINES[base], hollow=base == "1node", right=side)
-        draw_measured(ax, points, f"efficiency_{base}", rates, look)
+        draw_measured(ax, points, f"efficiency_{base}", ratios, look)
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
-    ticks = percent_ticks(ax.get_ylim()[1])
+    ticks = axes_of.percent_ticks(ax.get_ylim()[1])
     ax.set_yticks(ticks, [f"{tick} %" for tick in ticks])
     ax.grid(axis="y", color=GRID)
-    marker_legend(ax, points, "lower left")
-    size_axis(ax, points)
-    if len(drawn) == 1 and not is_product(points):
-        _write_values(ax, points, drawn[0], rates)
+    axes_of.marker_legend(ax, points, "lower left")
+    axes_of.size_axis(ax, points)
+    if len(drawn) == 1 and not axes_of.is_product(points):
+        _write_values(ax, spreads(points, f"efficiency_{drawn[0]}", ratios))
     labels = [_end(points, base, titled=titled) for base in bases]
     if labels and (waits := data_wait(points.iloc[-1])) is not None:
         labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
-    end_labels(ax, labels)
+    axes_of.end_labels(ax, labels)
 
 
 SIDES = {"1gpu": -1.6, "1node": 1.6}
@@ -188,20 +149,16 @@ def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
     return EndLabel(100 * last, f"{percent(last)}{text}", BASELINES[base])
 
 
-def _write_values(ax: Axes, points: pd.DataFrame, base: str, rates: Rates) -> None:
+def _write_values(ax: Axes, found: Sequence[Spread]) -> None:
     """Beside each point between the baseline and the last one, on the side of the line that is free and off that of 100 %."""
-    column = f"efficiency_{base}"
-    known = points.dropna(subset=[column])
-    values = dict(zip(known["gpus"].astype(int), 100 * known[column].astype(float), strict=True))
-    spreads = [spread_of(row, column, rates) for _, row in known.iterrows()]
-    room = sizes_with_room(list(values), lambda gpus: percent(values[gpus] / 100))
-    for (_, before), (gpus, value), (ends, runs) in zip(values.items(), list(values.items())[1:-1], spreads[1:], strict=False):
-        if gpus in room:
-            drawn, falls, above = [value, *(ends or runs)], before >= value, value < LOW
-            ha = "right" if falls is not above else "left"
-            up = pt(4.0 if above else -4.0)
-            at, va = (gpus, max(drawn) if above else min(drawn)), "bottom" if above else "top"
-            ax.annotate(percent(value / 100), at, (0, up), textcoords="offset points", ha=ha, va=va)
+    values = {int(each.x): percent(each.middle / 100) for each in found}
+    room = axes_of.with_room(list(values), list(values), values.__getitem__)
+    for before, each in pairwise(found[:-1]):
+        if each.x in room:
+            above = each.middle < LOW
+            ha, va = "right" if (before.middle >= each.middle) is not above else "left", "bottom" if above else "top"
+            at, off = (each.x, each.drawn[-1 if above else 0]), (0, pt(4.0 if above else -4.0))
+            ax.annotate(values[int(each.x)], at, off, textcoords="offset points", ha=ha, va=va)
 
 
 LOW = 16.0
@@ -227,15 +184,13 @@ def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
                 mark_point(ax, row["gpus"], row["samples_per_s"], values | doubt)
 
 
-def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[Entry]:
-    """In lines of so many letters; `measured`: one's own too."""
+def legend_entries(overlay: pd.DataFrame, measured: bool) -> list[Entry]:
+    """`measured`: one's own too."""
     entries: list[Entry] = [("measured", {"marker": "o", "color": INK})] if measured else []
     for marker, colour, points in _styled(overlay):
         first = points.iloc[0]
-        lines = textwrap.wrap(f"{first['name']}: {first['label']}", letters, break_on_hyphens=False)
         best = str(min(points["quality"], key=("ok", "caveat", "reject").index))
-        lines += textwrap.wrap(first["cite"], letters, break_on_hyphens=False)
-        entries.append(("\n".join(lines), _symbol(marker, colour, best)))
+        entries.append((f"{first['name']}: {first['label']}\n{first['cite']}", _symbol(marker, colour, best)))
     words = "; ".join(text for quality, text in DOUBTS.items() if quality in set(overlay["quality"]))
     return [*entries, *([(words, {"linestyle": ""})] if words else [])]
 
@@ -275,23 +230,21 @@ def effect_figure(axis: Axis, style: Style = DEFAULT) -> MarkedFigure:
     panels = axis.panels[:MAX_PANELS]
     rows = [_lines_below(axis, panel) for panel in panels]
     height = EFFECT_MM + BELOW_MM * max(sum(1 + texts[0].count("\n") for texts in row.values()) for row in rows)
-    ends = [end for panel in panels for value in panel.values for end in _ends(value)]
-    drawn = [(len(value.rates), has_interval(value.point, "samples_per_s")) for panel in panels for value in panel.values]
-    entries = note_entries(spread_note(drawn, "the median"), letters(style, len(panels)))
-    with new_figure(style, height, len(panels), legend_mm(entries)) as (figure, every):
-        legend_below(figure, entries)
-        for ax, panel, below in zip(every, panels, rows, strict=True):
-            _draw(ax, axis, panel)
+    found = [[_spread(place, value) for place, value in zip(_places(axis, each), each.values, strict=True)] for each in panels]
+    every = [spread for of_panel in found for spread in of_panel]
+    ends = [end for spread in every for end in spread.drawn]
+    with new_figure(style, height, len(panels), spread_note(every, "the median")) as (figure, shown):
+        for ax, panel, below, of_panel in zip(shown, panels, rows, found, strict=True):
+            _draw(ax, axis, panel, of_panel)
             rate_axis(ax, min(ends) / 1.1, max(ends) * 1.1, quantity)
             _name_values(ax, axis, panel, below)
             entitle(ax, style, panel.where, "Throughput, samples/s")
     return figure
 
 
-def _ends(value: AxisValue) -> tuple[float, float]:
-    low, high = (value.point[f"samples_per_s_{end}"] for end in ("low", "high"))
-    middle = float(value.point["samples_per_s"])
-    return (middle, middle) if pd.isna(low) else (float(low), float(high))
+def _spread(place: float, value: AxisValue) -> Spread:
+    low, high, kind = (value.point[name] for name in ("samples_per_s_low", "samples_per_s_high", "interval"))
+    return Spread(place, value.rate, (float(low), float(high)) if str(kind) == INTERVAL else None, value.floats)
 
 
 def _places(axis: Axis, panel: AxisPanel) -> list[float]:
@@ -301,19 +254,15 @@ def _places(axis: Axis, panel: AxisPanel) -> list[float]:
     return [float(i) for i in range(len(panel.values))]
 
 
-def _draw(ax: Axes, axis: Axis, panel: AxisPanel) -> None:
+def _draw(ax: Axes, axis: Axis, panel: AxisPanel, found: Sequence[Spread]) -> None:
     """The base in colour; lines between numbers only."""
-    places = _places(axis, panel)
-    rates = [float(value.point["samples_per_s"]) for value in panel.values]
+    places = [spread.x for spread in found]
     if axis.ordered:
-        ax.plot(places, rates, color=INK, zorder=2)
-    ax.axhline(rates[panel.base], color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
-    for i, (place, rate, value) in enumerate(zip(places, rates, panel.values, strict=True)):
-        low, high = _ends(value)
-        colour = BASE if i == panel.base else INK
-        ends = (low, high) if has_interval(value.point, "samples_per_s") else None
-        draw_spread(ax, (place, rate), ends, value.floats, Look(colour))
-        mark_point(ax, place, rate, _mark(axis, panel, value))
+        ax.plot(places, [spread.middle for spread in found], color=INK, zorder=2)
+    ax.axhline(found[panel.base].middle, color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
+    for i, (spread, value) in enumerate(zip(found, panel.values, strict=True)):
+        draw_spread(ax, spread, Look(BASE if i == panel.base else INK))
+        mark_point(ax, spread.x, spread.middle, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))
 
@@ -358,7 +307,7 @@ def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[s
     places = _places(axis, panel)
     shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)], panel.base)
     cut = {name: name if len(name) <= 13 else f"{name[:12]}…" for name in lines}
-    label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
+    axes_of.label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
 
 
 def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:

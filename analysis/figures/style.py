@@ -146,15 +146,16 @@ def mark_box(ax: Axes, x: tuple[float, float], y: tuple[float, float], values: M
 
 @contextmanager
 def new_figure(
-    style: Style, panel_mm: float, panels: int = 1, below_mm: float = 0.0
+    style: Style, panel_mm: float, panels: int = 1, note: str = "", entries: Sequence[Entry] = ()
 ) -> Iterator[tuple[MarkedFigure, list[Axes]]]:
-    """A figure of as many panels of that height, with room for `below_mm` beneath them all, to be drawn inside.
+    """A figure of as many panels of that height, beneath them all a note and a legend, to be drawn inside.
 
     Several are two side by side; on slides as many as above each other.
     """
     columns = min(panels, 2) if style.height_mm is None else math.ceil(math.sqrt(panels))
     rows = math.ceil(panels / columns)
-    width_mm, sheet_mm = _width_mm(style, panels), panel_mm * rows + below_mm
+    below = _wrapped(note, entries, letters(style, panels))
+    width_mm, sheet_mm = _width_mm(style, panels), panel_mm * rows + LINE_MM * sum(text.count("\n") + 1 for text, _ in below)
     type_pt = style.type_pt
     if style.height_mm is not None:
         type_pt = min(type_pt, TYPE_PT * style.height_mm / sheet_mm, TYPE_PT * width_mm / (columns * PANEL_MM))
@@ -164,6 +165,8 @@ def new_figure(
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for unused in axes[panels:]:
             unused.set_visible(False)
+        if below:
+            _legend_below(figure, below)
         yield figure, axes[:panels]
 
 
@@ -204,46 +207,26 @@ LINE_MM = 4.0
 """Height that a line of a legend takes, its space included."""
 
 
-MARK_LETTERS = 6
-"""What a mark of a legend takes."""
+def _wrapped(note: str, entries: Sequence[Entry], letters: int) -> list[Entry]:
+    """In lines of so many letters, the note's in a few more: it has no mark."""
+    lines = ["\n".join(line for part in text.splitlines() for line in in_column(part, letters)) for text, _ in entries]
+    noted = [("\n".join(in_column(note, letters + 6)), {"linestyle": ""})] if note else []
+    return [*noted, *((text, symbol) for text, (_, symbol) in zip(lines, entries, strict=True))]
 
 
-def note_entries(note: str, letters: int) -> list[Entry]:
-    """A sentence below a figure, in lines of so many letters; none where it is empty."""
-    return [("\n".join(in_column(note, letters + MARK_LETTERS)), {"linestyle": ""})] if note else []
-
-
-def legend_below(figure: Figure, entries: Sequence[Entry]) -> None:
-    """Below the panels: sentences on all of them, and what each mark is."""
-    if entries:
-        handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
-        beside = {} if any("marker" in symbol for _, symbol in entries) else {"handlelength": 0.0}
-        spacing = {"handletextpad": 0.6 if not beside else 0.0, "labelspacing": 0.3, "borderpad": 0.1, **beside}
-        figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
-
-
-def legend_mm(entries: Sequence[Entry]) -> float:
-    """The height it takes."""
-    return LINE_MM * sum(text.count("\n") + 1 for text, _ in entries)
+def _legend_below(figure: Figure, entries: Sequence[Entry]) -> None:
+    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
+    marked = any("marker" in symbol for _, symbol in entries)
+    spacing = {"handlelength": 2.0 * marked, "handletextpad": 0.6 * marked, "labelspacing": 0.3, "borderpad": 0.1}
+    figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
 
 
 def parts_legend(figure: Figure, handles: Sequence[Artist], note: Sequence[str] = ()) -> None:
     """Below the panels, in as many columns as there is room for, under lines on all of them."""
-    spacing = {
-        "handlelength": 0.9,
-        "handleheight": 0.9,
-        "columnspacing": 0.9,
-        "handletextpad": 0.5,
-        "labelspacing": 0.3,
-        "borderpad": 0.1,
-    }
-    title = {"title": "\n".join(note) or None, "alignment": "left"}
-    figure.legend(handles=handles, loc="outside lower left", ncols=part_columns(figure), frameon=False, **title, **spacing)
-
-
-def part_columns(figure: Figure) -> int:
-    """Of a legend of parts."""
-    return int(_sheet_mm(figure) / ENTRY_MM)
+    close = ("handlelength", "handleheight", "columnspacing")
+    spacing: dict[str, Any] = dict.fromkeys(close, 0.9) | {"handletextpad": 0.5, "labelspacing": 0.3, "borderpad": 0.1}
+    spacing |= {"title": "\n".join(note) or None, "alignment": "left", "ncols": int(_sheet_mm(figure) / ENTRY_MM)}
+    figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
 
 
 def _sheet_mm(figure: Figure) -> float:
