@@ -173,7 +173,7 @@ def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
     study = write_marconi100(tmp_path / "m100", repeat=2)
     write_run(study, point(1, 2, work="epoch"), Recorded(step_ns=9 * MS, gates=FAILED, job="900"), 3)
     (result,) = analyze(tmp_path)
-    order = [result.plain["sentences"][0][:20], "rejected", "How it scales", "What stands behind this", "How this was measured"]
+    order = [result.plain["sentences"][0][:20], "rejected", "Scaling", "What stands behind this", "How this was measured"]
     for name in ("index.html", "report.md"):
         text = (tmp_path / "m100/report" / name).read_text()
         places = [text.index(each, max(0, text.find("<h1"))) for each in order]
