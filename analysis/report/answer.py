@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from hpcddp.analysis.study.trained import facts_line
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import Verdict
@@ -48,7 +50,7 @@ def answer_of(found: Findings, folder: Path) -> Answer:
     contain = found.failures.contain
     return Answer(
         trained=contain("what was trained, in a line", lambda: facts_line(found.trained), ""),
-        kind=" and ".join(kind.partition(" scaling")[0] for kind in found.kinds),
+        kind=" and ".join(dict.fromkeys(kind.partition(" scaling")[0] for kind in found.kinds)),
         limits=found.limited_by,
         why=_why(weightiest) if weightiest else "",
         next_step=_next_step(found, weightiest, folder),
@@ -57,12 +59,16 @@ def answer_of(found: Findings, folder: Path) -> Answer:
 
 
 def _why(verdict: Verdict) -> str:
-    """Its evidence as far as the first full stop, without runs: --full and the page have all of it."""
+    """As much as a line holds: its evidence to the first full stop, or comma, or without where it is, and no runs."""
     evidence = _ASIDE.sub("", verdict.evidence)
     for run in verdict.runs:
         evidence = evidence.replace(f" of {run}", "")
     share = _OF_STEP.match(evidence)
-    return f"{verdict.name} {verdict.where}: {share[0] if share else _END.split(evidence)[0]}"
+    first = share[0] if share else _END.split(evidence)[0]
+    first = first[:1].lower() + first[1:] if first[1:2].islower() else first
+    heads = (f"{verdict.name} {verdict.where}", verdict.name)
+    texts = [f"{head}: {text}" for head in heads for text in (first, first.split(", ")[0])]
+    return next((text for text in texts if len(text) <= LETTERS), texts[-1])
 
 
 def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str:
@@ -73,25 +79,30 @@ def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str
         return f"--set repeat={FEWEST}" if few else ""
     advice = _END.split(weightiest.advice)[0]
     command = _COMMAND.search(weightiest.advice)
-    return command[1] if command and (len(advice) > LETTERS or command.start() == 0) else advice[:1].upper() + advice[1:]
+    is_short = command and len(command[1]) <= LETTERS and (command.start() == 0 or len(advice) > LETTERS)
+    return command[1] if command and is_short else advice[:1].upper() + advice[1:]
 
 
 def _trust(found: Findings, weightiest: Verdict | None) -> str:
-    others = [verdict for verdict in found.verdicts if weightiest is None or verdict.name != weightiest.name]
+    """As many doubts as a line holds; that the weightiest verdict is one is said before."""
     runs = found.records.runs
     done, missing = (sum((run.state == "missing") is absent for run in runs) for absent in (False, True))
+    if not done:
+        return f"no run of {len(runs)} has finished"
     passing = sum(run.state == "counts" for run in runs)
-    parts = [f"{passing} of {count(done, 'run')} pass" if done else f"no run of {len(runs)} has finished"]
-    parts[0] += f", {missing} missing" if done and missing else ""
-    return "; ".join([*parts, *([_spread(found)] if len(found.shown) else []), *doubts(others, runs)])
+    text = f"{passing} of {done} runs pass{f', {missing} missing' if missing else ''}"
+    left = doubts([verdict for verdict in found.verdicts if weightiest is None or verdict.name != weightiest.name], runs)
+    text += f"; {_spread(found.shown, hint=not left)}" if len(found.shown) else ""
+    while left and len(text) + len(left[0]) + (len("; 9 more doubts") if left[1:] else 2) <= LETTERS:
+        text += f"; {left.pop(0)}"
+    return f"{text}; {count(len(left), 'more doubt')}" if left else text
 
 
-def _spread(found: Findings) -> str:
+def _spread(points: pd.DataFrame, *, hint: bool) -> str:
     """`3 runs each: ranges (6 give intervals)`; `95 % intervals within 2 %`, half of the widest."""
-    few, most = (int(found.shown["n"].agg(pick)) for pick in ("min", "max"))
+    few, most = int(points["n"].min()), int(points["n"].max())
     if few >= FEWEST:
-        ends = (found.shown[f"samples_per_s_{end}"] for end in ("high", "low"))
-        width = float(((next(ends) - next(ends)) / 2 / found.shown["samples_per_s"]).max())
+        width = float(((points["samples_per_s_high"] - points["samples_per_s_low"]) / 2 / points["samples_per_s"]).max())
         return f"95 % intervals within {percent(width) if width >= 0.1 else f'{100 * width:.1f} %'}"
     each = count(few, "run") if few == most else f"{few} to {most} runs"
-    return f"{each} each: {'ranges' if few > 1 else 'no spread'} ({FEWEST} give intervals)"
+    return f"{each} each: {'ranges' if few > 1 else 'no spread'}{f' ({FEWEST} give intervals)' if hint else ''}"

@@ -31,7 +31,7 @@ def shown(value: object) -> str:
 @pytest.mark.usefixtures("_undrawn")
 def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     write_marconi100(tmp_path / "m100")
-    result = run("analyze", "m100", "--to", "parquet")
+    result = run("analyze", "m100", "--to", "csv,parquet")
     assert result.exit_code == 0, result.output
     report = tmp_path / "m100" / "report"
     names = {file.stem for file in report.glob("*.parquet")}

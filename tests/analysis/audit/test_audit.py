@@ -320,7 +320,7 @@ def test_classes_stand_in_the_order_of_their_weight() -> None:
 
 @pytest.mark.dear
 def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
-    write_tables(tmp_path / "report", find(load_study(write_marconi100(tmp_path / "m100"))), Failures())
+    write_tables(tmp_path / "report", find(load_study(write_marconi100(tmp_path / "m100"))), (), Failures())
     result = audits(tmp_path / "report" / "scaling.csv")[0]
     assert result.findings == ()
     assert result.holds["speedup values"] == 13

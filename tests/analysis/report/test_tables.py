@@ -71,7 +71,7 @@ def test_the_page_has_it_where_it_is_known(tmp_path: Path) -> None:
     folder = written(tmp_path, nodes=2)
     analyze(folder)
     page = (folder / "report/index.html").read_text(encoding="utf-8")
-    assert "Where the ranks were bound" in page
+    assert "CPU binding of ranks" in page
     assert rows(write_measured(tmp_path / "earlier", [point(1, 2)]).folder) == []
 
 
@@ -171,11 +171,11 @@ def test_loaders_stand_next_to_the_breakdown(tmp_path: Path) -> None:
     (result,) = analyze(tmp_path / "s")
     page = (tmp_path / "s" / "report" / "index.html").read_text(encoding="utf-8")
     heads = [part.partition("<")[0] for part in page.split("<h2>")[1:]]
-    assert heads.index("What the loaders gave") == heads.index("Where the step goes") + 1
+    assert heads.index("Loader throughput") == heads.index("Step breakdown") + 1
     (row,) = result.plain["loaders"]
     assert (row["workers"], row["limit"], row["loader_samples_per_s"]) == (4, "loader processes", 330)
     assert "loader processes" in (tmp_path / "s" / "report" / "loaders.csv").read_text(encoding="utf-8")
     text = result.text_in(80)
-    assert text.index("where the step goes") < text.index("what loaders could give")
-    table = text.partition("what loaders could give")[2].partition("\n\n")[0]
+    assert text.index("Step breakdown") < text.index("Loader throughput")
+    table = text.partition("Loader throughput")[2].partition("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 80

@@ -355,7 +355,9 @@ def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
         f"the others waited 10.0 ms per step for it (10 % of the step, which would be up to 11 % faster without)"
     )
     assert "96.0      100" in result.text
-    assert "  MB/step  hidden ms  transfer ms  peer wait ms  overlap  alg GB/s  bus GB/s\n         1 x 2     25.0" in result.text
+    assert (
+        "  MB/step  overlapped ms  transfer ms  sync wait ms  overlap  alg GB/s  bus GB/s\n         1 x 2     25.0" in result.text
+    )
     assert max(len(line) for line in result.text.splitlines() if not line.startswith("report:")) <= 105
 
 
@@ -451,7 +453,7 @@ def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
         **{"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda"},
         **{"full": 500.0, "synthetic": 1000.0, "io": 2000.0},
     }
-    table = "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1,000           2,000"
+    table = "  nodes x GPUs  full  synthetic data  loader only\n         1 x 1   500           1,000        2,000"
     assert table in result.text
     assert result.text.count("1 x 1") == 2
     assert len(pd.read_csv(tmp_path / "s/report/scaling.csv")) == 4
@@ -485,9 +487,9 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
     write_run(study, single, hooked())
     result = one(tmp_path)
     assert "straggler" not in result.text
-    assert "how gradients travel" not in result.text
+    assert "Gradient all-reduce" not in result.text
     write_run(study, pair, hooked())
-    _, _, table = one(tmp_path).text.partition("how gradients travel")
+    _, _, table = one(tmp_path).text.partition("Gradient all-reduce")
     assert ("1 x 2" in table, "1 x 1" in table) == (True, False)
 
 
@@ -497,7 +499,7 @@ def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_pat
     workloads: list[dict[str, Any]] = [{}, *more]
     recorded: dict[str, Recorded | int] = {"off": 100, "on": hooked()}
     points = {point(n, 1, comm=comm, **each): recorded[comm] for each in workloads for n in (1, 16) for comm in recorded}
-    tables = measured(tmp_path, points).text.partition("gates ")[2].splitlines()
+    tables = measured(tmp_path, points).text.partition("checks ")[2].splitlines()
     assert max(map(len, (line for line in tables if not line.startswith("report")))) <= 105
     (head,) = (i for i, line in enumerate(tables) if "hook ms" in line)
     assert [line.split()[0] for line in tables[head + 1 : head + 13]] == 4 * ["workers", "1", "16"]

@@ -102,7 +102,7 @@ def test_they_are_not_training_runs(tmp_path: Path) -> None:
     (result,) = analyze(study.folder)
     assert len(rows(study.folder / "report" / "scaling.csv")) == 3
     assert (result.missing, result.plain["rejected"]) == ((), [])
-    assert "gates     6 of 6 runs pass" in result.text
+    assert "checks    6 of 6 runs pass" in result.text
     bench = comm_point(point(2, 4))
     (study.attempt_dir(bench.label, 1, "100", 0) / "comm.json").write_text("{")
     (result,) = analyze(study.folder)
