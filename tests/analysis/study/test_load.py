@@ -167,6 +167,6 @@ def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
     assert {(run.label, run.run, run.state) for run in records.runs} == {(each.label, 1, "counts") for each in (out, lowered)}
     assert {planned.label for planned in records.points} == {out.label, lowered.label}
     assert records.warnings == (
-        "4 runs that are not in the sweep any more and have no result are left out: "
+        "4 runs without a result are omitted, because the sweep no longer has them: "
         f"{lowered.label} r2, {out.label} r2, {empty.label} r1-2",
     )
