@@ -99,7 +99,7 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     if panel.p is None:
         slow, fast = _slowest(panel.values), fastest(panel.values)
         ratio = f"{fast.rate / slow.rate:.2f}"
-        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}{too_few(panel.values)}."
+        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}.{too_few(panel.values)}"
     end = f".{_few(panel.values)}{_order_warning(axis, panel)}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
@@ -123,11 +123,11 @@ def _order_warning(axis: Axis, panel: AxisPanel) -> str:
 
 
 def too_few(values: Sequence[AxisValue]) -> str:
-    """`, with one run each. Set `repeat: 6` ...`"""
+    """` Each value has one run. Set `repeat: 6` ...`"""
     runs = {len(value.rates) for value in values}
-    few = "one run" if max(runs) == 1 else count(min(runs), "run")
-    many = f"{few} each" if len(runs) == 1 else f"as few as {few}"
-    return f", with {many}. Set `repeat: {FEWEST}` to see whether this is more than chance"
+    few = "one run" if min(runs) == 1 else count(min(runs), "run")
+    each = f"Each value has {few}" if len(runs) == 1 else f"A value has {few} only"
+    return f" {each}. Set `repeat: {FEWEST}` to see whether this is more than chance."
 
 
 def _extent(panel: AxisPanel) -> str:

@@ -76,6 +76,11 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:] if re.match(r"[a-z]+([-/][a-z]+)*(?=[ ,:]|$)", text) else text
 
 
+def as_sentences(text: str) -> str:
+    """Clauses between semicolons, each as a sentence."""
+    return f"{'. '.join(map(capital, text.split('; ')))}."
+
+
 def more_runs(runs: int, words: str) -> str:
     """Than the one that is named, in these words: ` The same holds for {}.`; empty where it is the only one."""
     return words.format(count(runs - 1, "more run")) if runs > 1 else ""

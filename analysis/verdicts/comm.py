@@ -247,7 +247,7 @@ def adapter_fault(network: RunNetwork) -> TransportFault | None:
     host, used = fewest
     if len(used) >= expected:
         return None
-    words = f"Ranks on {host} use {len(used)} of {count(expected, 'adapter')} ({', '.join(used)})"
+    words = f"Ranks on {host} use {len(used)} of {count(expected, 'adapter')}, {', '.join(used)}"
     chosen = record.settings.get("NCCL_IB_HCA")
     why = f"Remove NCCL_IB_HCA={chosen} from the environment" if chosen else f"Check which are up with `ibstat` on {host}"
     advice = f"{why}. If the node has no more, correct `fabric.adapters_per_node` of the profile."

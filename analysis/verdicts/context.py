@@ -353,7 +353,7 @@ def _faster(case: Case, axis: Axis, panel: AxisPanel, mine: AxisValue) -> Advice
 def _setting(case: Case, axis: Axis, panel: AxisPanel, better: AxisValue, mine: AxisValue) -> Advice:
     gain, runs = times_words(panel.compared(better, mine)), _runs(case, better)
     few = too_few(panel.values) if panel.p is None else ""
-    words = f". At {panel.where}, throughput is {gain} that with {mine.text} ({runs} of {better.point['label']}){few}."
+    words = f". At {panel.where}, throughput is {gain} that with {mine.text} ({runs} of {better.point['label']}).{few}"
     return phrase("Use ", Set({SET_AS.get(axis.key, axis.key): better.value}), words)
 
 

@@ -22,7 +22,7 @@ from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outlie
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.files import Failures
-from hpcddp.analysis.util.wording import capital, unit
+from hpcddp.analysis.util.wording import as_sentences, unit
 from hpcddp.analysis.verdicts import notes, sentence
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.gates import damaged_notes
@@ -111,7 +111,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
     }
     undecided = [
-        *(f"{capital(text)}." for text in records.warnings),
+        *map(as_sentences, records.warnings),
         *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables}),
     ]
     found = verdicts(case, failures)

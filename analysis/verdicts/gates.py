@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.util.wording import capital, more_runs, percent
+from hpcddp.analysis.util.wording import as_sentences, more_runs, percent
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
@@ -45,10 +45,10 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
     if not done:
         return
     reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
-    most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
+    most = f", {len(runs)} of {len(done)} for one reason" if len(runs) < len(done) else ""
     yield Verdict(
         where=f"in {count(len(done), 'run')}",
-        evidence=f"Every run was rejected{most}: {reason} ({runs[0].name}).",
+        evidence=f"Every run was rejected{most}. {as_sentences(f'{reason} ({runs[0].name})')}",
         todo=f"Fix the cause that the reason names. {AGAIN}",
         numbers={"runs": len(runs), "of": len(done)},
         runs=context.run_names(runs),
@@ -85,7 +85,7 @@ def _of_gate(case: Case, gate: str, advice: Advice, weight: float) -> Iterator[V
         judged = len([run for run in case.records.runs if run.state != "missing"])
         yield Verdict(
             where=f"in {len(found)} of {judged} runs",
-            evidence=f"{capital(_evidence(found[0], gate) or '')} ({found[0].name}). These runs are rejected.",
+            evidence=f"{as_sentences(f'{_evidence(found[0], gate)} ({found[0].name})')} These runs are rejected.",
             todo=phrase(advice, f" {AGAIN}"),
             numbers={"runs": len(found), "of": judged},
             runs=context.run_names(found),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -53,7 +53,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         gain = 1 / (1 - min(0.99, max(shares + saved))) - 1  # all ranks wait for the one whose batch comes last
         yield found.verdict(
             evidence=f"Ranks wait for data during {span(shares)} of the step ({run_numbers(found.runs)})."
-            f"{_limits_words(case, rows[-1])}{f' The limit is {_named(limit.limit)}. {limit.because}' if limit else ''} "
+            f"{_limits_words(case, rows[-1])}{f' The limit is {IN_WORDS[limit.limit]}. {limit.because}' if limit else ''} "
             f"Without this wait, a step would be up to {percent(gain)} faster.",
             todo=context.measured_advice(case, rows, context.WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain}
@@ -230,13 +230,14 @@ so that a queue of two batches a process is empty now and then before they are b
 PASSING_S = 0.0005
 """What passing a batch from a loader process to its rank takes of processors, at least: 0.7 to 1.5 ms on a virtual machine."""
 
-IN_WORDS = {"hand-over": "batch transfer", "other waits": "another wait"}
-"""Of limits that are not named by their own word."""
-
-
-def _named(limit: LoaderLimit) -> str:
-    return IN_WORDS.get(limit, limit)
-
+IN_WORDS: Mapping[LoaderLimit, str] = {
+    "storage": "storage",
+    "decoder": "the decoder",
+    "cores": "the number of cores",
+    "loader processes": "the number of loader processes",
+    "hand-over": "batch transfer",
+    "other waits": "another wait",
+}
 
 PICTURES = "imagenet"
 """The data set that is decoded."""

@@ -252,7 +252,7 @@ def _fewer(run: Run, cpus: int) -> tuple[int | str, str]:
     planned = run.point.layout.physical_cores_per_rank if run.point else None
     threads = run.signals.processors.threads if run.signals and run.signals.processors else 1
     if planned and planned * threads <= cpus:
-        return "auto", ", as many as it has cores for."
+        return "auto", ", as its cores allow."
     return max(1, cpus // threads - 1), "."
 
 

@@ -59,13 +59,13 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
 def none_counts_sentence(runs: Sequence[Run]) -> list[str]:
     """The sentence where every run that is done was rejected; otherwise none."""
     done = len(done_for_nothing(runs))
-    are = "All of them were" if done > 1 else "It was"
-    return [f"No run passed all checks. {count(done, 'run')} {'are' if done > 1 else 'is'} done. {are} rejected."] if done else []
+    are = "are done, and all are" if done > 1 else "is done, and it is"
+    return [f"No run passed all checks: {count(done, 'run')} {are} rejected."] if done else []
 
 
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
-    """`16 nodes train 24.9 times as fast as one GPU (39 % efficiency). Perfect scaling is 64 times. The main limit is ...`, of
-    the series `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
+    """`16 nodes train 24.9 times as fast as one GPU (39 % efficiency). Perfect scaling would be 64 times. The main limit is ...`,
+    of the series `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
     largest, bases = series.iloc[-1], _bases(series)
     open_ = open_words([largest, *bases], doubts)
     verb = "load" if largest["input"] == "io" else "train"
@@ -75,7 +75,7 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
         return f"{subject} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s.{open_}"
     found = [f"{_as_fast(speedup, bool(open_))} {base} ({percent(share)} efficiency)." for base, speedup, share, _ in against]
     _, _, share, perfect = against[0]
-    ideal = "" if GOOD <= share <= 2 - GOOD else f" Perfect scaling is {perfect:.3g} times."
+    ideal = "" if GOOD <= share <= 2 - GOOD else f" Perfect scaling would be {perfect:.3g} times."
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
     limit = f" The main limit is {why}." if why else ""
     more = "".join(f" They {verb} {each}" for each in found[1:])
@@ -188,8 +188,8 @@ def best_sentence(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doub
     points = replace(panels[0], values=tuple(values.values()), p=min(known, default=None))
     best, base = fastest(points.values), _base(panels, values)
     compared = [row for _, row in rows.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
-    end = f".{open_words(compared, doubts)}" if known else f"{too_few(points.values)}."
-    return f"{_claim(names, axes, points, best, base)}{end}{ORDER if points.in_blocks else ''}"
+    end = open_words(compared, doubts) if known else too_few(points.values)
+    return f"{_claim(names, axes, points, best, base)}.{end}{ORDER if points.in_blocks else ''}"
 
 
 def _is_among(panel: AxisPanel, size: PointRow, names: Mapping[str, str]) -> bool:

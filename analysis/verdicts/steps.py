@@ -61,11 +61,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         runs = [run for wide in found.values for run in wide]
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
-        half = "an unknown 95 % CI" if interval is None else f"a 95 % CI half-width of {interval:.1f} %"
+        wide = "an unknown 95 % CI" if interval is None else f"a 95 % CI half-width of {interval:.1f} %"
+        wanted = "" if interval is None else f"; at most {WIDE_PERCENT:.0f} % is needed"
         others = more_runs(len(runs), " The same holds for {}.")
         yield found.verdict(
-            evidence=f"The mean step of {worst.name} has {half} after {count(steps, 'timed step')}.{others} "
-            f"At most {WIDE_PERCENT:.0f} % is wanted.",
+            evidence=f"The mean step of {worst.name} has {wide} after {count(steps, 'timed step')}{wanted}.{others}",
             todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=runs,
@@ -139,7 +139,7 @@ def burst_network(case: Case) -> Iterator[Verdict]:
     assert rhythm is not None
     slower = rhythm.slow_ns / rhythm.fast_ns - 1
     fast, slow = quantity(rhythm.fast_ns / 1e6), quantity(rhythm.slow_ns / 1e6)
-    order = "The fast steps come first." if rhythm.slow_later > 1 - FIRST_SLOW else "Fast and slow steps alternate."
+    order = "Fast steps precede slow steps." if rhythm.slow_later > 1 - FIRST_SLOW else "Fast and slow steps alternate."
     yield Verdict(
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"Step times of {worst.name} are bimodal: {percent(1 - rhythm.slow_share)} of them last {fast} ms and "

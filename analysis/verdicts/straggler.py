@@ -79,8 +79,8 @@ def _evidence(found: Straggler) -> str:
             f"waited {wait} per step for it ({percent(found.cost)} of the step)."
         )
     part = f" Most of that time is {WORDS[found.part]}." if found.part else ""
-    of_step = f"{wait} per step ({percent(found.cost)} of it)"
-    return f"{who} needs {of_step} more than the median rank of {found.run.name}, and the other ranks wait for it.{part}"
+    than = f"than the median rank of {found.run.name} ({percent(found.cost)} of the step)"
+    return f"{who} needs {wait} per step more {than}.{part} The other ranks wait for it."
 
 
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:

@@ -85,7 +85,7 @@ def test_what_does_nothing_is_said_to_have_no_effect(tmp_path: Path) -> None:
     ("times", "says"),
     [
         (([100 * MS] * 6, [995 * MS // 10] * 6), "changes throughput by less than 1 %: throughput is 1.005 times"),
-        (([100 * MS + run for run in range(5)], [100 * MS, 100 * MS + 1]), ", with as few as 2 runs. Set `repeat: 6`"),
+        (([100 * MS + run for run in range(5)], [100 * MS, 100 * MS + 1]), " A value has 2 runs only. Set `repeat: 6`"),
     ],
     ids=["sure and hardly there", "few of one value"],
 )
@@ -100,7 +100,9 @@ def test_what_is_said_is_of_the_effects_size_and_the_fewest_runs(
     assert says in effect_sentences(axis)[0]
 
 
-@pytest.mark.parametrize(("runs", "says"), [(1, "with one run each. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
+@pytest.mark.parametrize(
+    ("runs", "says"), [(1, "Each value has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")]
+)
 def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
     found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)

@@ -52,7 +52,7 @@ def test_points_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
 def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
     write_run(study, POINT, Recorded(step_ns=MS, gates=FAILED))
     run = only(study)
-    assert (run.state, run.reason) == ("rejected", "gate `equal steps`: rank 1 made 4 of 6 steps")
+    assert (run.state, run.reason) == ("rejected", "check `equal steps`: rank 1 made 4 of 6 steps")
     assert run.step_ns == MS
 
 

@@ -138,7 +138,7 @@ PLANTED: Mapping[str, tuple[Case, str, Sequence[str]]] = {
     "an adapter is down": (
         Case(infiniband(3), JUWELS),
         "adapters",
-        ["Ranks on n0 use 3 of 4 adapters (mlx5_0, mlx5_1, mlx5_2)", "`ibstat` on n0", "fabric.adapters_per_node"],
+        ["Ranks on n0 use 3 of 4 adapters, mlx5_0, mlx5_1, mlx5_2", "`ibstat` on n0", "fabric.adapters_per_node"],
     ),
     "adapters left out by hand": (
         Case(infiniband(1, said="NCCL_IB_HCA set to mlx5_0"), fabric("jupiter")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from hpcddp.analysis.verdicts.input import IN_WORDS
+from hpcddp.analysis.verdicts.input import IN_WORDS, LoaderLimit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point import Data, Point
@@ -67,32 +67,33 @@ FULL = 7
 """Loader workers on eight cores of a rank: the rank has one for itself."""
 
 
-@pytest.mark.parametrize(
-    ("loader", "given", "limit", "advice"),
-    [
-        (
-            times(4),
-            {},
-            "loader processes",
-            "--set workload.loader_workers_per_rank=7`. The loaders' rate would rise",
-        ),
-        (times(FULL), {"decoder": "pillow 12.0", **IMAGENET}, "decoder", "pip install simplejpeg"),
-        (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
-        (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
-        (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
-        (times(FULL, compute_s=5.0, read_bytes=10**7), IMAGENET, "storage", "hpcddp data pack imagenet"),
-        (times(FULL, compute_s=5.0, read_bytes=40_000), IMAGENET, "other waits", "--set workload.loader_workers_per_rank=14"),
-        (times(FULL, compute_s=5.0), {}, "other waits", "Find what reading a sample waits for"),
-        (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
-        (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "--set workload.data.resident=true --set workload.loader_"),
-        (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
-        (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
-    ],
+LIMITS: Sequence[tuple[LoaderTimes, dict[str, Any], LoaderLimit, str]] = (
+    (
+        times(4),
+        {},
+        "loader processes",
+        "--set workload.loader_workers_per_rank=7`. The loaders' rate would rise",
+    ),
+    (times(FULL), {"decoder": "pillow 12.0", **IMAGENET}, "decoder", "pip install simplejpeg"),
+    (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
+    (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
+    (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
+    (times(FULL, compute_s=5.0, read_bytes=10**7), IMAGENET, "storage", "hpcddp data pack imagenet"),
+    (times(FULL, compute_s=5.0, read_bytes=40_000), IMAGENET, "other waits", "--set workload.loader_workers_per_rank=14"),
+    (times(FULL, compute_s=5.0), {}, "other waits", "Find what reading a sample waits for"),
+    (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+    (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "--set workload.data.resident=true --set workload.loader_"),
+    (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+    (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
 )
-def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: str, advice: str) -> None:
+"""What loaders did, the study, the limit, and a part of the advice."""
+
+
+@pytest.mark.parametrize(("loader", "given", "limit", "advice"), LIMITS)
+def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: LoaderLimit, advice: str) -> None:
     findings = study_of(tmp_path, loader, **given)
     verdict = verdict_of(findings)
-    assert f"The limit is {IN_WORDS.get(limit, limit)}. " in verdict.evidence
+    assert f"The limit is {IN_WORDS[limit]}. " in verdict.evidence
     assert advice in verdict.advice
     assert verdict.advice
     assert findings.loaders["limit"].tolist() == [limit]
@@ -100,7 +101,9 @@ def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any
 
 def test_more_cores_are_advised_where_the_node_has_them(tmp_path: Path) -> None:
     verdict = verdict_of(study_of(tmp_path, times(3, compute_s=50.0, processor_wait_s=30.0), cpus=16))
-    assert "The limit is cores. Loader processes spend 38 % of their time waiting for a free CPU" in verdict.evidence
+    assert (
+        "The limit is the number of cores. Loader processes spend 38 % of their time waiting for a free CPU" in verdict.evidence
+    )
     assert "--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7" in verdict.advice
 
 
@@ -114,7 +117,10 @@ def test_the_run_that_only_loads_decides(tmp_path: Path) -> None:
 
 def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: Path) -> None:
     verdict = verdict_of(study_of(tmp_path, times(FULL), loading=(50, times(FULL, rate=650.0))))
-    assert "The limit is cores. Loaders reach 640 samples/s alone and 320 samples/s while the model trains." in verdict.evidence
+    assert (
+        "The limit is the number of cores. Loaders reach 640 samples/s alone and 320 samples/s while the model trains."
+        in verdict.evidence
+    )
 
 
 def test_passing_on_comes_before_what_training_takes(tmp_path: Path) -> None:
@@ -151,7 +157,7 @@ def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("planned", "workers", "setting"),
-    [(2, 12, "auto`, as many as it has cores for."), (None, 12, "1`."), (16, 12, "1`."), (2, 8, "")],
+    [(2, 12, "auto`, as its cores allow."), (None, 12, "1`."), (16, 12, "1`."), (2, 8, "")],
 )
 def test_more_workers_than_cpus_are_noted(tmp_path: Path, planned: int | None, workers: int, setting: str) -> None:
     """`auto` is refused where a sweep does not know the cores, and takes too many where the rank has fewer than it should."""
@@ -221,7 +227,7 @@ def test_rates_of_loading_are_not_contradicted(tmp_path: Path) -> None:
     assert of_two.advice.startswith(
         "Use `--set workload.loader_workers_per_rank=0`. At 1x1, throughput is 9.51 times that with 2 (run r1 of "
     )
-    assert of_two.advice.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance.")
+    assert of_two.advice.endswith(" Each value has one run. Set `repeat: 6` to see whether this is more than chance.")
     assert "per_rank=0" in of_one.advice
     assert not [note for note in findings.notes if "loader workers on" in note]
 

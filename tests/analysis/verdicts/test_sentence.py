@@ -38,17 +38,17 @@ def sentences_of(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str
         ({(1, 4): 32}, "4 GPUs train 4,000 samples/s."),
         (
             {(1, 1): 10, (1, 4): 16},
-            "4 GPUs train 2.50 times as fast as one GPU (62 % efficiency). Perfect scaling is 4 times.",
+            "4 GPUs train 2.50 times as fast as one GPU (62 % efficiency). Perfect scaling would be 4 times.",
         ),
         ({(1, 1): 10, (2, 1): 10}, "2 nodes with one GPU each train 2.00 times as fast as one GPU (100 % efficiency)."),
         (
             {(1, 1): 10, (2, 1): 25},
-            "2 nodes with one GPU each train 0.80 times as fast as one GPU (40 % efficiency). Perfect scaling is 2 times.",
+            "2 nodes with one GPU each train 0.80 times as fast as one GPU (40 % efficiency). Perfect scaling would be 2 times.",
         ),
         (
             {(1, 1): 10, (1, 2): 16, (1, 4): 31},
             "4 GPUs train hardly faster than 2 GPUs. They train 1.29 times as fast as one GPU (32 % efficiency). "
-            "Perfect scaling is 4 times.",
+            "Perfect scaling would be 4 times.",
         ),
         ({(1, 4): 10, (2, 4): 10, (8, 4): 10}, "8 nodes train 8.00 times as fast as one node (100 % efficiency)."),
         (
@@ -272,14 +272,14 @@ def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
 def test_one_run_of_each_says_so(tmp_path: Path) -> None:
     (heading, *_) = found(tmp_path, {workers(1): 200, workers(2): 300}, runs=1).sentences
     assert heading.startswith("Fastest in these runs: workers 2 (the default) with ")
-    assert heading.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance.")
+    assert heading.endswith(" Each value has one run. Set `repeat: 6` to see whether this is more than chance.")
 
 
 @pytest.mark.parametrize(
     ("wait", "end"),
     [
         (0.6, "during 60 % of the step, with one GPU during 60 %. The main limit is waiting for data"),
-        (0.0, "(50 % efficiency). Perfect scaling is 2 times"),
+        (0.0, "(50 % efficiency). Perfect scaling would be 2 times"),
     ],
 )
 def test_the_sentence_says_why(tmp_path: Path, wait: float, end: str) -> None:
