@@ -61,9 +61,7 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
         *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
     ]
-    note = (
-        "Percent of the step, means over ranks and steps of the median run of n, with the communication hook if any."
-    )
+    note = "Percent of the step, means over ranks and steps of the median run of n, with the communication hook if any."
     return table_of("breakdown", "Step breakdown", note, specs, points)
 
 

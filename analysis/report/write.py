@@ -174,8 +174,8 @@ def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Tab
 
 
 def _remark(remark: Remark) -> str:
-    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
-    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
+    texts = [remark.text, remark.advice, f"({'; '.join(remark.runs)})" if remark.runs else ""]
+    return f"- **{markdown_text(remark.kind)}** {' '.join(map(markdown_prose, filter(None, texts)))}"
 
 
 def _term(name: str, values: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outlie
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.files import Failures
-from hpcddp.analysis.util.wording import unit
+from hpcddp.analysis.util.wording import as_sentences, unit
 from hpcddp.analysis.verdicts import notes, sentence
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.gates import damaged_notes
@@ -62,7 +62,7 @@ class Findings:
     heading: str
     """The finding in a few words."""
     cause: str
-    """`Held back most by exchanging gradients`; empty where nothing is known to, or no size is larger."""
+    """`The main limit is exchanging gradients`; empty where nothing is known to, or no size is larger."""
     sentences: list[str]
     trained: Facts
     """What was trained, on what and when."""
@@ -115,7 +115,10 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on readings": lambda: readings.reading_notes(read),
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
     }
-    undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]
+    undecided = [
+        *map(as_sentences, records.warnings),
+        *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables}),
+    ]
     found = verdicts(case, failures)
     bare = found, [note for note in undecided if isinstance(note, str)]
     judged, noted = failures.contain("advice", lambda: decided(found, undecided, records.points), bare)
@@ -196,7 +199,7 @@ def _open(case: Case, judged: Sequence[Verdict]) -> sentence.Doubts:
 def _cause(case: Case, causes: Mapping[Any, tuple[str, str]]) -> str:
     rows = sentence.ends(case.points).index
     found = dict.fromkeys(causes[row][0] for row in rows if row in causes and not case.is_of_keys)
-    return f"Held back most by {' or '.join(found)}" if found else ""
+    return f"The main limit is {' or '.join(found)}" if found else ""
 
 
 def _causes(case: Case) -> dict[Any, tuple[str, str]]:

@@ -14,7 +14,7 @@ from hpcddp.analysis.study.accuracy import GIVEN, Gap, gap, same_training
 from hpcddp.analysis.study.axes import DEFAULTS, Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import fastest, is_surely_faster, times_words, too_few
 from hpcddp.analysis.study.series import Apart, differing, full_names, value_text, with_values, words
-from hpcddp.analysis.util.wording import accuracy_words, effort, percent, points, quantity, times, unit, units
+from hpcddp.analysis.util.wording import accuracy_words, capital, effort, percent, points, quantity, times, unit, units
 from hpcddp.analysis.verdicts.context import Case, PointRow, data_wait, listed
 from hpcddp.analysis.verdicts.gates import done_for_nothing
 from hpcddp.core.study_files import FEWEST
@@ -50,14 +50,14 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
     which = {key: _which(apart[key]) if len(several) > 1 else "" for key in several[:AT_MOST]}
     shown = [sentence(scaling[scaling["series"] == key], cause, doubts, words) for key, words in which.items()]
     left = len(several) - len(shown)
-    return [*shown, f"{left} more series: see the table."] if left else shown
+    return [*shown, f"The table has {left} more series."] if left else shown
 
 
 def none_counts_sentence(runs: Sequence[Run]) -> list[str]:
     """The sentence where every run that is done was rejected; otherwise none."""
     done = len(done_for_nothing(runs))
     are = "are done, and all are" if done > 1 else "is done, and it is"
-    return [f"No run counts: {count(done, 'run')} {are} rejected."] if done else []
+    return [f"No run passed all checks: {count(done, 'run')} {are} rejected."] if done else []
 
 
 HEADING_WORDS, HEADING_LETTERS = 12, 90
@@ -139,22 +139,23 @@ def _best_headings(
 
 
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
-    """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`,
-    begun by `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
+    """`16 nodes train 24.9 times as fast as one GPU (39 % efficiency). Perfect scaling would be 64 times. The main limit is ...`,
+    of the series `which`; with a smaller point that is as fast, and what is not certain yet: such numbers have two digits."""
     largest, bases = series.iloc[-1], _bases(series)
     open_ = open_words([largest, *bases], doubts)
     verb = "load" if largest["input"] == "io" else "train"
-    subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
-    subject = subject[0].upper() + subject[1:]
+    subject = capital(f"{size_words(largest)}{which} {verb}{'s' if largest['gpus'] == 1 else ''}")
     against = _comparisons(largest)
     if not against:
-        return f"{subject} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
-    comparisons = ", and ".join(
-        f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i, _waits(largest, bases))}"
-        for i, (base, speedup, share, perfect) in enumerate(against)
-    )
+        return f"{subject} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s.{open_}"
+    found = [f"{_as_fast(speedup, bool(open_))} {base} ({percent(share)} efficiency)." for base, speedup, share, _ in against]
+    _, _, share, perfect = against[0]
+    ideal = "" if GOOD <= share <= 2 - GOOD else f" Perfect scaling would be {perfect:.3g} times."
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
-    return f"{subject} {_no_faster(series)}{comparisons}{f', held back most by {why}' if why else ''}{open_}."
+    limit = f" The main limit is {why}." if why else ""
+    more = "".join(f" They {verb} {each}" for each in found[1:])
+    smaller = _no_faster(series).replace(": ", f". They {verb} ")
+    return f"{subject} {smaller}{found[0]}{ideal}{more}{_waits(largest, bases)}{limit}{open_}"
 
 
 def _bases(series: pd.DataFrame) -> list[pd.Series[Any]]:
@@ -164,7 +165,7 @@ def _bases(series: pd.DataFrame) -> list[pd.Series[Any]]:
 
 
 def _which(values: Mapping[str, Any]) -> str:
-    """`With 64 samples per GPU and precision fp16, `: what distinguishes a series from the others."""
+    """` (64 samples per GPU and precision fp16)`: what distinguishes a series from the others."""
 
     def phrase(name: str, value: Any) -> str:
         if name not in COUNTED:
@@ -173,18 +174,18 @@ def _which(values: Mapping[str, Any]) -> str:
         return f"{value_text(value)} {what}{'' if value == 1 else 's'} {each}"
 
     found = [phrase(name, value) for name, value in with_values(values).items()]
-    return f"With {listed(found)}, " if found else ""
+    return f" ({listed(found)})" if found else ""
 
 
 def open_words(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
-    """`; not certain yet: 3 runs each and too few timed steps`, of a point and its baselines; nothing where all is well known."""
+    """` This is not certain yet: 3 runs each and too few timed steps.`, of a point and its baselines; or nothing."""
     numbers = {int(row["n"]) for row in rows}
     few = f"{'only' if len(numbers) == 1 else 'as few as'} {count(min(numbers), 'run')}"
     each = " each" if len(numbers) == 1 < len(rows) else ""
     found = [*([f"{few}{each}"] if min(numbers) < FEWEST else []), *doubts(rows)]
     if len(found) > 3:
         found = [*found[:2], f"{len(found) - 2} more reasons among the verdicts"]
-    return f"; not certain yet: {listed(found)}" if found else ""
+    return f" This is not certain yet: {listed(found)}." if found else ""
 
 
 def _as_fast(speedup: float, vague: bool) -> str:
@@ -195,20 +196,12 @@ def _as_fast(speedup: float, vague: bool) -> str:
 
 
 def _waits(point: pd.Series[Any], bases: Sequence[pd.Series[Any]]) -> str:
-    """`, while ranks wait for data for 33 % of the step, one GPU for 40 %`: an efficiency may be relative to a starved loop."""
+    """` Ranks wait for data during 33 % of the step, those of one GPU during 40 %.`: efficiency may be that of a starved loop."""
     own = data_wait(point)
-    others = [f"{size_words(base)} for {percent(share)}" for base in bases if (share := data_wait(base)) is not None]
+    others = [f"{size_words(base)} during {percent(share)}" for base in bases if (share := data_wait(base)) is not None]
     if own is None:
-        return f", relative to a baseline that waits for data: {listed(others)} of the step" if others else ""
-    return f", while ranks wait for data for {percent(own)} of the step{f', {listed(others)}' if others else ''}"
-
-
-def _perfect(share: float, perfect: float, index: int, waits: str) -> str:
-    """What the speedup would be with perfect scaling, unless it is close to that; only beside the first comparison."""
-    if index:
-        return f" ({percent(share)})"
-    ideal = "" if GOOD <= share <= 2 - GOOD else f", where {perfect:.3g} times would be perfect"
-    return f"{ideal} ({percent(share)} efficiency{waits})"
+        return f" The baseline waits for data: {listed(others)} of the step." if others else ""
+    return f" Ranks wait for data during {percent(own)} of the step{f', with {listed(others)}' if others else ''}."
 
 
 def _no_faster(series: pd.DataFrame) -> str:
@@ -242,12 +235,12 @@ def _comparisons(point: pd.Series[Any]) -> list[tuple[str, float, float, float]]
 
 
 HEADS = {
-    False: ("Best", "Fastest in these runs", "No"),
-    True: ("Fastest loader", "Fastest loader in these runs", "Fastest loader: no"),
+    False: ("Best", "Fastest in these runs", "training"),
+    True: ("Fastest loader", "Fastest loader in these runs", "loading"),
 }
-"""Of training and of loading alone: what is for sure, what is not, and where no value has an effect."""
+"""Of training and of loading alone: what is for sure, what is not, and on what values have an effect."""
 
-ORDER = "; not certain: values were measured one after the other, and drift of the machine looks the same"
+ORDER = " This is not certain: each value had its runs in a row, and drift of the machine looks the same."
 
 
 def loader_sentence(case: Case, doubts: Doubts) -> str:
@@ -257,14 +250,14 @@ def loader_sentence(case: Case, doubts: Doubts) -> str:
 
 
 def best_sentence(case: Case, rows: pd.DataFrame, names: Mapping[str, str], doubts: Doubts) -> str:
-    """`Best: workers 8 trains 604 samples/s, 2.57 times (95 % 2.50-2.63) as fast as workers 0 (the default).`, of rows of one
-    size, with the names of their series; empty where no two of them are compared."""
+    """`Best: workers 8 with 604 samples/s, 2.57 times (95 % 2.50-2.63) that of workers 0 (the default).`, of rows of one size,
+    with the names of their series; empty where no two of them are compared."""
     if (found := _compared_values(case, rows, names)) is None:
         return ""
     axes, points, best, base = found
     compared = [row for _, row in rows.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
     end = too_few(points.values) if points.p is None else open_words(compared, doubts)
-    return f"{_claim(names, axes, points, best, base)}{end}{ORDER if points.in_blocks else ''}."
+    return f"{_claim(names, axes, points, best, base)}.{end}{ORDER if points.in_blocks else ''}"
 
 
 Compared = tuple[Sequence[Axis], AxisPanel, AxisValue, AxisValue | None]
@@ -303,22 +296,18 @@ def _base(panels: Sequence[AxisPanel], values: Mapping[str, AxisValue]) -> AxisV
 def _claim(names: Mapping[str, str], axes: Sequence[Axis], points: AxisPanel, best: AxisValue, base: AxisValue | None) -> str:
     name, found = names[_series(best)], points.compared(best, base or best)
     named = f"{names[_series(base)]} ({_base_word(axes, base)})" if base else ""
-    sure, unsure, without = HEADS[bool(best.point["input"] == "io")]
+    sure, unsure, work = HEADS[bool(best.point["input"] == "io")]
+    rate = f"{quantity(best.rate)} samples/s"
     if points.p is not None and not points.differs:
-        fast = "no other value is faster" if best is base else f"the fastest, {name}, is {times_words(found)} as fast"
-        said = f"{named} {_rate(base)}; {fast}" if base else f"the fastest, {name}, {_rate(best)}"
-        return f"{without} measurable effect of {listed([axis.name for axis in axes])}: {said}"
+        fast = "No other value is faster" if best is base else f"The fastest value, {name}, is {times_words(found)} as fast"
+        reach = f"The rate is {quantity(base.rate)} samples/s with {named}. {fast}" if base else f"{name} is fastest with {rate}"
+        return f"No effect of {listed([axis.name for axis in axes])} on {work} is measurable. {reach}"
     head = sure if points.is_sure else unsure
     if best is base:
-        return f"{head}: {named} {_rate(best)}; no other value is faster"
-    against = f" as fast as {named}" if base else ""
+        return f"{head}: {named} with {rate}. No other value is faster"
     if base and points.is_sure and not is_surely_faster(found):
-        return f"{head}: {name} {_rate(best)}, not measurably faster than {named}: {times_words(found)}"
-    return f"{head}: {name} {_rate(best)}{f', {times_words(found)}{against}' if base else ''}"
-
-
-def _rate(value: AxisValue) -> str:
-    return f"{'loads' if value.point['input'] == 'io' else 'trains'} {quantity(value.rate)} samples/s"
+        return f"{head}: {name} with {rate}. It is not measurably faster than {named}: {times_words(found)}"
+    return f"{head}: {name} with {rate}{f', {times_words(found)} that of {named}' if base else ''}"
 
 
 def _base_word(axes: Sequence[Axis], base: AxisValue) -> str:
@@ -327,7 +316,7 @@ def _base_word(axes: Sequence[Axis], base: AxisValue) -> str:
     return "the default" if all(keys.get(key) == DEFAULTS.get(key) for key in varied) else "the base"
 
 
-NO_GAP = "no difference found"
+NO_GAP = "not measurably different"
 
 
 def accuracy_sentences(case: Case) -> list[str]:
@@ -347,15 +336,17 @@ def _sentence(case: Case, name: str, rows: pd.DataFrame) -> str:
     first, last = rows.iloc[0], rows.iloc[-1]
     which = f" ({name})" if name else ""
     if len(rows) == 1:
-        return f"Accuracy{which} is {accuracy(last)}{_spread(last)}{_after(last)} with {size_words(last)}{_loss(last)}."
+        return f"Accuracy{which} is {accuracy(last)} with {size_words(last)}{_after(last)}. {_spread(last)}{_loss(last)}"
     both = [case.evaluated(row) for row in (first, last)]
     if None in both or not same_training(*filter(None, both)):
-        texts = [f"{accuracy(row)}{_after(row)} with {size_words(row)}" for row in (first, last)]
-        return f"Accuracy{which} is {texts[0]} and {texts[1]}: not ranked, as they trained unlike amounts{_loss(last)}."
+        texts = [f"{accuracy(row)} with {size_words(row)}{_after(row)}." for row in (first, last)]
+        unlike = "These are not ranked, because they follow different numbers of training samples."
+        return f"Accuracy{which} is {texts[0]} It is {texts[1]} {unlike}{_loss(last)}"
     texts = [f"{accuracy(row)} with {size_words(row)}" for row in (first, last)]
     small, large = filter(None, both)
-    apart = f": {words}" if (words := gap_words(gap(large.shares, small.shares))) else ", one run each"
-    return f"Accuracy{which}{_after(last)} is {texts[0]} and {texts[1]}{apart}{_loss(last)}."
+    words = gap_words(gap(large.shares, small.shares))
+    apart = f"The second is {words}." if words else "Each comes from one run."
+    return f"Accuracy{which} is {texts[0]} and {texts[1]},{_after(last)}. {apart}{_loss(last)}"
 
 
 def gap_words(found: Gap) -> str:
@@ -370,9 +361,9 @@ def gap_words(found: Gap) -> str:
 
 def _spread(row: pd.Series[Any]) -> str:
     if pd.isna(row["accuracy_low"]):
-        return ", of one run,"
+        return "It comes from one run."
     ends = f"{points(row['accuracy_low'])} to {points(row['accuracy_high'])}"
-    return f", median of {count(int(row['eval_n']), 'run')} ({row['accuracy_interval']} {ends}),"
+    return f"It is the median of {count(int(row['eval_n']), 'run')} ({row['accuracy_interval']} {ends})."
 
 
 def _after(row: pd.Series[Any]) -> str:
@@ -387,8 +378,9 @@ def _loss(row: pd.Series[Any]) -> str:
     if pd.isna(row["loss_start"]) or pd.isna(row["loss_end"]):
         return ""
     steps = int(row["loss_steps"])
-    over = "of its first and last step" if steps == 1 else f"means of its first and last {steps} steps"
-    return f"; there the training loss went from {quantity(row['loss_start'])} to {quantity(row['loss_end'])} ({over})"
+    over = "in the first and last step" if steps == 1 else f"means of the first and last {steps} steps"
+    ends = f"{quantity(row['loss_start'])} to {quantity(row['loss_end'])} ({over})"
+    return f" The training loss with {size_words(row)} went from {ends}."
 
 
 def target_sentences(targets: pd.DataFrame, points: pd.DataFrame, names: dict[str, str]) -> list[str]:
@@ -407,23 +399,23 @@ def _target_sentence(rows: list[PointRow], name: str, sizes: dict[tuple[int, int
         return sizes[row["nodes"], row["gpus_per_node"]]
 
     target = f"{100 * rows[0]['target']:.2f} % accuracy{name}"
-    which = "" if rows[0]["target_of"] == GIVEN else f", {rows[0]['target_of']},"
+    which = "" if rows[0]["target_of"] == GIVEN else f" This accuracy is {rows[0]['target_of']}."
     there = [row for row in rows if pd.notna(row["train_s"])]
     missed = [row for row in rows if pd.isna(row["train_s"])]
-    lacking = "".join(f"; with {size(row)} {int(row['reached'])} of {count(int(row['n']), 'run')} reached it" for row in missed)
+    lacking = "".join(f" {int(row['reached'])} of {count(int(row['n']), 'run')} with {size(row)} reached it." for row in missed)
     if not there:
-        return f"{target}{which} was reached by less than half of the runs{lacking}."
+        return f"Fewer than half of the runs reached {target}.{which}{lacking}"
     first, last = there[0], there[-1]
-    begin = f"{target}{which} takes {effort(first['train_s'], first['epochs'])} with {size(first)}"
+    begin = f"Training to {target} takes {effort(first['train_s'], first['epochs'])} with {size(first)}"
     if len(there) == 1:
-        return f"{begin}{lacking}."
+        return f"{begin}.{which}{lacking}"
     end = enough(there)
-    stop = "" if end is last else f"; more than {size(end)} do not reach it sooner"
-    return f"{begin} and {effort(last['train_s'], last['epochs'])} with {size(last)}{_faster(first, last)}{stop}{lacking}."
+    stop = "" if end is last else f" More than {size(end)} do not reach it sooner."
+    return f"{begin} and {effort(last['train_s'], last['epochs'])} with {size(last)}.{which}{_faster(first, last)}{stop}{lacking}"
 
 
 def _faster(first: PointRow, last: PointRow) -> str:
-    """`: 4.60 times as fast (95 % 4.41 to 4.80), where throughput is 8.10 times`; where the smallest size is a baseline."""
+    """` The speedup is 4.60 (95 % 4.41 to 4.80), and that of throughput 8.10.`; where the smallest size is a baseline."""
     kinds = ["1gpu", "1node"] if first["gpus_per_node"] == 1 else ["1node"]
     known = [base for base in kinds if pd.notna(first[f"speedup_{base}"]) and pd.notna(last[f"speedup_{base}"])]
     base = next(iter(known), None)
@@ -432,7 +424,7 @@ def _faster(first: PointRow, last: PointRow) -> str:
     speedup, low, high, kind = (last[f"speedup_{base}{end}"] for end in ("", "_low", "_high", "_interval"))
     ends = "" if pd.isna(low) else f" ({kind} {times(low)} to {times(high)})"
     rate = last[f"throughput_{base}"]
-    return f": {times(speedup)} times as fast{ends}" + ("" if pd.isna(rate) else f", where throughput is {times(rate)} times")
+    return f" The speedup is {times(speedup)}{ends}{'' if pd.isna(rate) else f', and that of throughput {times(rate)}'}."
 
 
 def enough(rows: list[PointRow]) -> PointRow:

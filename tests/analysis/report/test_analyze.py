@@ -51,8 +51,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_marconi100_in_one_sentence_and_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
     """24.9 times one GPU (39 %), 13.86 times one node (87 %), as the thesis derives them from the same epochs."""
     sentence = (
-        "16 nodes train about 25 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), and about 14 times "
-        "as fast as one node (87 %); not certain yet: only 1 run each."
+        "16 nodes train about 25 times as fast as one GPU (39 % efficiency). Perfect scaling would be 64 times. They train about "
+        "14 times as fast as one node (87 % efficiency). This is not certain yet: only 1 run each."
     )
     assert marconi[1].plain["sentences"] == [sentence]
     first, gates, *_ = marconi[1].text.split("\n\n")
@@ -146,7 +146,7 @@ def test_a_rejected_run_is_shown_and_not_averaged(tmp_path: Path) -> None:
     write_run(study, point(1, 2), Recorded(step_ns=9 * MS, gates=FAILED, job="200"), 3)
     result = one(tmp_path)
     assert "checks    5 of 6 runs pass" in result.text
-    assert f"rejected  r3 of {point(1, 2).label}: gate `equal steps`: rank 1 made 4 of 6 steps" in result.text
+    assert f"rejected  r3 of {point(1, 2).label}: check `equal steps`: rank 1 made 4 of 6 steps" in result.text
     assert [(row["n"], row["samples_per_s"]) for row in result.plain["points"]] == [(3, 1000.0), (2, 2000.0)]
     assert result.missing == ()
 
@@ -260,10 +260,12 @@ def test_a_missing_baseline_names_the_point_to_add(tmp_path: Path) -> None:
     result = one(tmp_path)
     (missing,) = [verdict for verdict in result.plain["verdicts"] if verdict["name"] == "baseline missing"]
     assert missing["where"] == "at 1x1"
-    assert missing["advice"].startswith("add the point to the sweep: `baseline: {layout.nodes: [1], layout.gpus_per_node: [1]}`")
+    assert missing["advice"].startswith(
+        "Add the point to the sweep with `baseline: {layout.nodes: [1], layout.gpus_per_node: [1]}`"
+    )
     assert [row["speedup_1gpu"] for row in result.plain["points"]] == [None, None]
     (sentence,) = result.plain["sentences"]
-    assert sentence.startswith("2 nodes train about 2.0 times as fast as one node (100 % efficiency);")
+    assert sentence.startswith("2 nodes train about 2.0 times as fast as one node (100 % efficiency).")
 
 
 def test_a_baseline_that_is_not_done_is_named(tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ def test_a_baseline_that_is_not_done_is_named(tmp_path: Path) -> None:
     result = one(tmp_path)
     missing = [verdict["evidence"] for verdict in result.plain["verdicts"] if verdict["where"] == "at 1x4"]
     assert missing == [
-        f"there is no speedup or efficiency against one full node (4 GPUs): {point(1, 4).label} has no run that counts"
+        f"Speedup and efficiency against one full node (4 GPUs) are unknown. No run of {point(1, 4).label} is done."
     ]
     assert [row["speedup_1node"] for row in result.plain["points"]] == [None, None]
 
@@ -290,7 +292,7 @@ def test_with_a_held_global_batch_scaling_is_strong(tmp_path: Path) -> None:
 def test_on_cpus_ranks_are_counted(tmp_path: Path) -> None:
     write_measured(tmp_path / "s", [point(1, ranks, device="cpu") for ranks in (1, 2)], gpu=None)
     text = one(tmp_path).text.replace("(fixed batch per GPU)", "")
-    assert "2 ranks train about 2.0 times as fast as one rank (100 % efficiency);" in text
+    assert "2 ranks train about 2.0 times as fast as one rank (100 % efficiency)." in text
     assert "GPU" not in text
 
 
@@ -299,7 +301,7 @@ def test_the_table_says_what_the_spread_is(tmp_path: Path, repeat: int, head: st
     write_measured(tmp_path / "s", {point(1, 1): range(32, 32 + repeat)})
     result = one(tmp_path)
     assert f"{head}  vs 1 GPU" in " ".join(result.text.split(" " * 3)).replace("   ", "  ")
-    assert ("one run per point" in result.text) == (repeat == 1)
+    assert ("Each point has one run" in result.text) == (repeat == 1)
 
 
 def test_the_parts_and_what_they_leave_make_up_the_step(tmp_path: Path) -> None:
@@ -316,9 +318,9 @@ def test_where_no_run_counts_that_is_the_first_line(tmp_path: Path) -> None:
     study = write_measured(tmp_path / "s", points, [1, 1], gates=FAILED)
     done = CliRunner().invoke(main, ["analyze", str(tmp_path), "--full"])
     assert done.exit_code == 3
-    assert done.stdout.splitlines()[0] == "s: No run counts: 4 runs are done, and all are rejected."
-    assert "VERDICT  no run counts in 4 runs: all are rejected: gate `equal steps`" in done.stdout
-    assert "<h1>No run counts: 4 runs are done, and all are rejected.</h1>" in (tmp_path / "s/report/index.html").read_text()
+    assert done.stdout.splitlines()[0] == "s: No run passed all checks: 4 runs are done, and all are rejected."
+    assert "VERDICT  no run counts in 4 runs: Every run was rejected. Check `equal steps`" in done.stdout
+    assert "<h1>Every run was rejected: 4 of 4</h1>" in (tmp_path / "s/report/index.html").read_text()
     write_run(study, points[0], Recorded(step_ns=MS, job="200"), 1)
     assert CliRunner().invoke(main, ["analyze", str(tmp_path)]).exit_code == 0
 

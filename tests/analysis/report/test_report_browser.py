@@ -192,7 +192,7 @@ def test_a_mark_tells_its_values(page: Page) -> None:
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
-        ("[data-tip^='rejected']", "reason gate `equal steps`: rank 1 made 4 of 6 steps"),
+        ("[data-tip^='rejected']", "reason check `equal steps`: rank 1 made 4 of 6 steps"),
         ("[data-tip^='backward']", "of the step 50 %"),
         (
             "[data-tip^='layout']",

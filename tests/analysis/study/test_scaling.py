@@ -173,7 +173,7 @@ def test_a_far_run_is_told_and_counts(tmp_path: Path) -> None:
     write_runs(study, point(1, 1), [step * MS for step in (100, 101, 99, 100, 200, 100, 101)])
     (result,) = analyze(tmp_path)
     label = point(1, 1).label
-    note = f"note: r5 of {label} is 50.0 % slower than its point's median: far from the others, counted all the same"
+    note = f"note: Run r5 of {label} is an outlier, 50.0 % slower than its point's median. It is still included."
     assert note in " ".join(result.text.split())
     assert [(row["run"], row["percent"]) for row in result.plain["outliers"]] == [(5, pytest.approx(-50.0))]
     assert result.plain["points"][0]["n"] == 7
