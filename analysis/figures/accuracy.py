@@ -11,7 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import EndLabel, Look, draw_spread, end_labels, evenly, log_axis, rate_axis, size_axis, tracks
+from hpcddp.analysis.figures.axis import (
+    EndLabel,
+    PointStyle,
+    draw_spread,
+    end_labels,
+    evenly,
+    log_axis,
+    rate_axis,
+    size_axis,
+    tracks,
+)
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.effects import Ratios, spread_note, spreads
@@ -133,7 +143,7 @@ def _speedups(ax: Axes, series: pd.DataFrame, ratios: Ratios) -> list[EndLabel]:
             ax.plot(line["gpus"], line[column], color=of, zorder=2)
     ax.plot(gpus, rates, "o", color=INK, zorder=3)
     for spread, (_, row) in zip(spreads(known, f"speedup_{base}", ratios), known.iterrows(), strict=True):
-        draw_spread(ax, spread, Look(colour, "s"))
+        draw_spread(ax, spread, PointStyle(colour, "s"))
         mark_point(ax, spread.x, spread.middle, _speedup_values(row, base))
     ax.set_yscale("log")
     ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))

@@ -156,7 +156,7 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
-        write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
+        write_beside(ax, label.text, label.y, (pt(5), height - wanted), color=label.colour)
 
 
 def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **properties: Any) -> None:
@@ -215,7 +215,7 @@ RUN_PT = 2.6
 
 
 @dataclass(frozen=True)
-class Look:
+class PointStyle:
     """Of points and their line."""
 
     colour: str
@@ -235,34 +235,34 @@ def moved(ax: Axes, right: float) -> Transform:
     return ax.transData if not right else ax.transData + ScaledTranslation(pt(right) / 72, 0, ax.figure.dpi_scale_trans)
 
 
-def draw_spread(ax: Axes, spread: Spread, look: Look) -> None:
+def draw_spread(ax: Axes, spread: Spread, point_style: PointStyle) -> None:
     """The median with its interval; without one the runs side by side, and a dash at their median."""
-    at, middle = moved(ax, look.right), spread.middle
+    at, middle = moved(ax, point_style.right), spread.middle
     if spread.ends is not None or len(spread.runs) < 2:
         low, high = spread.ends or (middle, middle)
         bar: dict[str, Any] = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
         off = [[middle - low], [high - middle]]
-        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, clip_on=False, **look.symbol(), **bar)
+        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, clip_on=False, **point_style.symbol(), **bar)
         return
     ax.update_datalim([(spread.x, run) for run in spread.runs])
     count = len(spread.runs)
-    dash = {"color": look.colour, "markersize": pt(RUN_PT * count + 5)}
+    dash: dict[str, Any] = {"color": point_style.colour, "markersize": pt(RUN_PT * count + 3)}
     ax.plot([spread.x], [middle], "_", transform=at, zorder=3, clip_on=False, **dash)
     for i, run in enumerate(spread.runs):
-        aside = moved(ax, look.right + RUN_PT * (i - (count - 1) / 2))
-        ax.plot([spread.x], [run], transform=aside, zorder=4, clip_on=False, markeredgewidth=pt(0.6), **look.symbol(2.4))
+        aside = moved(ax, point_style.right + RUN_PT * (i - (count - 1) / 2))
+        ax.plot([spread.x], [run], transform=aside, zorder=4, clip_on=False, markeredgewidth=pt(0.6), **point_style.symbol(2.4))
 
 
-def draw_measured(ax: Axes, points: pd.DataFrame, column: str, ratios: Ratios, look: Look) -> None:
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, ratios: Ratios, point_style: PointStyle) -> None:
     """`column` where it is known, as `spreads` has it, and the lines between points."""
     known = points.dropna(subset=[column])
     middles = dict(zip(known.index, spreads(known, column, ratios), strict=True))
     for line in tracks(known):
         ys = [middles[i].middle for i in line.index]
-        ax.plot(line["gpus"], ys, color=look.colour, transform=moved(ax, look.right), zorder=2)
+        ax.plot(line["gpus"], ys, color=point_style.colour, transform=moved(ax, point_style.right), zorder=2)
     for marker, group in by_marker(points):
         for i, row in group[group.index.isin(known.index)].iterrows():
-            draw_spread(ax, middles[i], replace(look, marker=marker))
+            draw_spread(ax, middles[i], replace(point_style, marker=marker))
             mark_point(ax, row["gpus"], middles[i].middle, point_values(row))
 
 

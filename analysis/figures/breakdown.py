@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from hpcddp.analysis.figures import style as look
+from hpcddp.analysis.figures import style as figure_style
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import (
@@ -61,6 +61,11 @@ class Line:
     """Its middle, in bars from the first line on."""
     row: pd.Series[Any] | None = None
 
+    @property
+    def layout(self) -> str:
+        """Of a bar that is named by its GPUs, too."""
+        return self.text if self.row is None or " x " in self.text else f"{self.row['nodes']} x {self.row['gpus_per_node']}"
+
 
 @dataclass(frozen=True)
 class BarLayout:
@@ -79,7 +84,7 @@ class BarLayout:
 def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
-    note = in_column(_note(scaling), look.letters(style, 1))
+    note = in_column(_note(scaling), figure_style.letters(style, 1))
     with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
         heights, bars = list(layout.bars.values()), scaling.loc[list(layout.bars)]
         handles = [*_bars(ax, heights, bars), *_without_hook(ax, heights, bars)]
@@ -95,7 +100,7 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
 def _note(scaling: pd.DataFrame) -> str:
     """Of which runs the parts are, and what an exchange is that was not split."""
     runs = sorted(set(scaling["breakdown_n"].astype(int)))
-    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, {runs[0]: 0, runs[-1]: 0}))}"
+    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, sorted({runs[0], runs[-1]})))}"
     parts = shown_parts(scaling)
     mixed = {"comm_exposed", "transfer"} <= set(parts) and (parts["comm_exposed"] > 0).any()
     return f"Parts are of {of}." + (" Without sync wait beside it, an exchange includes it." if mixed else "")
@@ -106,9 +111,9 @@ def head_sizes(ax: Axes, style: Style, text: str, scaling: pd.DataFrame) -> None
     gpus = f"{unit(scaling['device'].iloc[0])}s"
     by = gpus if by_gpus(scaling) else f"nodes x {gpus} per node"
     if style.titles:
-        look.head(ax, f"{text} {by}")
+        figure_style.head(ax, f"{text} {by}")
     else:
-        look.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+        figure_style.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
 
 
 def by_gpus(scaling: pd.DataFrame) -> bool:
@@ -141,16 +146,18 @@ def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str
 
 
 def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
-    """Draws the parts next to each other; returns handles for those that can be seen anywhere."""
+    """Draws the parts next to each other; returns handles for those that anyone can see."""
     left = pd.Series(0.0, index=rows.index)
     parts = shown_parts(rows)
     for part, seconds in parts.items():
         width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
         if width.max() > 0:
-            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)])
+            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)], edgecolor="white", linewidth=pt(0.4))
         left = left + width
-    seen = visible_parts(parts, step_total_s(rows))
-    return [Patch(color=PARTS[part], label=NAMES[part]) for part in seen if part != "comm_exposed" or "transfer" not in seen]
+    visible = visible_parts(parts, step_total_s(rows))
+    return [
+        Patch(color=PARTS[part], label=NAMES[part]) for part in visible if part != "comm_exposed" or "transfer" not in visible
+    ]
 
 
 def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
@@ -160,7 +167,7 @@ def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
 
 
 def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    bars = [(line.at, f"{line.row['nodes']} x {line.row['gpus_per_node']}") for line in lines if line.row is not None]
+    bars = [(line.at, line.layout) for line in lines if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
     for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
         left_ms = 0.0
@@ -184,7 +191,7 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
 def _write_beside(ax: Axes, line: Line) -> None:
     """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
     if line.row is None:
-        look.at_edge(ax, line.text, (0, line.at), "data", 0)
+        figure_style.at_edge(ax, line.text, (0, line.at), "data", 0)
         return
     at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
     ax.annotate(
@@ -224,7 +231,7 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), look.letters(style, 1))
+        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), figure_style.letters(style, 1))
         parts_legend(figure, _handles(parts, travels), untitled)
     return figure
 

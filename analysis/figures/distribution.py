@@ -96,7 +96,7 @@ def distribution_figure(
             else:
                 ridge = found[line.row.name]
                 _ridge(ax, line.at, edges, ridge)
-                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.text, **ridge.values})
+                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
         _axes(ax, layout, edges, found)
         head_sizes(ax, style, "Steps, by", scaling.loc[list(found)])
     return figure

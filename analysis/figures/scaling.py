@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from hpcddp.analysis.figures import axis as axes_of
-from hpcddp.analysis.figures.axis import EndLabel, Look, draw_measured, draw_spread, rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, PointStyle, draw_measured, draw_spread, rate_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Entry, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
@@ -68,7 +68,7 @@ def _panel(ax: Axes, points: pd.DataFrame, runs: pd.DataFrame, ratios: Ratios, o
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
     ideals = axes_of.draw_ideals(ax, points, max([points["gpus"].max(), *published]))
-    draw_measured(ax, points, "samples_per_s", ratios, Look(INK))
+    draw_measured(ax, points, "samples_per_s", ratios, PointStyle(INK))
     axes_of.marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     axes_of.size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
@@ -122,8 +122,8 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled:
     drawn = bases[:1] if one_curve(points) else bases
     for base in drawn:
         side = 0.0 if len(drawn) == 1 else SIDES[base]
-        look = Look(BASELINES[base], hollow=base == "1node", right=side)
-        draw_measured(ax, points, f"efficiency_{base}", ratios, look)
+        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=side)
+        draw_measured(ax, points, f"efficiency_{base}", ratios, point_style)
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
     ticks = axes_of.percent_ticks(ax.get_ylim()[1])
@@ -261,7 +261,7 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel, found: Sequence[Spread]) -> No
         ax.plot(places, [spread.middle for spread in found], color=INK, zorder=2)
     ax.axhline(found[panel.base].middle, color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
     for i, (spread, value) in enumerate(zip(found, panel.values, strict=True)):
-        draw_spread(ax, spread, Look(BASE if i == panel.base else INK))
+        draw_spread(ax, spread, PointStyle(BASE if i == panel.base else INK))
         mark_point(ax, spread.x, spread.middle, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))

@@ -267,8 +267,8 @@ def test_curves_of_baselines_do_not_lie_on_each_other(tmp_path: Path, node_ms: f
     figure.draw_without_rendering()
     marks = [line for line in ax.lines if line.get_marker() == "o"]
     assert {line.get_color() for line in marks} == {BASELINES[base] for base in drawn}
-    seen = [tuple(line.get_transform().transform(line.get_xydata())[0]) for line in marks]
-    assert all(abs(x - other_x) > 2 for (x, _), (other_x, _) in itertools.combinations(seen, 2))
+    places = [tuple(line.get_transform().transform(line.get_xydata())[0]) for line in marks]
+    assert all(abs(x - other_x) > 2 for (x, _), (other_x, _) in itertools.combinations(places, 2))
     assert {line.get_markerfacecolor() for line in marks if line.get_color() == BASELINES["1node"]} <= {"white"}
     (note,) = [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
     assert ("One curve stands for baselines that differ by less than 3 points." in note) is (len(drawn) == 1)
