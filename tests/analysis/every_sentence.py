@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,14 @@ def _hooked(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame([{**row, **columns}])
 
 
+SPREAD = pd.DataFrame([{"hook": False, "n": n, "interval": interval} for n, interval in ((3, "range"), (6, "95 %"))])
+IDLE = {"data_wait_share": 0.02, "comm_exposed_share": 0.0, "share_of_peak": 0.3}
+
+
 def _readings() -> pd.DataFrame:
     shares = {"data_wait_share": 0.4, "comm_exposed_share": 0.3, "share_of_peak": 0.02}
     rows = [readings.misleading({"gpu_util_percent": util, **each}) for util, each in ((95.0, shares), (20.0, IDLE))]
     return pd.DataFrame([{"nodes": 2, "gpus_per_node": 4, "misleads": text} for text in rows])
-
-
-IDLE = {"data_wait_share": 0.02, "comm_exposed_share": 0.0, "share_of_peak": 0.3}
 
 
 def _series(**keys: Any) -> pd.DataFrame:
@@ -82,7 +84,7 @@ def _checked(closes: bool) -> pd.DataFrame:
 
 
 def _laws() -> list[fits.Fitted]:
-    fit = fits.fit(fits.GUSTAFSON, {1: [100], 2: [70], 4: [300], 8: [200]})  # type: ignore[dict-item]
+    fit = fits.fit(fits.GUSTAFSON, {n: [Fraction(rate)] for n, rate in ((1, 100), (2, 70), (4, 300), (8, 200))})
     return [fits.Fitted("a", "node", fit)]
 
 
@@ -109,8 +111,6 @@ NOTES: Mapping[str, Callable[[], Any]] = {
 }
 """Maker of a note -> what it says of a table or of runs made up for it."""
 
-SPREAD = pd.DataFrame([{"hook": False, "n": n, "interval": interval} for n, interval in ((3, "range"), (6, "95 %"))])
-
 
 def _disturbed(folder: Path) -> Study:
     slow, unsteady = (operation(op, 8, 20e-6, 10 * GB) for op in ("all_reduce", "broadcast"))
@@ -133,6 +133,9 @@ def _data(folder: Path) -> Study:
     return measured(folder, points, steps=99, launch=launch, end={"damaged": damaged}, protocol=protocol)
 
 
+PAIRS = ((1, 32), (1, 64), (8, 32), (8, 64))
+"""Workers and batch."""
+
 STUDIES: Mapping[str, Callable[[Path], Study]] = {
     "collectives": _disturbed,
     "accuracy": _trained,
@@ -150,7 +153,6 @@ STUDIES: Mapping[str, Callable[[Path], Study]] = {
     "a rejected baseline": lambda folder: measured(folder, {point(2, 1): [100], point(4, 1): [100]}),
     "no run": lambda folder: write_study(folder, [point(1, 1)]),
 }
-PAIRS = ((1, 32), (1, 64), (8, 32), (8, 64))
 
 
 def studies(folder: Path) -> Iterator[tuple[str, Findings]]:
