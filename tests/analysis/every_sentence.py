@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study import fits, readings, scaling
@@ -27,6 +29,7 @@ from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.start_up import StartUp
+from tests.analysis.audit import given_tables
 from tests.analysis.study.test_accuracy import sized, study
 from tests.analysis.study.test_comm_bench import GB, only_bench, operation
 from tests.analysis.synthetic import point, write_study
@@ -193,8 +196,16 @@ def _all_texts() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for _, found in studies(Path(folder)):
             yield from said_of(found)
+        yield from _audited(Path(folder) / "table.csv")
     yield from ((f"advice of {name}", text_of(each)) for name, found in ADVICE.items() for each in found)
     yield from ((f"note of {name}", text_of(each)) for name, make in NOTES.items() for each in make())
+
+
+def _audited(file: Path) -> Iterator[tuple[str, str]]:
+    for plant in given_tables.FAULTS.values():
+        table, _ = plant(Random(1))
+        for each in (each for audit in audits(table.write(file)) for each in audit.findings):
+            yield f"finding {each.kind}", f"Line {each.lines[0]}: {each.sentence}."
 
 
 def text_of(advice: Any) -> str:
