@@ -87,12 +87,12 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
     return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
 
-ALONE = {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
+WITHOUT_OTHER = {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
 
 
 def _limits_words(case: Case, row: PointRow) -> str:
     limits = _limits(case, row)
-    words = [f" {ALONE[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
+    words = [f" {WITHOUT_OTHER[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
     if (fastest := context.fastest_loading(case, row)) and fastest[1] >= (1 + context.FASTER) * limits.get("loader", 0):
         words.append(f" The fastest loaders ({fastest[0]}) reach {quantity(fastest[1])} samples/s.")
     return "".join(words)

@@ -91,7 +91,7 @@ def _steps_advice(run: Run) -> Advice:
     """The number of steps that would suffice, or what to do where that is too many."""
     more, until_known = _times_more(run), Set({"measure.stop": "interval"})
     if more > TOO_MANY:
-        return phrase("Find what disturbs the steps, then use ", until_known, ". They vary too much for more steps to help.")
+        return phrase("Find what disturbs the steps, then use ", until_known, ". Step times vary too much for more steps.")
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)

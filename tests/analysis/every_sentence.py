@@ -7,11 +7,14 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study import fits, readings, scaling
@@ -26,6 +29,7 @@ from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.start_up import StartUp
+from tests.analysis.audit import given_tables
 from tests.analysis.study.test_accuracy import sized, study
 from tests.analysis.study.test_comm_bench import GB, only_bench, operation
 from tests.analysis.synthetic import point, write_study
@@ -58,13 +62,14 @@ def _hooked(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame([{**row, **columns}])
 
 
+SPREAD = pd.DataFrame([{"hook": False, "n": n, "interval": interval} for n, interval in ((3, "range"), (6, "95 %"))])
+IDLE = {"data_wait_share": 0.02, "comm_exposed_share": 0.0, "share_of_peak": 0.3}
+
+
 def _readings() -> pd.DataFrame:
     shares = {"data_wait_share": 0.4, "comm_exposed_share": 0.3, "share_of_peak": 0.02}
     rows = [readings.misleading({"gpu_util_percent": util, **each}) for util, each in ((95.0, shares), (20.0, IDLE))]
     return pd.DataFrame([{"nodes": 2, "gpus_per_node": 4, "misleads": text} for text in rows])
-
-
-IDLE = {"data_wait_share": 0.02, "comm_exposed_share": 0.0, "share_of_peak": 0.3}
 
 
 def _series(**keys: Any) -> pd.DataFrame:
@@ -82,7 +87,7 @@ def _checked(closes: bool) -> pd.DataFrame:
 
 
 def _laws() -> list[fits.Fitted]:
-    fit = fits.fit(fits.GUSTAFSON, {1: [100], 2: [70], 4: [300], 8: [200]})  # type: ignore[dict-item]
+    fit = fits.fit(fits.GUSTAFSON, {n: [Fraction(rate)] for n, rate in ((1, 100), (2, 70), (4, 300), (8, 200))})
     return [fits.Fitted("a", "node", fit)]
 
 
@@ -109,8 +114,6 @@ NOTES: Mapping[str, Callable[[], Any]] = {
 }
 """Maker of a note -> what it says of a table or of runs made up for it."""
 
-SPREAD = pd.DataFrame([{"hook": False, "n": n, "interval": interval} for n, interval in ((3, "range"), (6, "95 %"))])
-
 
 def _disturbed(folder: Path) -> Study:
     slow, unsteady = (operation(op, 8, 20e-6, 10 * GB) for op in ("all_reduce", "broadcast"))
@@ -133,6 +136,9 @@ def _data(folder: Path) -> Study:
     return measured(folder, points, steps=99, launch=launch, end={"damaged": damaged}, protocol=protocol)
 
 
+PAIRS = ((1, 32), (1, 64), (8, 32), (8, 64))
+"""Workers and batch."""
+
 STUDIES: Mapping[str, Callable[[Path], Study]] = {
     "collectives": _disturbed,
     "accuracy": _trained,
@@ -150,7 +156,6 @@ STUDIES: Mapping[str, Callable[[Path], Study]] = {
     "a rejected baseline": lambda folder: measured(folder, {point(2, 1): [100], point(4, 1): [100]}),
     "no run": lambda folder: write_study(folder, [point(1, 1)]),
 }
-PAIRS = ((1, 32), (1, 64), (8, 32), (8, 64))
 
 
 def studies(folder: Path) -> Iterator[tuple[str, Findings]]:
@@ -191,8 +196,16 @@ def _all_texts() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for _, found in studies(Path(folder)):
             yield from said_of(found)
+        yield from _audited(Path(folder) / "table.csv")
     yield from ((f"advice of {name}", text_of(each)) for name, found in ADVICE.items() for each in found)
     yield from ((f"note of {name}", text_of(each)) for name, make in NOTES.items() for each in make())
+
+
+def _audited(file: Path) -> Iterator[tuple[str, str]]:
+    for plant in given_tables.FAULTS.values():
+        table, _ = plant(Random(1))
+        for each in (each for audit in audits(table.write(file)) for each in audit.findings):
+            yield f"finding {each.kind}", f"Line {each.lines[0]}: {each.sentence}."
 
 
 def text_of(advice: Any) -> str:

@@ -26,7 +26,7 @@ VERBS = re.compile(
 PRIVATE = re.compile(
     r"and so (in|is|are)\b|comes first|will do\b|more costs|that shows|\b(so|as) many\b|nobody|\bmend|le(ave|ft) out|keep off|"
     r"all the same|hand-?over|pass(es)? on|travel|peer wait|\bgates?\b|do(es)? not count|as asked for|stays? otherwise|"
-    r"not known|not certain:|says\b|told\b|pictures?\b(?!\))|of two kinds|burst network|\bfar socket\b|more than perfect",
+    r"not known|says\b|told\b|pictures?\b(?!\))|of two kinds|burst network|\bfar socket\b|more than perfect",
     re.IGNORECASE,
 )
 """What shared rules of style refuse: ellipses, and words that name nothing a reader could search for."""
