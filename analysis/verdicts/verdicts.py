@@ -154,7 +154,7 @@ IN_SCRIPT: Mapping[str, str] = {
     "workload.data.stage": "before the loop",
     "workload.data.resident": "before the loop",
     "workload.data.decoder": "the decoder {}",
-    "measure.input": "a loop over the loader alone",
+    "measure.input": "a loop over the loader without training",
 }
 """Key -> what a script has in its place; `{}` is the value."""
 

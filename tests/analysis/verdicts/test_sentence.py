@@ -76,7 +76,7 @@ def test_a_study_like_the_demos(tmp_path: Path) -> None:
         write_runs(study, each, [step_ms * MS * (100 + slower) // 100 for slower in (0, 1, 2)], **of_runs)
     assert find(load_study(study)).sentences == [
         "4 ranks train no faster than 2 ranks. They train about 1.6 times as fast as one rank (40 % efficiency). Perfect scaling "
-        "is 4 times. The main limit is too few processor cores. This is not certain yet: only 3 runs each."
+        "would be 4 times. The main limit is too few processor cores. This is not certain yet: only 3 runs each."
     ]
 
 
