@@ -205,7 +205,7 @@ def _batch_changed(rows: Sequence[Row]) -> Iterator[Finding]:
         (first, (per_gpu, total)), (other, (per_gpu_there, total_there)) = known[0], others[0]
         change = f"{per_gpu:g} at {first.layout} and {per_gpu_there:g} at {other.layout}"
         in_all = f"(global batch {thousands(total)} and {thousands(total_there)})"
-        sentence = f"the batch per GPU is {change} {in_all}, so that these rows differ by more than their GPUs"
+        sentence = f"the batch per GPU is {change} {in_all}. These rows differ by more than their GPUs"
         follows = f"{per_gpu:g} per GPU, or {thousands(total)} in all"
         yield Finding("batch_changed", lines_of(row for row, _ in others), f"{per_gpu_there:g} per GPU", follows, sentence)
 

@@ -134,10 +134,10 @@ def _other_baseline(claims: Claims, elsewhere: dict[Row, Basis]) -> Iterator[Fin
         row = max(elsewhere, key=lambda row: row.size)
         named, other, usual = claims.column.baseline, elsewhere[row], claims.basis
         some = f"{len(elsewhere)} of {len(claims.rows)} values of `{claims.column.header}` are against {other.baseline}"
-        rest = f"not {usual.baseline}, as the header says" if named else f"the others against {usual.baseline}"
+        rest = f"but the header names {usual.baseline}" if named else f"the others against {usual.baseline}"
         what, right = _both(claims, row, other, usual)
         kind = "baseline_misnamed" if named else "baselines_mixed"
-        yield Finding(kind, lines_of(elsewhere), str(claims.shown(row)), right, f"{some}, {rest}: {what}")
+        yield Finding(kind, lines_of(elsewhere), str(claims.shown(row)), right, f"{some}, {rest}. {what}")
 
 
 def _unnamed(claims: Claims) -> Iterator[Finding]:

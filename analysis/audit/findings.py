@@ -12,28 +12,31 @@ from hpcddp.core.run_root import spans
 from hpcddp.core.text import count
 
 KINDS = {
-    "gpu_types_pooled": (3, "average each GPU type by itself; different hardware is not a repetition"),
-    "average_outside_rows": (3, "take the average again from the rows; publish the rows beside it"),
-    "baselines_mixed": (3, "give every row against one GPU and against one node, in two named columns"),
-    "gpu_types_mixed_in_row": (3, "ask for one GPU type by name; a mixed job runs at the speed of its slowest GPU"),
-    "superlinear": (3, "measure the baseline again, alone on its node; a slow baseline makes everything after it look fast"),
-    "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
-    "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
-    "ranks_disagree": (3, "call the model that DDP wraps in the loop: ranks that exchange gradients wait for each other"),
-    "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
-    "average_wrong": (2, "take the average again from the rows; publish the rows beside it"),
-    "speedup_wrong": (2, "take the speedup again from the times; say which baseline and which average it uses"),
-    "efficiency_wrong": (2, "efficiency is speedup over the ratio of GPUs; say which baseline"),
-    "baseline_misnamed": (2, "name the baseline that was used, or take the column again from the named one"),
-    "throughput_wrong": (2, "throughput is samples over time: check which samples and which time were counted"),
-    "total_wrong": (2, "the rate of all GPUs is that of one times the GPUs: say which of both was measured"),
-    "steps_wrong": (2, "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)"),
-    "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
-    "rate_of_one_gpu": (1, "say in the header whether a rate is of one GPU or of all: `tokens/s/GPU`"),
+    "gpu_types_pooled": (3, "Average each GPU type by itself. Different hardware is not a repetition."),
+    "average_outside_rows": (3, "Compute the average again from the rows, and publish the rows beside it."),
+    "baselines_mixed": (3, "Give every row against one GPU and against one node, in two named columns."),
+    "gpu_types_mixed_in_row": (3, "Request one GPU type by name. A mixed job runs at the speed of its slowest GPU."),
+    "superlinear": (3, "Measure the baseline again, alone on its node. A slow baseline makes every other row look fast."),
+    "configuration_changed": (3, "Use a baseline with the same parallelism, precision and techniques, or give both columns."),
+    "batch_changed": (3, "Hold the batch per GPU or the global batch at every size, and give it in a column."),
+    "ranks_disagree": (3, "Call the model that DDP wraps in the loop. Ranks that exchange gradients wait for each other."),
+    "runs_disagree": (3, "Find what differed (other jobs on the node, input, clocks) before averaging, and use --exclusive."),
+    "average_wrong": (2, "Compute the average again from the rows, and publish the rows beside it."),
+    "speedup_wrong": (2, "Compute the speedup again from the times, and name its baseline and its average."),
+    "efficiency_wrong": (2, "Compute efficiency as speedup over the ratio of GPUs, and name the baseline."),
+    "baseline_misnamed": (2, "Name the baseline that was used, or compute the column again from the named baseline."),
+    "throughput_wrong": (2, "Check which samples and which time were counted. Throughput is samples over time."),
+    "total_wrong": (2, "State which of both rates was measured. The rate of all GPUs is that of one GPU times the GPUs."),
+    "steps_wrong": (
+        2,
+        "Compute steps per epoch as samples over the global batch, rounded up (down if the last is dropped).",
+    ),
+    "baseline_unnamed": (1, "Name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`."),
+    "rate_of_one_gpu": (1, "State in the header whether a rate is of one GPU or of all: `tokens/s/GPU`."),
 }
 """Class -> (weight: 3 the conclusion, 2 a number, 1 unclear; what to do)."""
 
-WEIGHTS = {3: "a conclusion is in doubt", 2: "a number is wrong", 1: "cannot be told"}
+WEIGHTS = {3: "a conclusion is in doubt", 2: "a number is wrong", 1: "a value is unclear"}
 MANY = 8
 """Findings of one class shown in full; JSON has them all."""
 
@@ -72,10 +75,10 @@ def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], un
         first = textwrap.fill(f"{name}: {things}. First: {findings[0].sentence}.", WIDE)
     kinds = dict.fromkeys(finding.kind for finding in findings)
     blocks = [first, *(_class([finding for finding in findings if finding.kind == kind]) for kind in kinds)]
-    said = {"checked and holds": holds, "not checked, as nothing in the table gives them": unchecked}
+    said = {"checked and holds": holds, "not checked, because the table lacks what they follow from": unchecked}
     last = [f"{what}: {', '.join(count(n, kind[:-1]) for kind, n in of.items())}" for what, of in said.items() if of]
     if not last and not findings:
-        last = ["nothing in it claims more than it shows: no average, speedup or efficiency"]
+        last = ["the table has no average, speedup or efficiency to check"]
     return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
 
 
@@ -87,5 +90,5 @@ def _class(findings: Sequence[Finding]) -> str:
         where = f"{'line' if len(each.lines) == 1 else 'lines'} {ranges}"
         lines += textwrap.wrap(f"{where}: {each.sentence}.", WIDE, initial_indent="  ", subsequent_indent="    ")
     if len(findings) > MANY:
-        lines.append(f"  and {len(findings) - MANY} more (--format json has them all)")
+        lines.append(f"  and {len(findings) - MANY} more (all are in --format json)")
     return "\n".join([*lines, textwrap.fill(f"-> {advice}", WIDE, initial_indent="  ", subsequent_indent="     ")])

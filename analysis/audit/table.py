@@ -222,8 +222,8 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     (at, header), body = lines[0], lines[1:]
     if len(body) > MOST_ROWS:
         raise UsageError(
-            f"{file}: {thousands(len(body))} rows, and at most {thousands(MOST_ROWS)} are audited; "
-            f"leave out what is not published"
+            f"{file}: {thousands(len(body))} rows, but at most {thousands(MOST_ROWS)} are audited; "
+            f"omit rows that are not published"
         )
     if not body:
         raise UsageError(f"{file}:{at}: a header and no rows; add a row for each measurement")
@@ -245,7 +245,7 @@ def _table(file: Path, name: str, lines: Lines) -> AuditTable:
     rows = [replace(row, words=tuple(row.words[i] for i in apart)) for row in rows]
     sized = {row.line for row in rows}
     lost = [line for line, _ in body if line not in sized]
-    remarks = [f"line {line} is not read: it tells no number of GPUs or nodes, or sums up others" for line in lost]
+    remarks = [f"line {line} is not read: it has no number of GPUs or nodes, or summarizes other rows" for line in lost]
     remarks += [f"line {line}: {what}" for line, what in unread.values() if line in sized]
     keyed = {each.key: each for each in columns if each.key}
     return AuditTable(file, name, tuple(rows), tuple(words[i] for i in apart), keyed, tuple(remarks))

@@ -149,16 +149,16 @@ class SavedFigure:
     panels: list[InlineSvg]
 
 
-def save_figure(folder: Path, name: str, draw: Drawing, style: Style, draw_page: Drawing) -> SavedFigure:
+def save_figure(stem: Path, draw: Drawing, style: Style, draw_page: Drawing, suffixes: Sequence[str]) -> SavedFigure:
     """Drawn once for its files and the page, if its style is the page's; else `draw_page` draws what the page shows."""
     figure = draw()
-    files = save(figure, folder / name, style)
+    files = save(figure, stem, style, suffixes)
     if style != DEFAULT:
         figure = draw_page()
         fix_layout(figure, DEFAULT)
-    kind = figure_kind(name)
+    kind = figure_kind(stem.name)
     panels = inline_svg(figure, kind.label, parts=kind.parts)
-    return SavedFigure([f"{folder.name}/{file.name}" for file in files], panels)
+    return SavedFigure([f"{stem.parent.name}/{file.name}" for file in files], panels)
 
 
 DPI = 72.0

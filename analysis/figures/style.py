@@ -263,12 +263,12 @@ def fix_layout(figure: Figure, style: Style) -> None:
         figure.set_layout_engine(None)
 
 
-def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
-    """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
+def save(figure: Figure, stem: Path, style: Style, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """STEM.png, STEM.svg and STEM.pdf, or those of `suffixes`, without dates and versions in them."""
     with rc_style():
         mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
         fix_layout(figure, style)
-        drawn = {stem.with_suffix(suffix): io.BytesIO() for suffix in SUFFIXES}
+        drawn = {stem.with_suffix(suffix): io.BytesIO() for suffix in suffixes}
         for file, out in drawn.items():  # without its dpi: 100, as the figure was made
             figure.savefig(out, format=file.suffix[1:], dpi=style.png_dpi, metadata=dict(METADATA[file.suffix]))
     try:

@@ -66,9 +66,9 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
 def summary(found: Proposal) -> str:
     """The sentence of the study on this series, which one it is, and how many series the page leaves out."""
     rows = found.rows
-    verb = "is" if found.others == 1 else "are"
+    are = "is" if found.others == 1 else "are"
     which = full_names(found.found.shown_apart)[rows["series"].iloc[0]]
-    more = f" This is with {which}; {found.others} more series of the study {verb} not shown here." if found.others else ""
+    more = f" This page is on {which}. {found.others} more series of the study {are} not shown." if found.others else ""
     runs = {(size.nodes, int(size.row["gpus_per_node"])): size.runs for size in found.sizes}
 
     def against(rows: Sequence[Any]) -> list[str]:
@@ -87,8 +87,9 @@ def workload_words(found: Proposal) -> str:
     gpu, each, total = unit(point.device), *(" to ".join(map(str, sorted({of[0], of[-1]}))) for of in (batches, totals))
     by = f" by `{command}`" if (command := command_text(point)) else ""
     return (
-        f"Measured: training of {workload.model} on {workload.data.name}{by} in {workload.precision} "
-        f"{PARALLEL[workload.parallel]}, {each} samples per {gpu} and step, {total} over all {gpu}s. Work of a run: {found.kind}."
+        f"The benchmark trains {workload.model} on {workload.data.name}{by} in {workload.precision} "
+        f"{PARALLEL[workload.parallel]}. A step has {each} samples per {gpu}, {total} over all {gpu}s. "
+        f"The work of a run is {found.kind}."
     )
 
 
@@ -96,11 +97,11 @@ def method_words(found: Proposal) -> str:
     """How the numbers come from the runs, and what stands in brackets."""
     ranges = f"{range_words(found.rows)} " if (found.rows["interval"] == "range").any() else ""
     return (
-        "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
-        "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
+        "Samples/s is the median over n runs. The rate of a run is its samples after the warm-up, divided by their time. "
+        "Brackets hold the 95 % interval for six runs or more, and the range of the runs below that. A single run "
         f"has neither. {ranges}Efficiency is throughput per "
-        f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
-        "hours are billed by their sum. Runs that failed a check do not count."
+        f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, because "
+        "hours are billed by their sum. Runs that failed a check are rejected."
     )
 
 
@@ -147,22 +148,22 @@ def job_size(found: Proposal) -> str:
     choice = found.choice
     if choice is None:
         return (
-            f"No size follows from the measurements: none of full nodes has a known efficiency of {percent(ENOUGH)} or more "
-            f"against one node. --nodes N names a size nevertheless."
+            f"No job size follows from the measurements. No size of full nodes has a known efficiency of {percent(ENOUGH)} or "
+            f"more against one node. Name a size with --nodes N."
         )
     size = choice.size
     what = f"{_nodes(size.nodes)} ({units(int(size.row['gpus']), _device(found))}) {found.source(size)}"
-    return " ".join([f"{what}: {_why(choice)}.", *_caveats(choice)])
+    return " ".join([f"{what}: {_why(choice)}", *_caveats(choice)])
 
 
 def _why(choice: Choice) -> str:
     known = choice.size.vs_node
-    share = "its efficiency against one node is not known" if known is None else f"{_share(known)} efficiency against one node"
+    share = f"Its efficiency against one node is {_share(known)}."
     if choice.by_user:
-        return f"as asked for; {share}"
+        return f"the requested size. {share}"
     if choice.size.nodes == 1:
-        return f"the largest size with at least {percent(ENOUGH)} efficiency against one node is one node itself"
-    return f"the largest size measured with at least {percent(ENOUGH)} efficiency against one node; {share}"
+        return f"no larger size has at least {percent(ENOUGH)} efficiency against one node."
+    return f"the largest measured size with at least {percent(ENOUGH)} efficiency. {share}"
 
 
 def _caveats(choice: Choice) -> Iterator[str]:
@@ -170,31 +171,32 @@ def _caveats(choice: Choice) -> Iterator[str]:
     if known is not None and known.ratio < ENOUGH:
         yield f"That is below {percent(ENOUGH)}."
     if known is not None and known.low is not None and known.low < ENOUGH <= known.ratio:
-        yield f"Its {known.kind} reaches below {percent(ENOUGH)}: more runs would tell."
+        yield f"Its lower end ({known.kind}) is below {percent(ENOUGH)}. Measure more runs."
     if (waits := data_wait(choice.size.row)) is not None:
-        yield f"Ranks wait for data for {percent(waits)} of the step."
+        yield f"Ranks wait for data during {percent(waits)} of the step."
     if choice.next is None:
         yield "Larger sizes were not measured."
     elif choice.next.vs_node is not None:
-        yield f"The next larger size, {_nodes(choice.next.nodes)}, has {_share(choice.next.vs_node)}."
+        yield f"The next larger size, {_nodes(choice.next.nodes)}, has an efficiency of {_share(choice.next.vs_node)}."
 
 
 def resources(found: Proposal) -> list[Block]:
     """What an epoch, a training and all trainings take at that size."""
     choice, amounts = found.choice, found.costs
     if choice is None:
-        return [Text("Not known without a job size.")]
+        return [Text("Resources are unknown without a job size.")]
     if amounts is None:
-        return [Text("Not known: how many samples an epoch has was not recorded.")]
+        return [Text("Resources are unknown: the number of samples per epoch was not recorded.")]
     source = found.source(choice.size)
     several = amounts.epoch_s.low is not None
-    spread = "In brackets: the least and the most of any run." if several else "From one run: the spread is not known."
+    spread = "Brackets hold the least and the most of any run." if several else "They come from one run: their spread is unknown."
     pauses_s = choice.size.row["pauses_s_per_epoch"]
     took = "" if pd.isna(pauses_s) else time_words(float(pauses_s))
     pauses = f"Evaluation and checkpoints took {took} per epoch in these runs. " if took else ""
     about = (
-        f"At {_nodes(choice.size.nodes)}, means over the runs of {source}. {spread} Training alone: start, evaluation, "
-        f"checkpoints and failed jobs come on top. {pauses}Nodes count whole, however many of their {_unit(found)}s are used."
+        f"Values for {_nodes(choice.size.nodes)} are means over the runs of {source}. {spread} They cover training alone, "
+        f"without start, evaluation, checkpoints and failed jobs. {pauses}Whole nodes are billed, even if some of their "
+        f"{_unit(found)}s are not used."
     )
     return [Text(about), _amounts(found, amounts)]
 
@@ -228,23 +230,23 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
 def unknown_lines(found: Proposal) -> Iterator[str]:
     """What the measurements leave open."""
     if found.epochs is None:
-        yield "How many epochs a training takes: --epochs N, or train_epochs in the sweep, gives its node hours."
+        yield "Node hours of a training. Give its number of epochs with --epochs N, or with train_epochs in the sweep."
     totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
     if found.costs and len(totals) > 1 and targets_of(found)["train_s"].notna().sum() < len(found.sizes):
         yield (
-            f"Whether a training takes as many epochs at every size: the global batch grows from {totals[0]} to {totals[-1]}, "
-            f"and convergence was not measured."
+            f"Convergence, which was not measured. The global batch grows from {totals[0]} to {totals[-1]}, so larger sizes may "
+            f"need more epochs."
         )
     of_baselines = {
         f"one {_unit(found)}": [size.vs_gpu for size in found.sizes],
         "one node": [size.vs_node for size in found.sizes],
     }
     for name in (name for name, known in of_baselines.items() if not any(known)):
-        yield f"Efficiency against {name}: that baseline has no run that counts."
+        yield f"Efficiency against {name}. No run of that baseline passed all checks."
     if found.costs and found.costs.gpu_kwh is None and _device(found) != "cpu":
-        yield "Energy: it was not recorded."
+        yield "Energy, which was not recorded."
     if found.costs and found.costs.node_kwh is None and _device(found) != "cpu":
-        yield "Energy of whole nodes: they have no source that a user may read (Cray's pm_counters, Grace Hopper's module power)."
+        yield "Energy of whole nodes. No source of it is readable (Cray's pm_counters, Grace Hopper's module power)."
     if any(size.row["n"] < FEWEST for size in found.sizes):
         yield "95 % intervals of sizes with fewer than six runs."
 
@@ -305,13 +307,13 @@ def gpu_use(found: Proposal) -> list[Block]:
     if found.sizes[0].row["device"] == "cpu":
         return []
     rows = [{**size.row, **row_of_readings(found.found, size), "runs": found.source(size)} for size in found.sizes]
-    remarks = [*_not_read(rows), *(f"At {row['runs']} {row['misleads']}." for row in rows if pd.notna(row["misleads"]))]
+    remarks = [*_not_read(rows), *(f"{row['runs']} {row['misleads']}" for row in rows if pd.notna(row["misleads"]))]
     return [
         Heading("Use of the GPUs"),
         Text(
-            "Read on every node while the timed steps ran, medians over the runs, of energy means. Utilisation is the share of "
-            "time in which any kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it "
-            "has; energy is of GPUs alone, without hosts, network and cooling."
+            "Readings come from every node during the timed steps. Values are medians over the runs, and means for energy. "
+            "Utilisation is the share of time in which any kernel ran, including waits for other ranks. Memory is the most "
+            "used on any GPU, of its total. Energy is that of GPUs alone, without hosts, network and cooling."
         ),
         rows_table(COLUMNS, rows),
         *([Items(remarks)] if remarks else []),
@@ -353,7 +355,7 @@ def _not_read(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         if pd.notna(row["gpus_not_read"]):
             why.setdefault(str(row["gpus_not_read"]), []).append(row["runs"])
-    yield from (f"Not read at {', '.join(sizes)}: {reason}." for reason, sizes in why.items())
+    yield from (f"{', '.join(sizes)} GPUs were not read: {reason}." for reason, sizes in why.items())
 
 
 def _by_rank(found: Proposal) -> list[Block]:
@@ -366,10 +368,10 @@ def _by_rank(found: Proposal) -> list[Block]:
     gpus = _of_ranks(run)
     middle = pd.Series([gpu["util_percent_mean"] for gpu in gpus], dtype=float).median()
     furthest = sorted(gpus, key=lambda gpu: -abs((gpu["util_percent_mean"] or 0.0) - middle))[:SHOWN_RANKS]
-    which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs that are furthest off"
+    which = "its GPUs" if len(gpus) <= SHOWN_RANKS else f"the {SHOWN_RANKS} of its {len(gpus)} GPUs furthest from the median"
     window_s = run.readings.nodes[0].window_s
-    time = "" if window_s is None else f", over {time_words(window_s)} of timed steps"
-    text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
+    time = "" if window_s is None else f" over {time_words(window_s)} of timed steps"
+    text = f"The GPUs of {found.source(size)} are not used evenly. The table shows {which} in {run.name}{time}."
     return [Text(text), rows_table(RANK_COLUMNS, sorted(furthest, key=lambda gpu: gpu["rank"]))]
 
 
@@ -392,8 +394,8 @@ def _spread(run: Run) -> float:
 
 
 ABOUT = (
-    "Of the whole evaluation set, each sample once, as the median over runs; sizes that trained unlike numbers of samples "
-    "are not to be ranked by it."
+    "Accuracy is that of the whole evaluation set, each sample once, as the median over runs. Do not rank sizes by it that "
+    "trained different numbers of samples."
 )
 
 

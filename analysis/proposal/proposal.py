@@ -123,11 +123,11 @@ def propose(
     records = load_study(study)
     epochs = epochs or records.train_epochs
     if trainings > 1 and epochs is None:
-        raise UsageError("--runs counts trainings of --epochs N epochs: give that, too")
+        raise UsageError("--runs counts trainings of --epochs N epochs. Give --epochs N, too.")
     found = find(records, epochs)
     full = found.shown[found.shown["input"] == "full"]
     if full.empty:
-        raise UsageError(f"{study.folder}: no run of full training counts; `hpcddp analyze {study.folder}` says why")
+        raise UsageError(f"{study.folder}: no run of full training passed all checks; see `hpcddp analyze {study.folder}`")
     rows = _of_one_series(full)
     sizes = _sizes(found, rows)
     choice = choose(sizes, nodes)
@@ -164,7 +164,7 @@ def choose(sizes: Sequence[MeasuredSize], nodes: int | None) -> Choice | None:
         fitting = [size for size in full if size.nodes == nodes]
         if not fitting:
             measured = ", ".join(str(size.nodes) for size in full) or "none"
-            raise UsageError(f"--nodes {nodes}: no run on {nodes} full nodes counts; measured: {measured}")
+            raise UsageError(f"--nodes {nodes}: no run on {nodes} full nodes passed all checks. Measured: {measured}.")
     else:
         fitting = [size for size in full if size.vs_node is not None and size.vs_node.ratio >= ENOUGH]
     if not fitting:

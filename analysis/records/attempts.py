@@ -149,7 +149,7 @@ def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
     if len(set(names)) < len(names) or any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
         raise Rejected("end.json: history names what are no attempts of one run")
     if attempt.name in names[:-1]:
-        raise Rejected(f"end.json: history goes on after {attempt.name}, which ended the run")
+        raise Rejected(f"end.json: history continues after {attempt.name}, which ended the run")
     return [Stretch(attempt.parent / each.attempt, each.first_step, each.steps) for each in end.history]
 
 

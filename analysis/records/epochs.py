@@ -84,7 +84,7 @@ def check_epochs(rows: Columns, steps: int | None) -> None:
     _reject(rows, "lr_e12", rows["lr_e12"] < 0, "a rate is not negative")
     _reject(rows, "batch", rows["batch"] < 1, "a batch has a sample at least")
     trained = np.diff(rows["step"], prepend=0) * rows["batch"]
-    _reject(rows, "samples", np.diff(rows["samples"], prepend=0) != trained, "not so many steps of its batch")
+    _reject(rows, "samples", np.diff(rows["samples"], prepend=0) != trained, "not that number of steps of its batch")
     for name in ("train_loss_e9", "eval_loss_e9"):
         odd = (rows[name] < 0) | (rows[name] > MOST_LOSS_E9)
         _reject(rows, name, odd, "no cross entropy is negative, nor written above a million")

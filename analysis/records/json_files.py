@@ -87,7 +87,7 @@ def _checked(found: _Content, name: str, study: Study) -> StudyFile:
         if label in ("", ".", "..") or "/" in label or not label.isprintable():
             raise Rejected(f"{label!r} is no label of a point")
     if sum(repeats.values()) > MOST_RUNS:
-        raise Rejected(f"it asks for {thousands(sum(repeats.values()))} runs")
+        raise Rejected(f"it has {thousands(sum(repeats.values()))} runs")
     if found.sweep.hold not in HOLDS:
         raise Rejected(f"hold is {found.sweep.hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
@@ -223,7 +223,7 @@ def read_launch(attempt: Path, point: Point | None) -> LaunchRecord:
     if launch.point != point.id:
         raise Rejected(f"launch.json is of another point, {launch.point}")
     if launch.ranks != point.ranks:
-        raise Rejected(f"launch.json tells of {launch.ranks} ranks, the point has {point.ranks}")
+        raise Rejected(f"launch.json has {launch.ranks} ranks, the point has {point.ranks}")
     return launch
 
 
@@ -297,8 +297,8 @@ def missing_gate(found: Sequence[GateResult], launch: LaunchRecord, trains: bool
     names = {gate.name for gate in found}
     for name in launch.gates or (OLDEST_GATES if trains else ()):
         if name not in names:
-            return f"end.json: gate `{name}` is missing"
-    return None if names else "end.json: there is no gate at all"
+            return f"end.json: check `{name}` is missing"
+    return None if names else "end.json: there is no check at all"
 
 
 def _check_clock(whose: str, clock: RankClock) -> None:

@@ -56,7 +56,7 @@ def bindings(runs: Sequence[Run]) -> Table:
     of = f" Of {widest.name}, the widest run." if widest else ""
     left = f" {len(kinds) - KINDS_AT_MOST} more kinds of nodes are in its launch.json." if len(kinds) > KINDS_AT_MOST else ""
     note = "Cores by their first logical CPU. What a rank may use, as the kernel had it when the ranks had met." + of + left
-    return table_of("bindings", "Where the ranks were bound", note, OF_RANKS, rows)
+    return table_of("bindings", "CPU binding of ranks", note, OF_RANKS, rows)
 
 
 NODES_AT_MOST = 16
@@ -75,7 +75,7 @@ SCALED = (
 def preflight(records: Sequence[PreflightRecord]) -> Table:
     """Of the newest; no rows where there was none."""
     if not records:
-        return Table("preflight", "What preflight measured", "", [], [])
+        return Table("preflight", "Preflight", "", [], [])
     record = records[-1]
     slow = slow_hosts(record.slow)
     hosts = [*slow, *(host for host in record.hosts if host not in slow)]
@@ -96,9 +96,9 @@ def preflight(records: Sequence[PreflightRecord]) -> Table:
         (Column("node", numeric=False), text_cell),
         *((column, partial(measured, of, scale)) for of, (column, scale) in zip(READINGS, SCALED, strict=True)),
         (Column("slow in", numeric=False), slow_in),
-        (Column("left out", numeric=False), lambda host: text_cell("yes" if host in record.excluded else "")),
+        (Column("excluded", numeric=False), lambda host: text_cell("yes" if host in record.excluded else "")),
     ]
-    return table_of("preflight", "What preflight measured", note, specs, hosts[:NODES_AT_MOST])
+    return table_of("preflight", "Preflight", note, specs, hosts[:NODES_AT_MOST])
 
 
 BUSY, FLOPS, WATTS, MEMORY = "utilisation, %", "TFLOP/s", "power, W", "GPU memory, GB"
@@ -138,7 +138,7 @@ def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         "time in which any kernel ran, those included that wait for other ranks; throttled, the share of readings with a reason. "
         "TFLOP/s are what the model needs for the samples. Read: the span between the first and the last reading, and how many."
     )
-    return table_of("readings", "What the GPUs did", note + _why(on_gpus, "gpus_not_read"), specs, on_gpus)
+    return table_of("readings", "GPU readings", note + _why(on_gpus, "gpus_not_read"), specs, on_gpus)
 
 
 def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
@@ -168,7 +168,7 @@ def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         "of the fabric: the busiest node's busier direction against the rate that the cluster's profile has. "
         "Power and energy of nodes include their GPUs."
     )
-    return table_of("nodes", "What the nodes did", note + _why(readings, "nodes_not_read"), specs, readings)
+    return table_of("nodes", "Node readings", note + _why(readings, "nodes_not_read"), specs, readings)
 
 
 def _why(readings: pd.DataFrame, not_read: str) -> str:
@@ -211,14 +211,14 @@ def loaders(rows: pd.DataFrame, apart: Apart) -> Table:
         (Column("limit", numeric=False, terminal=None), words_of("limit")),
         (Column("trained", RATE, terminal="trained"), number_of("samples_per_s", quantity)),
         (Column("loaders", RATE, terminal="loaders"), number_of("loader_samples_per_s", quantity)),
-        (Column("computing", TIME, terminal="compute"), number_of("compute_share", percent)),
-        (Column("no processor", TIME, terminal="no CPU"), number_of("processor_wait_share", percent)),
-        (Column("files", TIME, terminal="files"), number_of("storage_wait_share", percent)),
-        (Column("hand-over", TIME, terminal="pass on"), number_of("hand_over_share", percent)),
+        (Column("computing", TIME, terminal=None), number_of("compute_share", percent)),
+        (Column("CPU wait", TIME, terminal="CPU wait"), number_of("processor_wait_share", percent)),
+        (Column("I/O wait", TIME, terminal="I/O wait"), number_of("storage_wait_share", percent)),
+        (Column("batch transfer", TIME, terminal="transfer"), number_of("hand_over_share", percent)),
     ]
     note = (
-        "Over the timed steps and all runs of a point. Samples/s of loaders: what their processes would give without a pause, as "
-        "fast as they were beside training; with `measure.input: io` what is trained is what they gave. Their time: computing, "
-        "waiting for a free processor or for files, passing batches on. A limit is named where a tenth of the step or more waits."
+        "Values cover the timed steps of all runs of a point. Loader throughput is the rate of loader processes without pauses, "
+        "at their speed during training; with `measure.input: io` it is what is trained. CPU wait is time in the run queue. "
+        "The table names a limit where data wait is 10 % of the step or more."
     )
-    return table_of("loaders", "What the loaders gave", note, specs, rows)
+    return table_of("loaders", "Loader throughput", note, specs, rows)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
+from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -18,13 +19,16 @@ from hpcddp import __version__
 from hpcddp.analysis.figures.colours import page_css
 from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
+from hpcddp.analysis.report.answer import Answer, answer_of
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
-from hpcddp.analysis.report.table import Cell, Column, Spec, Table, number_cell, table_of, text_cell
+from hpcddp.analysis.report.step_tables import percent_number
+from hpcddp.analysis.report.table import Cell, Column, Spec, Table, milli, number_cell, table_of, text_cell
+from hpcddp.analysis.report.tables import baseline_heads
 from hpcddp.analysis.report.write import CODE
 from hpcddp.analysis.study.trained import fact_text
-from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.util.wording import quantity, time_words
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import message_size
+from hpcddp.analysis.verdicts.sentence import ends, sizes_words
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 
@@ -50,18 +54,26 @@ def page_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = page_css() + _resource("page.css"), _resource("page.js")
-    counting = sum(run.state == "counts" for run in found.records.runs)
+    answer = answer_of(found, Path())  # a study without a run that is done has no page: no command names its folder
+    step = answer.next_step
+    first, topics = _by_topic(found, tables, figures)
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
         style=style,
         script=script,
         name=found.records.name,
-        sentences=found.sentences or [_of_collectives(found)],
-        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count"],
+        heading=found.heading,
+        sentences=found.sentences,
+        answer=answer,
+        next_step=prose(f"`{step}`" if step.startswith(("hpcddp ", "--")) else step),
+        line=" · ".join(filter(None, [answer.trained, *found.trained.get("date", [])])),
+        why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
+        cards=_cards(found, answer),
+        first=first,
         trained=[(name, fact_text(values)) for name, values in found.trained.items()],
         remarks=by_kind(found),
         tables=tables,
-        topics=_by_topic(found, tables, figures),
+        topics=topics,
         implied=found.implied,
         provenance=stands_on.facts.items(),
         gates=_gates(stands_on),
@@ -102,28 +114,52 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
-    """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
-    topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
+def _cards(found: Findings, answer: Answer) -> list[tuple[str, str]]:
+    """(figure, what it is) of the largest point of each series, of keys of the fastest; what is not known is left out."""
+    points = found.shown
+    rows = points.nlargest(1, "samples_per_s") if found.is_of_keys else ends(points)
+
+    def span(column: str, text: Callable[[float], str], unit: str = "") -> str:
+        known = rows[column].dropna()
+        return "–".join(dict.fromkeys(map(text, (known.min(), known.max())))) + unit if len(known) else ""
+
+    heads = {} if found.is_of_keys or points.empty else baseline_heads(points)
+    larger = [base for base in heads if rows["gpus" if base == "1gpu" else "nodes"].max() > 1]
+    shares = [f"{share} {heads[base]}" for base in larger if (share := span(f"efficiency_{base}", percent_number, " %"))]
+    passing, _, spread = answer.trust.partition("; ")
+    cards = [
+        (span("samples_per_s", quantity), f"samples/s on {sizes_words([row for _, row in rows.iterrows()])}"),
+        (span("step_s", milli, " ms"), "per step"),
+        (span("epoch_s", time_words), f"per epoch, {span('node_h_per_epoch', quantity)} node h"),
+        (passing, spread),
+    ]
+    if shares:
+        share, _, base = shares[0].partition(" % ")
+        cards[1] = (f"{share} %", f"efficiency {base}{''.join(f' ({also})' for also in shares[1:])}")
+    return [card for card in cards if card[0]]
+
+
+def _by_topic(
+    found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]
+) -> tuple[list[_Shown], dict[str, list[_Shown]]]:
+    """What the first screen shows, of several panels the first; what stands below each folded table; under `more` the rest."""
+    topics: dict[str, list[_Shown]] = {"more": [], **{table.name: [] for table in tables[1:]}}
+    order = [*(axis.stem for axis in found.effects if found.is_of_keys), "efficiency", "scaling", "comm"]
+    leading = [next((name for name in order if name in figures), ""), "breakdown"]
+    first = dict[str, _Shown]()
     for name, panels in figures.items():
         kind = figure_kind(name)
         caption = kind.caption
         if name == "breakdown" and len(found.shown) > DEFAULT.most_bars:
             caption = f"the first {DEFAULT.most_bars} of {len(found.shown)} points"
-        table = next((table for table in kind.below if table in topics), "detail")
+        table = next((table for table in kind.below if table in topics), "more")
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
-        topics[table].append(_Shown(caption, marked, shared))
-    return topics
-
-
-def _of_collectives(found: Findings) -> str:
-    """The headline of a study without training: what the largest layout reaches."""
-    fits = found.fits[found.fits["op"] == "all_reduce"]
-    if fits.empty:
-        return "No training run counts."
-    best = fits.sort_values("ranks", kind="stable").iloc[-1]
-    rate, size = quantity(best["largest_busbw_bytes_per_s"] / 1e9), message_size(int(best["largest_bytes"]))
-    return f"{best['layout']}: an all-reduce of {size} reaches {rate} GB/s of bus bandwidth."
+        if name in leading:
+            first[name] = _Shown(caption, marked[:1], shared)
+            marked = marked[1:]
+        if marked:
+            topics[table].append(_Shown(caption, marked, shared))
+    return [first[name] for name in leading if name in first], topics
 
 
 def _gates(stands_on: Provenance) -> Table:

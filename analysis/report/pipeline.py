@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
+from hpcddp.analysis.report.answer import answer_of
 from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
+from hpcddp.analysis.report.screen import first_screen
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
-from hpcddp.analysis.report.terminal import failure_blocks, findings_plain, report_blocks, to_blocks
-from hpcddp.analysis.report.write import latex_table, report_markdown, write_parquet, write_tables, write_texts
+from hpcddp.analysis.report.terminal import findings_plain, full_texts
+from hpcddp.analysis.report.write import latex_table, report_markdown, write_tables, write_texts
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
@@ -36,22 +38,23 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
     failures = found.failures
     readings = failures.contain("CO2 of readings", lambda: with_co2(found.readings, how.co2_g_per_kwh), found.readings)
     found = replace(found, readings=readings)
-    tables = study_tables(found)
+    tables = study_tables(found, how.columns)
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
         if named:
             check_writable(named)
         report = named or report_folder(study)
         files = _Report(report, study, found, tables, beside, how).write()
-    blocks = to_blocks(found, study.folder, tables)
     plain = findings_plain(found, files)
     if report and files:
         failures.contain("report.json", partial(write_plain, report / "report.json", plain), None)
     missing = tuple(run.name for run in found.records.runs if run.state == "missing")
     written = report if files else None
-    blocks += [*failure_blocks(failures), *report_blocks(written)]
-    blocks += [[text] for text in ([] if named else refused_links(study))]
-    return StudyResult(found.records.name, blocks, plain, missing, failed=tuple(each.of for each in failures)), written
+    where = [f"report: {written / 'index.html'}"] if written else []
+    full = full_texts(found, study.folder, tables, [*where, *([] if named else refused_links(study))])
+    as_is = tables.get("collectives" if found.shown.empty else "scaling" if how.columns else "")
+    screen = first_screen(found, answer_of(found, study.folder), as_is, written)
+    return StudyResult(found.records.name, screen, full, plain, missing, failed=tuple(each.of for each in failures)), written
 
 
 def _load_what_writes() -> None:
@@ -74,8 +77,7 @@ class _Report:
     def write(self) -> list[str]:
         """The paths of what is written, relative to the folder."""
         found, failures = self.found, self.found.failures
-        tables = write_tables(self.folder, found, failures)
-        tables += write_parquet(self.folder, found, failures, wanted=self.how.parquet)
+        tables = write_tables(self.folder, found, self.how.to, failures)
         jobs = self._drawings()
         done = run_jobs([*jobs.values()][::-1], processes=found.records.large)[::-1]  # the last figures take longest
         failures.extend(each for each in done if isinstance(each, Failure))
@@ -90,32 +92,37 @@ class _Report:
     def _texts(
         self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
     ) -> dict[str, str | None]:
-        """Name -> text of the LaTeX tables, the Markdown and the page; None of a table without rows, and of what raises."""
+        """Name -> text of the LaTeX tables, the Markdown and the page; None of a table without rows, of what raises, and of what
+        is not wanted."""
         from hpcddp.analysis.report.page import page_html
 
-        found = self.found
+        found, to = self.found, self.how.to
         tables = [table.in_documents for table in self.tables.values() if table.rows]
-        beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
+        latex = {f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables if "latex" in to}
+        beside = [*files, *latex, "report.json"]
         texts: dict[str, Callable[[], str]] = {
-            **{f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables},
-            "report.md": lambda: report_markdown(found, stands_on, tables, files),
+            **latex,
+            **({"report.md": lambda: report_markdown(found, stands_on, tables, files)} if "markdown" in to else {}),
             "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
         }
-        earlier = {f"{table.name}.tex": None for table in self.tables.values()}
+        earlier: dict[str, str | None] = dict.fromkeys(["report.md", *(f"{table.name}.tex" for table in self.tables.values())])
         earlier |= {file.name: None for file in self.folder.glob(f"{OF_EFFECTS}*.tex")}
         return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
         """What draws each figure, by its name; what its files leave out is added to the notes."""
         from hpcddp.analysis.figures.figures import figure_folder, save_figure, study_drawings
-        from hpcddp.analysis.figures.style import DEFAULT, STYLES
+        from hpcddp.analysis.figures.style import DEFAULT, STYLES, SUFFIXES
 
         folder, style, failures = self.folder / "figures", STYLES[self.how.style], self.found.failures
+        suffixes = [suffix for suffix in SUFFIXES if suffix != ".pdf" or "pdf" in self.how.to]
         failures.contain("figures", partial(figure_folder, folder), None)
         figures, notes = study_drawings(self.found, style, self.beside.points)
         of_page = figures if style == DEFAULT else study_drawings(self.found, DEFAULT, self.beside.points)[0]
         self.found.notes.extend([*notes, *self.beside.notes])
         return {
-            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page.get(name, draw)))
+            name: partial(
+                contain, f"figures/{name}", partial(save_figure, folder / name, draw, style, of_page.get(name, draw), suffixes)
+            )
             for name, draw in figures.items()
         }

@@ -7,20 +7,25 @@ from typing import Any
 
 from hpcddp.analysis.util.wording import WIDE
 
+WIDTHS = (120, WIDE, 80)
+"""Columns of terminals; prose has no lines of more than WIDE, which are hard to read."""
+
 
 @dataclass(frozen=True)
 class StudyResult:
     """What one study says."""
 
     name: str
-    blocks: list[list[str]]
-    """For the terminal: sentences, gates, tables, notes, and where the files are; of each all forms, the widest first."""
+    screen: str
+    """For the terminal, its first screen."""
+    full: tuple[str, ...]
+    """All of it: sentences, verdicts, checks, tables, notes, and where the files are; for terminals of each of WIDTHS."""
     plain: dict[str, Any]
     """The same for scripts, as report.json holds it; every float finite, unknown is None."""
     missing: tuple[str, ...]
     """Runs the study expects that are not done, such as `r2 of n01-g4-b32-3fa9c1d2e07b`."""
     damaged: bool = False
-    """Its study.json cannot be read: `text` says why."""
+    """Its study.json cannot be read: `screen` and `full` say why."""
     failed: tuple[str, ...] = ()
     """Runs that could not be read, and files of the report that could not be made: `text` says why."""
 
@@ -32,14 +37,16 @@ class StudyResult:
 
     @property
     def text(self) -> str:
-        """As wide as where no terminal is."""
+        """All of it, as wide as where no terminal is."""
         return self.text_in(WIDE)
 
     def text_in(self, width: int) -> str:
-        """Of each block the first form without a line of more than `width` characters, or its last."""
-        return "\n\n".join(
-            next((form for form in forms if max(map(len, form.splitlines())) <= width), forms[-1]) for forms in self.blocks
-        )
+        """The widest of all that fits, or the narrowest."""
+        return next((text for text, needed in zip(self.full, WIDTHS, strict=False) if needed <= width), self.full[-1])
+
+
+FORMATS = ("csv", "latex", "markdown", "parquet", "pdf")
+"""Every table as CSV, LaTeX or Parquet (pyarrow writes it), the page as Markdown, the figures as PDF."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,10 @@ class How:
     """Of its figures: one of figures.style.STYLES."""
     co2_g_per_kwh: float | None = None
     """The user's own factor; without it nothing is said of CO2."""
-    parquet: bool = False
-    """Each table as Parquet too; pyarrow writes it."""
+    to: tuple[str, ...] = ("csv", "latex", "markdown", "pdf")
+    """Of FORMATS, those that are written beside the page, scaling.csv, report.json and the figures as SVG and PNG."""
+    columns: tuple[str, ...] = ()
+    """Of the scaling table in all of them but scaling.csv, by its names there; by default those that matter most."""
 
 
 PLAINLY = How()

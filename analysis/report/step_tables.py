@@ -61,37 +61,37 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
         *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
     ]
-    note = "Means over ranks and steps of the median run of n; from runs with the communication hook where there are any."
-    return table_of("breakdown", "Where the step goes", note, specs, points)
+    note = "Percent of the step, means over ranks and steps of the median run of n, with the communication hook if any."
+    return table_of("breakdown", "Step breakdown", note, specs, points)
 
 
 def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str], group: str) -> Iterator[Spec]:
     shares = parts.div(step_s, axis=0)
     for part in parts:
         column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
-        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
+        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], percent_number)  # type: ignore[misc]
 
 
-def _percent_number(share: float) -> str:
+def percent_number(share: float) -> str:
     """Without the sign: `39`; noise below nothing is `0`."""
     return f"{100 * share:.0f}".replace("-0", "0")
 
 
 def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
-    """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
+    """The gradient all-reduce, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
         *point_columns(points, apart),
         (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
-        (Column("hidden, ms", terminal="hidden ms", always=True), number_of("comm_hidden_s", milli)),
+        (Column("overlapped, ms", terminal="overlapped ms", always=True), number_of("comm_hidden_s", milli)),
         (Column("transfer, ms", terminal="transfer ms", always=True), number_of("transfer_s", milli)),
-        (Column("peer wait, ms", terminal="peer wait ms", always=True), number_of("peer_wait_s", milli)),
-        (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
+        (Column("sync wait, ms", terminal="sync wait ms", always=True), number_of("peer_wait_s", milli)),
+        (Column("overlapped", terminal="overlap", always=True), number_of("comm_overlap", percent)),
         (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
         (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
     ]
-    note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
-    return table_of("exchange", "How gradients travel", note, specs, points)
+    note = "Time overlapped, exposed, and waiting for other ranks. Bandwidth while in flight; bus as nccl-tests defines it."
+    return table_of("exchange", "Gradient all-reduce", note, specs, points)
 
 
 def _by_point(runs: Sequence[Run], recorded: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
@@ -144,7 +144,7 @@ def sharding_table(runs: Sequence[Run]) -> Table:
         }
         for point, found in measured
     ]
-    return _measured_table("sharding", "What ranks wait for where parameters are sharded", measured, specs, rows)
+    return _measured_table("sharding", "Waits for sharded parameters", measured, specs, rows)
 
 
 def profiled_table(runs: Sequence[Run]) -> Table:
@@ -171,7 +171,7 @@ def profiled_table(runs: Sequence[Run]) -> Table:
                 "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
             }
         )
-    return _measured_table("profiled-exchange", "What a profiler saw of the exchange", measured, specs, rows)
+    return _measured_table("profiled-exchange", "Collectives in profiled steps", measured, specs, rows)
 
 
 def limits(rows: pd.DataFrame) -> Table:
@@ -184,11 +184,11 @@ def limits(rows: pd.DataFrame) -> Table:
         (Column("layout", numeric=False, terminal=f"nodes x {unit_of(rows)}s"), size),
         (Column("series", numeric=False), words_of("series")),
         (Column("full training", terminal="full", always=True), number_of("full", quantity)),
-        (Column("trainer's limit", always=True), number_of("synthetic", quantity)),
-        (Column("loader's limit", always=True), number_of("io", quantity)),
+        (Column("synthetic data", always=True), number_of("synthetic", quantity)),
+        (Column("loader only", always=True), number_of("io", quantity)),
     ]
-    note = "Samples/s: with everything; with one batch that is there already; loading and copying without training."
-    return table_of("limits", "What limits training", note, specs, rows)
+    note = "Samples/s of full training, with synthetic data (one resident batch), and of loading and copying without training."
+    return table_of("limits", "Limits of training", note, specs, rows)
 
 
 BUS = "bus bandwidth, GB/s"
@@ -204,4 +204,5 @@ def collectives(rows: pd.DataFrame) -> Table:
         (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
         (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),
     ]
-    return table_of("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)
+    note = "Latency and bus bandwidth by `hpcddp bench comm`; bus bandwidth as nccl-tests defines it."
+    return table_of("collectives", "Collectives", note, specs, rows)

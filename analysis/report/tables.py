@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,18 +41,19 @@ from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import accuracy_words, percent, percent_within, percents, points, quantity, time_words, unit
 from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import thousands
+from hpcddp.core.text import count, thousands
 
 IN_BRACKETS = " ({})"
 
 
-def study_tables(found: Findings) -> dict[str, Table]:
-    """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
+def study_tables(found: Findings, columns: Sequence[str] = ()) -> dict[str, Table]:
+    """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed. `columns`: of
+    the scaling table, or its usual ones."""
     shown, apart = found.shown, found.shown_apart
     effects = {axis.stem: partial(effect_table, axis, found.sentences) for axis in found.effects}
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
-        "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
+        "scaling": lambda: scaling(shown, apart, columns, is_of_keys=found.is_of_keys),
         "training": lambda: training_table(shown, apart),
         "accuracy": lambda: accuracy_table(shown, apart),
         "losses": lambda: losses(shown, apart),
@@ -78,36 +80,68 @@ EPOCH = "one epoch"
 """Heading of its costs."""
 
 
-def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
-    """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
+OF_BASELINE = ("speedup", "efficiency")
+"""Columns that a user may name without a baseline: against that of baseline_of."""
+
+
+def scaling(points: pd.DataFrame, apart: Apart, columns: Sequence[str] = (), *, is_of_keys: bool = False) -> Table:
+    """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch;
+    or `columns`, by their names in scaling.csv, with what tells series apart."""
     one_size = len(points[["nodes", "gpus_per_node"]].drop_duplicates()) == 1
     is_of_keys = is_of_keys or (bool((points["input"] == "io").all()) and one_size)  # of one size efficiency is against itself
-    gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
-    waiting = (Column("waits for data", terminal="data wait"), lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))
-    costs = [
-        (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", time_words)),
-        (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", time_words)),
-        (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
-        (Column("GPU kWh", EPOCH, terminal=None), number_of("gpu_kwh_per_epoch", quantity)),
-    ]
-    specs = [
-        (Column("nodes"), number_of("nodes", str)),
-        (Column(f"{gpu}s/node"), number_of("gpus_per_node", str)),
-        (Column(f"{gpu}s"), number_of("gpus", str)),
-        *key_columns(apart),
-        (Column("n"), number_of("n", str)),
-        (Column("samples/s"), number_of("samples_per_s", quantity)),
-        (Column(spread_head(points["interval"]), within=IN_BRACKETS), between("samples_per_s", quantity)),
-        (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
-        *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
-        *([waiting] if _starved(points) else []),
-        *costs,
-    ]
+    gpu = unit_of(points)
+    known: dict[str, list[Spec]] = {
+        "nodes": [(Column("nodes"), number_of("nodes", str))],
+        "gpus_per_node": [(Column(f"{gpu}s/node"), number_of("gpus_per_node", str))],
+        "gpus": [(Column(f"{gpu}s"), number_of("gpus", str))],
+        "series": list(key_columns(apart)),
+        "n": [(Column("n"), number_of("n", str))],
+        "samples_per_s": [
+            (Column("samples/s"), number_of("samples_per_s", quantity)),
+            (Column(spread_head(points["interval"]), within=IN_BRACKETS), between("samples_per_s", quantity)),
+        ],
+        TOKENS_PER_S: [(Column("tokens/s"), number_of(TOKENS_PER_S, quantity))],
+    }
+    for base, head in ({} if is_of_keys else baseline_heads(points)).items():
+        known |= _against(base, head, points)
+    if _starved(points):
+        waiting = Column("waits for data", terminal="data wait")
+        known["data_wait_s"] = [(waiting, lambda row: number_cell(row["data_wait_s"] / step_s(row), percent))]
+    known |= {
+        "epoch_s": [(Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", time_words))],
+        "pauses_s_per_epoch": [
+            (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", time_words))
+        ],
+        "node_h_per_epoch": [(Column("node h", EPOCH), number_of("node_h_per_epoch", quantity))],
+        "gpu_kwh_per_epoch": [(Column("GPU kWh", EPOCH, terminal=None), number_of("gpu_kwh_per_epoch", quantity))],
+    }
+    specs = _chosen(columns, known, points) if columns else [spec for specs in known.values() for spec in specs]
     note = "Medians over n runs, each the samples of its timed steps / the time they took."
     if not is_of_keys:
         note += f" Efficiency is speedup per added {gpu}; 100 % is perfect scaling."
-    title = "Throughput" if is_of_keys else "How it scales"
+    title = "Throughput" if is_of_keys else "Scaling"
     return table_of("scaling", title, " ".join([note, *scaling_foot(points)]), specs, points)
+
+
+def _chosen(columns: Sequence[str], known: Mapping[str, list[Spec]], points: pd.DataFrame) -> list[Spec]:
+    """The columns of that table, or of scaling.csv as they are, each with its own head; series first unless named elsewhere."""
+    base = baseline_of(points)[0]
+    names = [f"{name}_{base}" if name in OF_BASELINE else name for name in columns]
+    specs: list[Spec] = []
+    for name in dict.fromkeys(["series"] * ("series" not in names) + names):
+        found = known.get(name) or ([] if name == "series" else [_plain(name, points)])
+        for i, (column, cell) in enumerate(found):
+            head = column.name if column.group else ""
+            specs.append((column if i else replace(column, terminal=head, within="", always=True), cell))
+    return specs
+
+
+def _plain(name: str, points: pd.DataFrame) -> Spec:
+    """`GPU h/epoch`, of gpu_h_per_epoch; shares in percent."""
+    numeric = pd.api.types.is_numeric_dtype(points[name].dtype) and points[name].dtype != "boolean"
+    text = percent if name.startswith("efficiency") else str if str(points[name].dtype) == "Int64" else quantity
+    head = name.replace("_per_", "/").replace("_", " ").replace("gpu", "GPU")
+    return Column(head, numeric=numeric, always=True), number_of(name, text) if numeric else words_of(name)
 
 
 def scaling_foot(points: pd.DataFrame) -> list[str]:
@@ -157,8 +191,9 @@ def training_table(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("GPU kWh"), number_of("gpu_kwh_to_train", quantity)),
         (Column("runs in", numeric=False), words_of("label")),
     ]
-    note = "Means over n runs: training alone, without start, evaluation and checkpoints. Nodes count whole."
-    return table_of("training", "What a training costs", note, specs, known)
+    note = "Means over n runs, without start, evaluation and checkpoints. Nodes count as a whole."
+    epochs = f" of {count(int(known['train_epochs'].iloc[0]), 'epoch')}" if len(known) else ""
+    return table_of("training", f"Cost of a training{epochs}", note, specs, known)
 
 
 def _training_spread(row: Any) -> Cell:
@@ -177,11 +212,11 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
         (Column("95 %"), lambda row: between_cell(row["low"], row["high"], quantity)),
         (Column("off by, %"), number_of("left_out_percent", quantity)),
     ]
-    note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both. Off by: of points left out."
-    return table_of("laws", "What fitted laws say", note, specs, rows)
+    note = "Fitted to throughput, separately over full nodes and over the GPUs of one node. Off by: the error at held-out points."
+    return table_of("laws", "Scaling models", note, specs, rows)
 
 
-def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
+def _against(baseline: str, group: str, points: pd.DataFrame) -> dict[str, list[Spec]]:
     share = f"efficiency_{baseline}"
     head = spread_head(points[f"{share}_interval"])
 
@@ -189,21 +224,29 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
         low, high = row[f"{share}_low"], row[f"{share}_high"]
         return number_cell(row[share], percent if pd.isna(low) else lambda value: percent_within(value, low, high))
 
-    return [
-        (Column("speedup", group, terminal=group, always=True), number_of(f"speedup_{baseline}", factor)),
+    def ends(row: Any) -> Cell:
+        return number_cell(row[f"{share}_low"], lambda low: percents(low, row[f"{share}_high"], "–"))
+
+    speedup = Column("speedup", group, terminal=group, always=True), number_of(f"speedup_{baseline}", factor)
+    shares: list[Spec] = [
         (Column("efficiency", group, within=" {}"), efficiency),
-        (
-            Column(head, group, within=IN_BRACKETS),
-            lambda row: number_cell(row[f"{share}_low"], lambda low: percents(low, row[f"{share}_high"], "–")),
-        ),
+        (Column(head, group, within=IN_BRACKETS), ends),
     ]
+    return {f"speedup_{baseline}": [speedup], share: shares}
 
 
-def _baselines(points: pd.DataFrame) -> dict[str, str]:
+def baseline_heads(points: pd.DataFrame) -> dict[str, str]:
     """Baseline, as columns end -> its head; a full node with its size where all series have the same, not where it is one GPU."""
     sizes = set(points["full_node_gpus"])
     node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
     return {"1gpu": f"vs 1 {unit_of(points)}", **node}
+
+
+def baseline_of(points: pd.DataFrame) -> tuple[str, str]:
+    """The baseline against which most of the first series is known, as columns end, and its head."""
+    heads, first = baseline_heads(points), points[points["series"] == points["series"].iloc[0]]
+    base = max(heads, key=lambda base: int(first[f"efficiency_{base}"].notna().sum()))
+    return base, heads[base]
 
 
 TITLE = "Effect of"
@@ -298,8 +341,8 @@ def accuracy_table(frame: pd.DataFrame, apart: Apart) -> Table:
         *_losses(),
     ]
     note = (
-        "Of the whole evaluation set, each sample once, after so many trained samples; medians over n runs. Points that trained "
-        f"unlike amounts are not ranked. {_loss_note(known)}"
+        "Medians over n runs, on the whole evaluation set. Points that trained different numbers of samples are not ranked. "
+        f"{_loss_note(known)}"
     )
     return table_of("accuracy", "Accuracy", note, specs, known)
 

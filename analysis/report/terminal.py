@@ -10,22 +10,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.report.result import WIDTHS
 from hpcddp.analysis.report.table import Table, terminal_forms
 from hpcddp.analysis.report.tables import AGAINST, EPOCH, LOSS, plain_effects, scaling_foot
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
+from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.axis_words import leading_sentences
 from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import facts_line
-from hpcddp.analysis.util.files import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
 from hpcddp.core.run_root import spans
-from hpcddp.core.text import count, one_line
+from hpcddp.core.text import one_line
 
 SCHEMA = 2
 """Of report.json: 1 (0.1.0) as findings_plain says, its times medians over steps; 2: means, named as MEANS says."""
@@ -38,9 +39,6 @@ AT_MOST, NAMED_AT_MOST = 8, 3
 """Reasons why runs do not count, and names of runs with each; report.json has them all."""
 
 LAWS_AT_MOST = 2
-
-WIDTHS = (WIDE, 80)
-"""Characters of a line of prose; longer ones are hard to read, however wide the terminal is."""
 
 
 def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
@@ -80,46 +78,36 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     }
 
 
-Block = list[str]
-"""A paragraph or a table of the text in all its forms, the widest first; result.StudyResult takes one."""
-
-
-def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> list[Block]:
-    """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for. One that raises is left out."""
-
-    def texts(lines: Callable[[int], list[str]]) -> Callable[[], list[Block]]:
-        return lambda: [["\n".join(lines(width)) for width in WIDTHS]]
-
-    head, sentences = _head(found)
+def full_texts(found: Findings, folder: Path, tables: Mapping[str, Table], end: Sequence[str]) -> tuple[str, ...]:
+    """Sentences, verdicts, checks, tables and notes, then what failed and `end`, for each of WIDTHS; `folder` is where the study
+    was looked for. A part that raises is left out."""
     facts = found.failures.contain("what was trained", lambda: facts_line(found.trained), "")
-    parts = {
-        "sentences": texts(lambda width: [head, *_wrapped([facts, *sentences], width, indent=0)]),
-        "verdicts": texts(lambda width: verdict_lines(found.verdicts, width)),
-        "runs": texts(lambda width: _states(found, folder, width)),
-        "tables": lambda: _tables(found, tables),
-        "effects": texts(lambda width: _wrapped([] if found.is_of_keys else _effects(found), width)),
-        "fits": texts(lambda width: _wrapped([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], width)),
-        "notes": texts(lambda width: _wrapped([f"note: {note}" for note in found.notes], width)),
+    head, sentences = _head(found)
+    lines: dict[str, Callable[[int], Iterable[str]]] = {
+        "sentences": lambda width: [head, *_wrapped([facts, *sentences], width, indent=0)],
+        "verdicts": lambda width: verdict_lines(found.verdicts, width),
+        "runs": lambda width: _states(found, folder, width),
+        "effects": lambda width: _wrapped([] if found.is_of_keys else _effects(found), width),
+        "fits": lambda width: _wrapped([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], width),
+        "notes": lambda width: _wrapped([f"note: {note}" for note in found.notes], width),
     }
-    none: list[Block] = []
-    made = [found.failures.contain(f"{name} on the terminal", make, none) for name, make in parts.items()]
-    return [block for blocks in made for block in blocks if block[0]]
+    contain, none = found.failures.contain, [""] * len(WIDTHS)
+    shown = contain("tables on the terminal", lambda: _shown(found, tables), list[str]())
+    forms = {f"the table of {name}": partial(_table_forms, name, tables[name], found) for name in shown}
+    parts = {name: partial(_of_all_widths, of) for name, of in lines.items()}
+    parts = {**dict(list(parts.items())[:3]), **forms, **parts}
+    blocks = [contain(f"{name} on the terminal", make, none) for name, make in parts.items()]
+    failed = [f"failed: {_first(of)}: {reason}" for reason, of in found.failures.by_reason().items()]
+    blocks += [_of_all_widths(lambda width: _wrapped(failed, width)), *([text] * len(WIDTHS) for text in end)]
+    return tuple("\n\n".join(filter(None, texts)) for texts in zip(*blocks, strict=True))
+
+
+def _of_all_widths(lines: Callable[[int], Iterable[str]]) -> list[str]:
+    return ["\n".join(lines(min(width, WIDE))) for width in WIDTHS]
 
 
 def _effects(found: Findings) -> list[str]:
     return [f"effect: {text}" for text in leading_sentences(found.effects)]
-
-
-def failure_blocks(failures: Failures) -> list[Block]:
-    """What failed: of one reason together."""
-    texts = [f"failed: {_first(of)}: {reason}" for reason, of in failures.by_reason().items()]
-    return [["\n".join(_wrapped(texts, width)) for width in WIDTHS]] if texts else []
-
-
-def report_blocks(report: Path | None) -> list[Block]:
-    """Where the files are."""
-    files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
-    return [] if report is None else [[f"report: {report / 'index.html'}  (beside it {files})"]]
 
 
 def _head(found: Findings) -> tuple[str, list[str]]:
@@ -135,66 +123,41 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
-    heads = {
-        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints (means)",
-        "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
-        "time to accuracy": "  time to an accuracy, no evaluations (medians; node h: mean); speedup beside that of samples/s",
-        "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
-        "loaders": "  what was trained and what loaders could give, samples/s; what the loaders' time went into",
-        "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
-        "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
-        "profiled exchange": "  the exchange in profiled steps of the script, with `measure.comm: check` (medians over runs)",
-        "limits": "  what limits training, samples/s",
-        "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
-    }
-    if found.shown["step_hook_s"].notna().any():
-        hook = "from runs with the communication hook where there are any; in brackets what other parts hide"
-        heads["the step's parts"] += f"\n  {hook}"
-    heads |= _reading_heads(found)
-    shown = {name: table for name, table in tables.items() if table.rows}
-    none: Block = []
-    forms = {
-        name: found.failures.contain(f"the table of {name} on the terminal", partial(terminal_forms, table), none)
-        for name, table in shown.items()
-    }
-    shown = {name: table for name, table in shown.items() if forms[name]}
-    if "accuracy" in shown:
-        forms["accuracy"] += terminal_forms(shown["accuracy"].without(LOSS))
-    if "time to accuracy" in shown:
-        forms["time to accuracy"] += terminal_forms(shown["time to accuracy"].without(AGAINST))
-    answers = [axis.stem for axis in found.effects if axis.stem in shown] if found.is_of_keys else []
-    heads = {stem: f"  {shown[stem].title}" for stem in answers} | heads
-    blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
-    is_new = "scaling" in shown and not any(len(shown[stem].rows) >= len(shown["scaling"].rows) for stem in answers)
-    foot = _wrapped([f"  {text}" for text in scaling_foot(found.shown)], WIDTHS[1], indent=2)
-    scaling = ["\n".join([form, *foot]) for form in _scaling(shown["scaling"])] if is_new else []
-    return [*blocks[: len(answers)], *([scaling] if scaling else []), *blocks[len(answers) :]]
+NARROWER = {"scaling": EPOCH, "accuracy": LOSS, "time to accuracy": AGAINST}
+"""Table -> heading of the columns that narrow terminals do without; the page has them."""
+
+ON_PAGE = ("losses", "bindings", "preflight", "laws")
+"""Tables that the page alone has."""
 
 
-def _reading_heads(found: Findings) -> dict[str, str]:
-    """One table, and only where something was read: of GPUs or, where there are none, of nodes."""
+def _shown(found: Findings, tables: Mapping[str, Table]) -> list[str]:
+    """Their names. Of readings those of GPUs or, where there are none, of nodes; no points twice where keys are the subject."""
+    left = {*ON_PAGE, "readings of GPUs" if (found.readings["device"] == "cpu").all() else "readings of nodes"}
     if not any_read(found.readings):
-        return {}
-    if (found.readings["device"] == "cpu").all():
-        return {"readings of nodes": "  what the nodes did while it trained (index.html has the rest)"}
-    on_gpus = "what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
-    return {"readings of GPUs": f"  {on_gpus}"}
+        left |= {"readings of GPUs", "readings of nodes"}
+    keys = [axis.stem for axis in found.effects]
+    if not found.is_of_keys:
+        left |= set(keys)
+    elif any(len(tables[stem].rows) >= len(tables["scaling"].rows) for stem in keys if stem in tables and "scaling" in tables):
+        left.add("scaling")
+    return [name for name, table in tables.items() if table.rows and name not in left]
 
 
-def _scaling(table: Table) -> Block:
-    """With the costs of an epoch, where they are known; a form without them says where they are."""
-    forms, narrower = terminal_forms(table), terminal_forms(table.without(EPOCH))
-    if forms == narrower:
-        return forms
-    columns = max(map(len, forms[-1].splitlines()))
-    note = f"  epoch and node h need {columns} columns; scaling.csv and index.html have them"
-    return [*forms, *(f"{form}\n{note}" for form in narrower)]
+def _table_forms(name: str, table: Table, found: Findings) -> list[str]:
+    """For each of WIDTHS the first form that fits, below the title and the first sentence of its note; or the last."""
+    forms = [*terminal_forms(table), *(terminal_forms(table.without(NARROWER[name])) if name in NARROWER else [])]
+    head = table.title if name.startswith(OF_EFFECTS) else f"{table.title}. {table.note.partition('. ')[0].removesuffix('.')}."
+    foot = scaling_foot(found.shown) if name == "scaling" else []
+
+    def text(width: int) -> str:
+        form = next((form for form in forms if max(map(len, form.splitlines())) <= width), forms[-1])
+        return "\n".join([*_prose([head], width), form, *_prose(foot, WIDTHS[-1])])
+
+    return [text(width) for width in WIDTHS]
 
 
-def _epochs(found: Findings) -> str:
-    known = found.shown["train_epochs"].dropna()
-    return count(int(known.iloc[0]), "epoch") if len(known) else ""
+def _prose(texts: Iterable[str], width: int) -> list[str]:
+    return _wrapped([f"  {text}" for text in texts], min(width, WIDE), indent=2)
 
 
 def _wrapped(texts: Iterable[str], width: int, indent: int = 6) -> list[str]:
@@ -206,9 +169,9 @@ def _wrapped(texts: Iterable[str], width: int, indent: int = 6) -> list[str]:
 def _states(found: Findings, folder: Path, width: int) -> list[str]:
     rejected, missing = _of_state(found, "rejected"), _of_state(found, "missing")
     done = len(found.records.runs) - len(missing)
-    lines = [f"gates     {done - len(rejected)} of {done} runs pass"] if done else []
+    lines = [f"checks    {done - len(rejected)} of {done} runs pass"] if done else []
     if not done:
-        lines.append(f"no run is done yet; `hpcddp status {shlex.quote(str(folder))}` says what they do")
+        lines.append(f"no run has finished; `hpcddp status {shlex.quote(str(folder))}` shows their states")
     return [*lines, *_wrapped([*_listed("rejected", rejected), *_listed("missing", missing)], width, indent=12)]
 
 

@@ -67,16 +67,27 @@ def report_frames(found: Findings) -> dict[str, Make]:
     }
 
 
-def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:
-    """scaling.csv and the other tables of report_frames; returns the names of those written."""
+def write_tables(folder: Path, found: Findings, to: Sequence[str], failures: Failures) -> list[str]:
+    """scaling.csv, and all tables of report_frames as CSV or Parquet where `to` has that; returns the names of those written.
+    Any other of an earlier analysis is removed."""
+    names = []
+    for suffix, content in (("csv", lambda table: csv_text(table).encode()), ("parquet", parquet_bytes)):
+        for name, make in report_frames(found).items():
+            file = folder / f"{name}.{suffix}"
+            is_wanted = suffix in to or file.name == "scaling.csv"
+            if is_wanted and failures.contain(file.name, partial(_written, file, make, content), False):
+                names.append(file.name)
+            else:
+                with contextlib.suppress(OSError):
+                    file.unlink(missing_ok=True)
+    return names
 
-    def text(make: Make) -> str | None:
-        table = make()
-        return None if table is None else csv_text(table)
 
-    frames = report_frames(found)
-    texts = {f"{name}.csv": failures.contain(f"{name}.csv", partial(text, make), None) for name, make in frames.items()}
-    return write_texts(folder, texts, failures)
+def _written(file: Path, make: Make, content: Callable[[pd.DataFrame], bytes]) -> bool:
+    table = make()
+    if table is not None:
+        write_file(file, content(table))
+    return table is not None
 
 
 def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:
@@ -94,8 +105,8 @@ def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failure
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """CSV; unknown is an empty cell."""
-    return str(table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
+    """CSV; unknown is an empty cell, and what a terminal would act on is spelled out."""
+    return escape_controls(str(table.to_csv(index=False, float_format="%.9g", lineterminator="\n")))
 
 
 def named(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
@@ -117,38 +128,13 @@ def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
 
-EXTRA = "parquet"
-
-
-def write_parquet(folder: Path, found: Findings, failures: Failures, *, wanted: bool) -> list[str]:
-    """Each table of the report; returns the names of those written. Not `wanted`: those of an earlier analysis are removed."""
-    written = []
-    for name, make in report_frames(found).items():
-        file = folder / f"{name}.parquet"
-        if wanted and failures.contain(file.name, partial(_parquet_written, file, make), False):
-            written.append(file.name)
-        elif not wanted:
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
-    return written
-
-
-def _parquet_written(file: Path, make: Make) -> bool:
-    table = make()
-    if table is None:
-        file.unlink(missing_ok=True)
-        return False
-    write_file(file, parquet_bytes(table))
-    return True
-
-
 def parquet_bytes(table: pd.DataFrame) -> bytes:
     """Numbers as they are, and text without what a terminal would act on; unknown is null."""
 
     def shown(value: object) -> object:
         return escape_controls(value) if isinstance(value, str) else value
 
-    arrow, parquet = library("pyarrow", EXTRA), library("pyarrow.parquet", EXTRA)
+    arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     texts = {name: column for name, column in table.items() if pd.api.types.is_string_dtype(column.dtype)}
     text = {str(name): column.map(shown).astype(column.dtype) for name, column in texts.items()}
     buffer = io.BytesIO()
@@ -188,8 +174,8 @@ def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Tab
 
 
 def _remark(remark: Remark) -> str:
-    texts = [text for text in (remark.text, remark.advice, *remark.runs) if text]
-    return f"- **{markdown_text(remark.kind)}** {'; '.join(map(markdown_prose, texts))}"
+    texts = [remark.text, remark.advice, f"({'; '.join(remark.runs)})" if remark.runs else ""]
+    return f"- **{markdown_text(remark.kind)}** {' '.join(map(markdown_prose, filter(None, texts)))}"
 
 
 def _term(name: str, values: Sequence[str]) -> str:

@@ -121,7 +121,7 @@ def _done_run(run: Run, attempt: Path, file: json_files.EndFile, warnings: list[
             gates = file.decoded(CommEnd).gates
             run = _launched(run, [launch])
             run = replace(run, signals=read_signals(attempt, run.point, launch, gates), collectives=json_files.read_comm(attempt))
-        failed = "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed)
+        failed = "; ".join(f"check `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed)
         why = failed or json_files.missing_gate(gates, launch, run.trains)
     except Rejected as reason:
         return replace(run, reason=one_line(str(reason)))

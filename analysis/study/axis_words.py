@@ -64,8 +64,8 @@ def _interaction(inner: Axis, outer: Axis, grid: Grid) -> tuple[float, str]:
     at, other = (f"{outer.name} {axis_text(panel.others[outer.name])}" for panel, _ in (most, least))
     rest = {name: value for name, value in most[0].others.items() if name not in _names(outer)}
     return gain / less, (
-        f"With {at}, {inner.name} {most[1][i].text} is {gain:.2f} times as fast as {most[1][j].text}; "
-        f"with {other} it is {less:.2f} times: the two keys depend on each other (at {replace(most[0], others=rest).where})."
+        f"At {replace(most[0], others=rest).where}, {inner.name} {most[1][i].text} is {gain:.2f} times as fast as "
+        f"{most[1][j].text} with {at}, and {less:.2f} times with {other}. These two keys depend on each other."
     )
 
 
@@ -90,24 +90,24 @@ def leading_sentences(found: Sequence[Axis]) -> list[str]:
     shown = [effect_sentence(axis, axis.panels[-1]) for axis in found[:KEYS_AT_MOST]]
     more = sum(len(axis.panels) for axis in found) - len(shown)
     shown += [sentence for axis in found for sentence in axis.interactions]
-    return [*shown, f"{count(more, 'more comparison')}: effects.csv and index.html have them"] if more else shown
+    return [*shown, f"The files effects.csv and index.html have {count(more, 'more comparison')}."] if more else shown
 
 
 def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
-    """`At 1x4, workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; values above 8 gain too little: 16 is 1.01 times ...`"""
+    """`At 1x4, workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1. Values above 8 gain too little: 16 is 1.01 times ...`"""
     head = f"At {panel.where}, {axis.name}"
     if panel.p is None:
         slow, fast = _slowest(panel.values), fastest(panel.values)
         ratio = f"{fast.rate / slow.rate:.2f}"
-        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}{too_few(panel.values)}."
-    end = f"{_few(panel.values)}.{_order_warning(axis, panel)}"
+        return f"{head} {fast.text} is {ratio} times as fast as {slow.text}.{too_few(panel.values)}"
+    end = f".{_few(panel.values)}{_order_warning(axis, panel)}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
     if panel.in_blocks:
         return f"{head} {_compared(panel, fastest(panel.values), _slowest(panel.values))} in these runs{end}"
     if fastest(panel.values).rate < (1 + HARDLY) * _slowest(panel.values).rate:
         return f"{head} changes throughput by less than {percent(HARDLY)}: {_extent(panel)}{end}"
-    found = "; ".join(_of_numbers(panel) if axis.ordered else _of_words(panel))
+    found = ". ".join(_of_numbers(panel) if axis.ordered else _of_words(panel))
     return f"{head} {found}{_waiting(panel.values)}{end}"
 
 
@@ -116,18 +116,18 @@ def _order_warning(axis: Axis, panel: AxisPanel) -> str:
         return ""
     later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
     return (
-        f" This is not certain: all runs of {later} started after all runs of {earlier}, and drift of the machine "
+        f" This is not certain. All runs of {later} started after all runs of {earlier}, and drift of the machine "
         f"looks the same. Submit all values together into a new folder (`--runs`): each value then has its first run before "
         f"any has its second."
     )
 
 
 def too_few(values: Sequence[AxisValue]) -> str:
-    """`, with one run each. Set `repeat: 6` ...`"""
+    """` Each value has one run. Set `repeat: 6` ...`"""
     runs = {len(value.rates) for value in values}
-    few = "one run" if max(runs) == 1 else count(min(runs), "run")
-    many = f"{few} each" if len(runs) == 1 else f"as few as {few}"
-    return f", with {many}. Set `repeat: {FEWEST}` to see whether this is more than chance"
+    few = "one run" if min(runs) == 1 else count(min(runs), "run")
+    each = f"Each value has {few}" if len(runs) == 1 else f"A value has {few} only"
+    return f" {each}. Set `repeat: {FEWEST}` to see whether this is more than chance."
 
 
 def _extent(panel: AxisPanel) -> str:
@@ -164,7 +164,7 @@ def _of_numbers(panel: AxisPanel) -> Iterator[str]:
     """From the least value to where it stops paying, from there to the largest, and what dips."""
     yield from _by_size(panel, stops_paying(panel))
     for before, value, after in _dips(panel):
-        yield f"there is a dip: {_compared(panel, value, before)} and {_times(panel, value, after)}"
+        yield f"There is a dip: {_compared(panel, value, before)} and {_times(panel, value, after)}"
 
 
 def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
@@ -173,12 +173,12 @@ def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
     standing = "the fastest" if best is fastest(values) else f"as fast as any, within {percent(PAYS)} or chance"
     yield _compared(panel, best, first) if at else f"{best.text} is {standing}"
     if at == len(values) - 1:
-        still = f"the largest value is still faster: {_compared(panel, last, values[-2])}"
-        yield still if pays(panel, last, values[-2]) and len(values) > 2 else "no larger value was measured"
+        still = f"The largest value is still faster: {_compared(panel, last, values[-2])}"
+        yield still if pays(panel, last, values[-2]) and len(values) > 2 else "No larger value was measured"
     elif pays(panel, best, last):
-        yield f"larger values are slower: {_compared(panel, last, best)}"
+        yield f"Larger values are slower: {_compared(panel, last, best)}"
     else:
-        yield f"values above {best.text} gain too little: {_compared(panel, fastest(values[at + 1 :]), best)}"
+        yield f"Values above {best.text} gain too little: {_compared(panel, fastest(values[at + 1 :]), best)}"
 
 
 def _dips(panel: AxisPanel) -> Iterator[tuple[AxisValue, AxisValue, AxisValue]]:
@@ -197,10 +197,11 @@ def _of_words(panel: AxisPanel) -> Iterator[str]:
     others = [(value, found) for value in panel.values if (found := panel.against_base(value))]
     sure = [(value, found) for value, found in others if is_surely_faster(found) or is_surely_slower(found)]
     unsure = [value.text for value, found in others if (value, found) not in sure]
-    for value, found in sorted(sure, key=lambda pair: -pair[1].ratio):
-        yield f"{value.text} is {times_words(found)} as fast as {base.text}"
+    for i, (value, found) in enumerate(sorted(sure, key=lambda pair: -pair[1].ratio)):
+        yield f"{'The value ' if i else ''}{value.text} is {times_words(found)} as fast as {base.text}"
     if unsure and sure:
-        yield f"{', '.join(unsure)} {'does' if len(unsure) == 1 else 'do'} not differ measurably from {base.text}"
+        values, do = ("value", "does") if len(unsure) == 1 else ("values", "do")
+        yield f"The {values} {', '.join(unsure)} {do} not differ measurably from {base.text}"
     if not sure:
         yield _compared(panel, fastest(panel.values), _slowest(panel.values))
 
@@ -226,14 +227,14 @@ def _waiting(values: Sequence[AxisValue]) -> str:
     if not known or max(known)[0] - min(known)[0] < WAITS_APART:
         return ""
     (least, at_least), (most, at_most) = min(known), max(known)
-    return f"; the step waits for data for {percent(most)} at {at_most}, {percent(least)} at {at_least}"
+    return f". Ranks wait for data during {percent(most)} of the step at {at_most}, and {percent(least)} at {at_least}"
 
 
 def _few(values: Sequence[AxisValue]) -> str:
     runs = {len(value.rates) for value in values}
     if min(runs) >= FEWEST:
         return ""
-    return f"; not certain yet: {'only' if len(runs) == 1 else 'as few as'} {count(min(runs), 'run')} each"
+    return f" This is not certain yet: {'only' if len(runs) == 1 else 'as few as'} {count(min(runs), 'run')} each."
 
 
 def fastest(values: Sequence[AxisValue]) -> AxisValue:

@@ -13,7 +13,7 @@ from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidt
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import typed_frame
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
-from hpcddp.analysis.util.wording import quantity, unit
+from hpcddp.analysis.util.wording import capital, quantity, unit
 from hpcddp.core.comm_record import CommOperation, bus_share, disturbed, fit_link
 from hpcddp.core.text import count, message_size
 
@@ -116,7 +116,7 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
         yield from _disturbed(who, found)
         yield from _unsteady(who, found)
     lacking = {(who["backend"], who["op"]): found.not_supported for who, found in _operations(runs) if found.not_supported}
-    yield from (f"{OPS[op]} was not timed: {backend} says `{reason}`" for (backend, op), reason in lacking.items())
+    yield from (f"{capital(OPS[op])} was not timed: {backend} reports `{reason}`." for (backend, op), reason in lacking.items())
 
 
 def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
@@ -126,9 +126,9 @@ def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
         size = odd[0]
         larger = min((other for other in least_s if other > size), key=lambda other: least_s[other])
         yield (
-            f"{OPS[who['op']]} on {who['layout']} was disturbed: {message_size(size)} took {quantity(least_s[size] * 1e3)} ms at "
-            f"least, {message_size(larger)} {quantity(least_s[larger] * 1e3)}; latency and bandwidth are without "
-            f"{count(len(odd), 'such size')}. Run it again when nothing else runs there"
+            f"{capital(OPS[who['op']])} on {who['layout']} was disturbed: {message_size(size)} took at least "
+            f"{quantity(least_s[size] * 1e3)} ms, {message_size(larger)} {quantity(least_s[larger] * 1e3)} ms. Latency and "
+            f"bandwidth exclude {count(len(odd), 'such size')}. Run the benchmark again when nothing else runs there."
         )
 
 
@@ -138,10 +138,10 @@ def _unsteady(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
     if apart:
         worst = max(apart.values(), key=lambda size: size.time_max_s / size.time_min_s)
         least_ms, most_ms = (quantity(time_s * 1e3) for time_s in (worst.time_min_s, worst.time_max_s))
-        more = f", and {count(len(apart) - 1, 'more size')} by as much" if len(apart) > 1 else ""
+        more = f" The same holds for {count(len(apart) - 1, 'more size')}." if len(apart) > 1 else ""
         yield (
-            f"{OPS[who['op']]} on {who['layout']} was unsteady: a call of {message_size(worst.bytes)} took {least_ms} to "
-            f"{most_ms} ms{more}; latency and bandwidth are of the fastest calls, training may meet slower ones"
+            f"{capital(OPS[who['op']])} on {who['layout']} was unsteady: a call of {message_size(worst.bytes)} took {least_ms} "
+            f"to {most_ms} ms.{more} Latency and bandwidth come from the fastest calls. Training may meet slower calls."
         )
 
 

@@ -200,9 +200,6 @@ SMALLEST_SHARE = 0.0005
 FAR = 16
 """Times the largest size measured: a peak beyond that is a guess."""
 
-Implied = tuple[str, str]
-"""What a law says, and the interval of that with `; ` after it."""
-
 
 def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
     """A sentence per series and direction in which the law that predicts best says something; `names` says which series."""
@@ -219,7 +216,7 @@ def _best(over: str, fits: Sequence[LawFit]) -> str | None:
     best = min(fits, key=lambda each: each.left_out_percent)
     found = SAYS[best.law.name](over, best)
     where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
-    return f"{found[0]} ({found[1]}{where})" if found else None
+    return f"{found} The law is {where}." if found else None
 
 
 def law_notes(fitted: Sequence[Fitted], names: Mapping[str, str]) -> Iterator[str]:
@@ -231,36 +228,36 @@ def law_notes(fitted: Sequence[Fitted], names: Mapping[str, str]) -> Iterator[st
         if not (fit := each.fit).holds
     ]
     if off:
-        yield f"fitted laws that miss left-out points by more than {WORTH_PERCENT} % are not shown: {first_few(off)}"
+        yield f"Fitted laws that miss held-out points by more than {WORTH_PERCENT} % are not shown: {first_few(off, 1)}."
 
 
-def _amdahl(over: str, fit: LawFit) -> Implied | None:
+def _amdahl(over: str, fit: LawFit) -> str | None:
     share = fit.parameters["serial_share"]
     if share.value < SMALLEST_SHARE:
         return None
-    return f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share)
+    return f"About {_percent(share.value)} of the work is serial{_ends(share)}. {_ceiling(over, share)}"
 
 
-def _gustafson(over: str, fit: LawFit) -> Implied | None:
+def _gustafson(over: str, fit: LawFit) -> str | None:
     share = fit.parameters["serial_share"]
     if share.value < SMALLEST_SHARE:
         return None
     adds = Parameter(1 - share.value, share.interval and (1 - share.interval[1], 1 - share.interval[0]))
-    return f"each further {over} adds about {_percent(adds.value)} of what one {over} trains", _ends(adds)
+    return f"Each further {over} adds about {_percent(adds.value)} of the throughput of one {over}{_ends(adds)}."
 
 
-def _usl_words(over: str, fit: LawFit) -> Implied | None:
+def _usl_words(over: str, fit: LawFit) -> str | None:
     contention, peak = fit.parameters["contention"], fit.parameters["peak"]
     if peak.value <= FAR * fit.units[-1]:
-        known = "" if peak.interval is None else f"95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])}; "
-        return f"throughput levels off at about {_count(peak.value)} {over}s and falls beyond", known
+        known = "" if peak.interval is None else f" (95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])})"
+        return f"Throughput levels off at about {_count(peak.value)} {over}s{known} and falls beyond."
     if contention.value < SMALLEST_SHARE:
         return None
-    return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
+    return f"Sharing costs about {_percent(contention.value)} per {over}{_ends(contention)}. {_ceiling(over, contention)}"
 
 
 def _ceiling(over: str, share: Parameter) -> str:
-    return f"at most {_count(1 / share.value)} times one {over}, whatever the number"
+    return f"The speedup over one {over} is at most {_count(1 / share.value)}."
 
 
 def _ends(share: Parameter) -> str:
@@ -269,7 +266,7 @@ def _ends(share: Parameter) -> str:
         return ""
     low, high = (100 * end for end in share.interval)
     decimals = 0 if low >= 10 and high - low >= 2 else 1
-    return f"95 %: {low:.{decimals}f}-{high:.{decimals}f} %; "
+    return f" (95 %: {low:.{decimals}f}-{high:.{decimals}f} %)"
 
 
 def _percent(share: float) -> str:

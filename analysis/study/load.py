@@ -102,8 +102,8 @@ def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -
     """Without runs that have no result and were not in the sweep at the last submission; a warning counts them."""
     out = {run.key for run in runs if run.state == "missing" and run.run > study_file.in_sweep.get(run.label, run.run)}
     if out:
-        verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
-        which = f"{count(len(out), 'run')} that {verb} not in the sweep any more and {have} no result {verb} left out"
+        are, them = ("is", "it") if len(out) == 1 else ("are", "them")
+        which = f"{count(len(out), 'run')} without a result {are} omitted, because the sweep no longer has {them}"
         warnings.append(f"{which}: {run_ranges(out)}")
     return [run for run in runs if run.key not in out]
 
@@ -173,7 +173,7 @@ def _read_point(study: Study, label: str, warnings: list[str]) -> Point | None:
         if max(*numbers, point.global_batch) > LARGEST_INT:
             raise HpcddpError("a number in it is too large to be true")
     except (HpcddpError, KeyError, FileNotFoundError) as error:
-        warnings.append(f"{label}/point.json is damaged: {error}; submit the sweep again to write it anew, or move it away")
+        warnings.append(f"{label}/point.json is damaged: {error}. Submit the sweep again to write it anew, or move it away")
         return None
     return point
 

@@ -75,7 +75,7 @@ def reading_notes(readings: pd.DataFrame) -> Iterator[str]:
     """What the utilisation hides, points with the same together."""
     for text, rows in readings.dropna(subset=["misleads"]).groupby("misleads", sort=False):
         sizes = ", ".join(f"{row['nodes']}x{row['gpus_per_node']}" for _, row in rows.iterrows())
-        yield f"GPU utilisation at {sizes} misleads: {text}"
+        yield f"GPU utilisation at {sizes} is misleading. {text}"
 
 
 def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
@@ -115,15 +115,17 @@ def misleading(row: dict[str, Any]) -> str | None:
         return None
     if util >= BUSY_PERCENT:
         hidden = [
-            f"{percent(waits)} of the step waits for data" if waits >= WAITS else "",
-            f"{percent(exchanges)} is exchange, whose kernels count while they wait" if exchanges and exchanges >= WAITS else "",
-            f"it does {percent(peak)} of the GPU's peak" if peak is not None and peak < FAR_FROM_PEAK else "",
+            f" Ranks wait for data during {percent(waits)} of the step." if waits >= WAITS else "",
+            f" Collectives take {percent(exchanges)}, and their kernels run while they wait."
+            if exchanges and exchanges >= WAITS
+            else "",
+            f" The rate is {percent(peak)} of the GPU's peak." if peak is not None and peak < FAR_FROM_PEAK else "",
         ]
-        return f"a kernel ran in {util:.0f} % of the time, but {', '.join(filter(None, hidden))}" if any(hidden) else None
+        return f"A kernel ran in {util:.0f} % of the time.{''.join(hidden)}" if any(hidden) else None
     if util < IDLE_PERCENT and waits < WAITS:
         return (
-            f"no kernel ran in {100 - util:.0f} % of the time, though only {percent(waits)} of the step waits for data: "
-            f"not the loader, rather steps too short to launch, exchange through the host, or pauses between steps"
+            f"No kernel ran in {100 - util:.0f} % of the time, but ranks wait for data during {percent(waits)} of the step only. "
+            f"Check for steps too short to launch, exchange through the host, and pauses between steps."
         )
     return None
 

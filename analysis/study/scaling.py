@@ -258,8 +258,8 @@ def outlier_notes(far: pd.DataFrame) -> Iterator[str]:
     if len(far):
         worst = far.iloc[int(far["percent"].abs().argmax())]
         direction = "slower" if worst["percent"] < 0 else "faster"
-        others = f" and {len(far) - 1} more (outliers.csv)" if len(far) > 1 else ""
+        others = f" The file outliers.csv has {len(far) - 1} more." if len(far) > 1 else ""
         yield (
-            f"r{worst['run']} of {worst['label']} is {abs(worst['percent']):.1f} % {direction} than its point's median{others}: "
-            f"far from the others, counted all the same; look for what was different there"
+            f"Run r{worst['run']} of {worst['label']} is an outlier, {abs(worst['percent']):.1f} % {direction} than its point's "
+            f"median. It is still included. Find what was different in that run.{others}"
         )

@@ -71,7 +71,8 @@ def fact_text(values: Sequence[str]) -> str:
 
 
 def facts_line(facts: Facts) -> str:
-    """`resnet50 on imagenet, batch 64/GPU, fp32, A100, leonardo`; of what varies its values, or how many there are."""
+    """`resnet50 on imagenet, batch 64/GPU, fp32, A100, leonardo`; of what varies its values, the ends of more than two
+    batches, or how many there are."""
     model = " on ".join(_short(name, facts[name]) for name in ("model", "data") if name in facts)
     batch = "global batch" if "global batch" in facts else "batch"
     others = [_short(name, facts[name]) for name in (batch, "precision", "GPU", "CPU", "cluster") if name in facts]
@@ -83,6 +84,8 @@ def _short(name: str, values: Sequence[str]) -> str:
     if len(texts) == 1:
         short = texts[0].replace(" samples per ", "/").removesuffix(" samples")
         return f"{name} {short}" if name.endswith("batch") else short
+    if name.endswith("batch") and len(texts) > 2:
+        return f"{name} {texts[0].split()[0]}-{texts[-1].replace(' samples per ', '/').removesuffix(' samples')}"
     text = fact_text(texts).removeprefix("varies: ").replace(", ", "/")
     return text if len(text) <= LETTERS else f"{name}: {len(texts)} values"
 

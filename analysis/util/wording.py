@@ -71,8 +71,18 @@ def time_words(seconds: float) -> str:
     return f"{quantity(seconds)} s" if seconds < 59.95 else clock(seconds)
 
 
+def capital(text: str) -> str:
+    """With a capital, unless a name with digits, dots or the like begins it: `r2 of ...`, `a/point.json`."""
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+([-/][a-z]+)*(?=[ ,:]|$)", text) else text
+
+
+def as_sentences(text: str) -> str:
+    """Clauses between semicolons, each as a sentence."""
+    return f"{'. '.join(map(capital, text.split('; ')))}."
+
+
 def more_runs(runs: int, words: str) -> str:
-    """Than the one that is named, in these words: `, and in {}`; empty where it is the only one."""
+    """Than the one that is named, in these words: ` The same holds for {}.`; empty where it is the only one."""
     return words.format(count(runs - 1, "more run")) if runs > 1 else ""
 
 

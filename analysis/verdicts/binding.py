@@ -69,11 +69,11 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
-        counted = f" ({cores * threads:.3g} CPUs as Slurm counts: {threads} per core)" if threads > 1 else ""
+        counted = f" ({cores * threads:.3g} Slurm CPUs, {threads} per core)" if threads > 1 else ""
         yield found.verdict(
-            evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{counted} and needs "
-            f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
-            f"({run_numbers(runs)})",
+            evidence=f"A rank has {cores:.3g} physical core{'s' * (cores != 1)}{counted} and needs "
+            f"{needed_cores(worst)}{'' if busy is None else f'. Its CPUs are busy {percent(min(busy, 1))} of the time'} "
+            f"({run_numbers(runs)}).",
             todo=context.measured_advice(case, found.rows, context.WAITING)
             or context.unless_slower(case, found.rows, cpu_advice(runs)),
             numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
@@ -102,16 +102,16 @@ def cpu_advice(runs: Sequence[Run]) -> Advice:
     cores, most, needed = cores_of(run) or 0.0, most_cores(run), needed_cores(run)
     if most is not None and most > cores:
         more = min(most, needed)
-        return phrase(f"ask for {more} physical cores per rank, not {cores:.3g}: ", Set({CORES: more}))
+        return phrase(f"Request {more} physical cores per rank instead of {cores:.3g} with ", Set({CORES: more}), ".")
     workers = run.point.workload.loader_workers
     if workers:
         fewer = Set({WORKERS: min(max(most_workers(run, cores), 1), workers - 1)})
-        return phrase("the node has no more cores, and more processes than cores take turns: ", fewer)
+        return phrase("Use fewer loader workers with ", fewer, ". The node has no more cores, and processes take turns.")
     physical = run.signals.processors.physical if run.signals and run.signals.processors.physical else 1
     each = run.point.layout.physical_cores_per_rank or 1
     return (
-        f"more ranks than cores take turns, and this is no scaling: leave such points out, "
-        f"`--where 'layout.gpus_per_node <= {max(physical // each, 1)}'`"
+        f"Exclude these points with `--where 'layout.gpus_per_node <= {max(physical // each, 1)}'`. "
+        f"Their ranks outnumber the cores and take turns, so they do not measure scaling."
     )
 
 
@@ -121,9 +121,9 @@ SRUN = "slurm.srun_options"
 
 NO_THREADS = Set({"slurm.options": ["--hint=nomultithread"]})
 
-IN_PROFILE = ", or, for every sweep, `srun_options` of the profile"
+IN_PROFILE = ", or for every sweep with `srun_options` of the profile."
 
-UNBIND = "start hpcddp without the binding that it has there (taskset, numactl, a cpuset), which its ranks inherit"
+UNBIND = "Start hpcddp without a CPU binding (taskset, numactl, cpuset). Its ranks inherit that binding."
 
 
 def shared(run: Run) -> list[SharedCores]:
@@ -143,11 +143,11 @@ def cores_shared(case: Case) -> Iterator[Verdict]:
     for found in context.found_points(case, _judged(shared)):
         runs, worst = _affected(found.runs, shared)
         group, wanted = shared(worst)[0], _cores_wanted(worst)
-        on = f"{'threads of ' if group.by_threads else ''}the same {count(group.cores, 'core')}"
-        node = "" if group.node_cores is None else f"; the node has {group.node_cores}"
+        on = f"{'threads of ' if group.by_threads else ''}{count(group.cores, 'core')}"
+        node = "" if group.node_cores is None else f" The node has {count(group.node_cores, 'core')}."
         yield found.verdict(
-            evidence=f"ranks {_numbers(group.ranks)} of {group.host} run on {on}, and each was to have {wanted}{node} "
-            f"({run_numbers(runs)})",
+            evidence=f"Ranks {_numbers(group.ranks)} of {group.host} share {on}, and each requested {wanted} "
+            f"({run_numbers(runs)}).{node}",
             todo=_shared_advice(worst, group),
             numbers={"ranks": len(group.ranks), "cores": group.cores, "cores_per_rank": wanted},
             runs=runs,
@@ -162,11 +162,11 @@ def far_socket(case: Case) -> Iterator[Verdict]:
         placed = far(worst)
         host, rank, binding = placed[0]
         is_far = runs_far(binding)
-        does, sockets = ("runs", binding.sockets) if is_far else ("takes its memory", binding.memory_sockets)
+        does, sockets = ("runs", binding.sockets) if is_far else ("has its memory", binding.memory_sockets)
         yield found.verdict(
-            evidence=f"rank {rank} on {host} {does} on socket {_numbers(sockets)}, and its GPU ({binding.gpu}) is on socket "
-            f"{binding.gpu_socket}; so {'is' if len(placed) == 1 else 'are'} {len(placed)} of {count(_ranks(worst), 'rank')} "
-            f"({run_numbers(runs)})",
+            evidence=f"Rank {rank} on {host} {does} on socket {_numbers(sockets)}; its GPU ({binding.gpu}) is on socket "
+            f"{binding.gpu_socket}. {len(placed)} of {count(_ranks(worst), 'rank')} {'is' if len(placed) == 1 else 'are'} on "
+            f"another socket than their GPU ({run_numbers(runs)}).",
             todo=_far_advice(worst, host),
             numbers={"ranks": len(placed), "of": _ranks(worst)},
             runs=runs,
@@ -189,10 +189,10 @@ def _shared_advice(run: Run, group: SharedCores) -> Advice:
     if not context.by_slurm(run):
         return UNBIND
     if group.by_threads:
-        return phrase("ask for one thread of each core: ", NO_THREADS, ", or `one_thread_per_core` of the profile")
+        return phrase("Request one thread of each core with ", NO_THREADS, ", or with `one_thread_per_core` of the profile.")
     if _by_torchrun(run):
-        return phrase("let the ranks of a node have all of their job's cores: ", Set({SRUN: ["--cpu-bind=none"]}), IN_PROFILE)
-    return phrase("have srun bind each rank to cores of its own: ", Set({SRUN: ["--cpu-bind=cores"]}), IN_PROFILE)
+        return phrase("Let the ranks of a node use all cores of their job with ", Set({SRUN: ["--cpu-bind=none"]}), IN_PROFILE)
+    return phrase("Bind each rank to its own cores with ", Set({SRUN: ["--cpu-bind=cores"]}), IN_PROFILE)
 
 
 def _far_advice(run: Run, host: str) -> Advice:
@@ -201,15 +201,15 @@ def _far_advice(run: Run, host: str) -> Advice:
         return UNBIND
     if _by_torchrun(run):
         return phrase(
-            "srun binds ranks that it starts itself: ",
+            "Let srun start the ranks with ",
             Set({"layout.launcher": "direct"}),
-            "; then bind each to its GPU's socket, `cpu_masks` of the profile's node type",
+            ". Then bind each rank to its GPU's socket with `cpu_masks` of the profile's node type.",
         )
     of_gpus = _gpu_nodes(run, host)
     if of_gpus is None or (run.point is not None and not run.point.layout.exclusive):
-        return "bind each rank to cores of its GPU's socket: `cpu_masks` of the profile's node type, for jobs with whole nodes"
+        return "Bind each rank to cores of its GPU's socket with `cpu_masks` of the profile's node type. Request whole nodes."
     option = f"--cpu-bind=map_ldom:{','.join(map(str, of_gpus))}"
-    return phrase("bind each rank to its GPU's NUMA node: ", Set({SRUN: [option]}), IN_PROFILE)
+    return phrase("Bind each rank to its GPU's NUMA node with ", Set({SRUN: [option]}), IN_PROFILE)
 
 
 def _gpu_nodes(run: Run, host: str) -> list[int] | None:

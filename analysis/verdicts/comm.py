@@ -36,11 +36,13 @@ LATENCY_EXPOSED = 0.10
 SMALL_BUCKET = 256 * 2**10
 """Bytes per bucket where no latency was measured: 25 us at 10 GB/s, about what a call costs between nodes."""
 
-NOT_SPLIT = phrase(Set({"measure.comm": "on"}), " tells transfer from waiting for other ranks, and which rank they wait for")
+NOT_SPLIT = phrase("Separate transfer from synchronization wait with ", Set({"measure.comm": "on"}), ".")
 """Advice where exposed communication is all that is known."""
 
 BY_HAND = phrase(
-    "gradients that travel by hand hide behind nothing: ", Set({"workload.parallel": "ddp"}), " sends them during backward"
+    "Send gradients during backward with ",
+    Set({"workload.parallel": "ddp"}),
+    ". Gradient averaging by hand overlaps with no computation.",
 )
 """Advice where that is why communication is exposed."""
 
@@ -52,10 +54,9 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
         rows, shares = found.rows, found.values
         split = [row for row in rows if pd.notna(row["transfer_s"])]
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
-        what = "gradients travelling" if len(split) == len(rows) else "communication (transfer or waiting for other ranks)"
+        what = "gradient transfer" if len(split) == len(rows) else "communication (transfer or waiting for other ranks)"
         yield found.verdict(
-            evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(found.runs)})"
-            f"{_link_words(case, worst)}",
+            evidence=f"Exposed {what} takes {span(shares)} of the step ({run_numbers(found.runs)}).{_link_words(case, worst)}",
             todo=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
             weight=LIMITED + max(shares),
@@ -116,10 +117,10 @@ def _link_words(case: Case, row: PointRow) -> str:
     link = _link(case, row)
     if "busbw_bytes_per_s" not in link:
         return ""
-    reached = f"; gradients travel at {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s (bus bandwidth)"
+    reached = f" Gradients reach {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s of bus bandwidth"
     if "fitted_busbw_bytes_per_s" not in link:
-        return reached
-    return f"{reached} of the {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s of `hpcddp bench comm`"
+        return f"{reached}."
+    return f"{reached}; `hpcddp bench comm` fitted {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s."
 
 
 def _comm_advice(case: Case, row: PointRow) -> Advice:
@@ -127,28 +128,31 @@ def _comm_advice(case: Case, row: PointRow) -> Advice:
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
     larger = context.larger_batch(case, row)
     if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
-        return f"clocks of ranks are not known, so transfer and waiting are one number: a note says of which run; then {AGAIN}"
+        compared = "They were not compared, so transfer and synchronization wait cannot be separated"
+        return f"Read the note on the ranks' clocks. {compared}. {AGAIN}"
     if pd.isna(row["transfer_s"]):
         return NOT_SPLIT
     if reached is None or fitted is None:
-        return phrase("`hpcddp bench comm SWEEP.yaml` says what the link can carry; fewer exchanges: ", larger)
+        return phrase("Measure the link with `hpcddp bench comm SWEEP.yaml`. Exchange less often with ", larger, ".")
     if reached < LINK_FULL * fitted:
         cap = workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
-        return phrase("the link can carry more: larger buckets, ", Set({BUCKET: 4 * cap}), ", or ", larger)
+        buckets = Set({BUCKET: 4 * cap})
+        return phrase("Use larger buckets with ", buckets, ", or a larger batch with ", larger, ". The link has spare bandwidth.")
     if workload.ddp.compression == "none" and workload.precision != "fp64":
         half = Set({"workload.ddp.compression": "bf16"})
-        return phrase("the link is full: half the bytes, ", half, ", or fewer exchanges, ", larger)
-    return phrase("the link is full: fewer exchanges, ", larger)
+        return phrase("Halve the bytes with ", half, ", or exchange less often with ", larger, ". The link is saturated.")
+    return phrase("Exchange less often with ", larger, ". The link is saturated.")
 
 
 def _sharded_advice(case: Case, row: PointRow) -> Advice:
     """Which part ranks wait for is in the table of sharded parameters."""
     point, ways = case.point_of(row), list[str | Set]()
     if point.workload.parallel == "fsdp" and point.layout.nodes > 1 and point.layout.gpus_per_node > 1:
-        ways += [Set({"workload.parallel": "hsdp"}), " gathers parameters within a node; "]
+        ways += ["Gather parameters within a node with ", Set({"workload.parallel": "hsdp"}), ". "]
     if point.workload.fsdp.reshard_after_forward:
-        ways += [Set({"workload.fsdp.reshard_after_forward": False}), " gathers them once a step, and takes memory; "]
-    return phrase(tuple(ways), "more work between exchanges: ", context.larger_batch(case, row))
+        once = Set({"workload.fsdp.reshard_after_forward": False})
+        ways += ["Gather parameters once per step, which takes more memory, with ", once, ". "]
+    return phrase(tuple(ways), "Do more work between exchanges with ", context.larger_batch(case, row), ".")
 
 
 def latency_bound(case: Case) -> Iterator[Verdict]:
@@ -157,11 +161,11 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         rows, shares = found.rows, found.values
         worst = rows[shares.index(max(shares))]
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
-        cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
+        cost = f" Each takes at least {quantity(latency_s * 1e6)} µs, whatever its size." if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
         yield found.verdict(
-            evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
-            f"({run_numbers(found.runs)})",
+            evidence=f"Exposed communication takes {span(shares)} of the step ({run_numbers(found.runs)}). "
+            f"A step has {count(number, 'all-reduce')} of {quantity(size_kib)} KiB on average.{cost}",
             todo=context.measured_advice(case, rows, context.EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
@@ -195,8 +199,9 @@ def _latency_advice(case: Case, row: PointRow, number: int) -> Advice:
     cap = case.point_of(row).workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
     if number > 2:
         larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap
-        return phrase("fewer, larger buckets: ", Set({BUCKET: larger}))
-    return phrase("the model is small for this many ranks: more work between exchanges, ", context.larger_batch(case, row))
+        return phrase("Use fewer, larger buckets with ", Set({BUCKET: larger}), ".")
+    larger_batch = context.larger_batch(case, row)
+    return phrase("Do more work between exchanges with ", larger_batch, ". The model is small for this number of ranks.")
 
 
 OF_TCP, OF_ADAPTERS, OF_GDR = 0.95, 0.5, 0.4
@@ -228,7 +233,8 @@ def tcp_fault(network: RunNetwork) -> TransportFault | None:
         return None
     remarks = f" ({'; '.join(record.remarks)})" if record.remarks else ""
     return TransportFault(
-        f"{transport_words(record)}, and the profile's network is {network.fabric.name or 'RDMA'}{remarks}", _tcp_advice(network)
+        f"Ranks use {transport_words(record)}, but the profile's network is {network.fabric.name or 'RDMA'}{remarks}",
+        _tcp_advice(network),
     )
 
 
@@ -241,10 +247,10 @@ def adapter_fault(network: RunNetwork) -> TransportFault | None:
     host, used = fewest
     if len(used) >= expected:
         return None
-    words = f"{len(used)} of {count(expected, 'adapter')} in use on {host} ({', '.join(used)})"
+    words = f"Ranks on {host} use {len(used)} of {count(expected, 'adapter')}, {', '.join(used)}"
     chosen = record.settings.get("NCCL_IB_HCA")
-    why = f"NCCL_IB_HCA is {chosen}: leave it out" if chosen else f"see which are up, `ibstat` on {host}"
-    advice = f"{why}; if the node has no more, correct `fabric.adapters_per_node` of the profile"
+    why = f"Remove NCCL_IB_HCA={chosen} from the environment" if chosen else f"Check which are up with `ibstat` on {host}"
+    advice = f"{why}. If the node has no more, correct `fabric.adapters_per_node` of the profile."
     return TransportFault(words, advice, 1 - len(used) / expected)
 
 
@@ -256,15 +262,17 @@ def gdr_fault(network: RunNetwork, gpu: str | None) -> TransportFault | None:
         return None
     if gpu is None or any(name in gpu.lower() for name in NO_GDR):
         return None
-    words = f"none of {count(record.network_connections, 'connection')} between nodes; {transport_words(record)}"
+    words = (
+        f"None of {count(record.network_connections, 'connection')} between nodes uses GPUDirect RDMA: {transport_words(record)}"
+    )
     if record.gdr_off:
-        off = f"it is off for {', '.join(record.gdr_off[:8])}"
-        advice = f"ask the site for nvidia-peermem on the nodes (`{PEER_MODULE}`)"
-        return TransportFault(f"{words}; {off}", f"{advice}; NCCL up to 2.22 does not find every version of it")
-    level, near = record.settings.get("NCCL_NET_GDR_LEVEL"), "; the profile has GPUs next to adapters" if network.near else ""
+        off = f"It is off for {', '.join(record.gdr_off[:8])}"
+        advice = f"Ask the site for nvidia-peermem on the nodes (`{PEER_MODULE}`)"
+        return TransportFault(f"{words}. {off}", f"{advice}. NCCL up to 2.22 does not find every version of it.")
+    level, near = record.settings.get("NCCL_NET_GDR_LEVEL"), ". The profile has GPUs next to adapters" if network.near else ""
     if level:
-        return TransportFault(f"{words}{near}", f"NCCL_NET_GDR_LEVEL is {level}: leave it out")
-    compare = "compare `nvidia-smi topo -m` on a node with the profile"
+        return TransportFault(f"{words}{near}", f"Remove NCCL_NET_GDR_LEVEL={level} from the environment.")
+    compare = "Compare `nvidia-smi topo -m` on a node with the profile."
     return TransportFault(f"{words}{near}", compare) if near else None
 
 
@@ -276,14 +284,14 @@ def _has_rdma(network: RunNetwork) -> bool:
 def _tcp_advice(network: RunNetwork) -> str:
     settings, remarks = network.transport.settings, " ".join(network.transport.remarks)
     if settings.get("NCCL_IB_DISABLE") == "1":
-        return "NCCL_IB_DISABLE is 1: leave it out"
+        return "Remove NCCL_IB_DISABLE=1 from the environment."
     if "Socket" in settings.get("NCCL_NET", ""):
-        return "NCCL_NET is Socket: leave it out"
+        return "Remove NCCL_NET=Socket from the environment."
     if "libibverbs" in remarks:
-        return "NCCL did not find libibverbs: add it to the environment or the container (rdma-core)"
+        return "Add libibverbs (rdma-core) to the environment or the container. NCCL did not find it."
     if "slingshot" in (network.fabric.name or "").lower():
-        return "load the site's libfabric plug-in; `NCCL_NET: AWS Libfabric` in `env_rules` of the profile refuses TCP"
-    return "see on a node whether adapters are up (`ibstat`), and in a container whether it has /dev/infiniband"
+        return "Load the site's libfabric plug-in. `NCCL_NET: AWS Libfabric` in `env_rules` of the profile refuses TCP."
+    return "Check on a node whether adapters are up (`ibstat`), and in a container whether /dev/infiniband exists."
 
 
 def transport_verdict(judge: Callable[[Run, RunNetwork], TransportFault | None], weight: float, case: Case) -> Iterator[Verdict]:
@@ -295,7 +303,7 @@ def transport_verdict(judge: Callable[[Run, RunNetwork], TransportFault | None],
     first, fault = max(found, key=lambda each: each[1].share)
     yield Verdict(
         where=f"in {len(found)} of {count(len(judged), 'run')} on several nodes",
-        evidence=f"{fault.evidence} ({first.name})",
+        evidence=f"{fault.evidence} ({first.name}).",
         todo=fault.advice,
         numbers={"runs": len(found), "of": len(judged)},
         runs=context.run_names([run for run, _ in found]),

@@ -44,10 +44,12 @@ CONTRADICT = 0.05
 """Share of an epoch's time: rows of epochs are rank 0's and the rate is of all ranks, which differ by less than a step."""
 
 ONE_EPOCH = (
-    "No epoch begins after the warm-up, so the rate lacks the wait for an epoch's first batch. Raise `measure.epochs`, or lower "
-    "`measure.warmup_steps`"
+    "Raise `measure.epochs`, or lower `measure.warmup_steps`. No epoch begins after the warm-up, so the rate lacks the wait "
+    "for an epoch's first batch."
 )
-UNLIKE = "Look for a rank that is unlike rank 0 in the figure of ranks"
+UNLIKE = "Look for a rank that is unlike rank 0 in the figure of ranks."
+
+INHERITED = "Speedups inherit this uncertainty."
 
 NOISY_ALWAYS = 0.20
 """Width from which on a baseline is noisy in any case: a speedup of 7 may then be one of 6 or 8."""
@@ -62,8 +64,8 @@ def contradicting(case: Case) -> Iterator[Verdict]:
         share, name, run, by_rate_s, by_rows_s = apart[-1]
         yield Verdict(
             where=f"in {len(apart)} of {len(case.counting)} runs",
-            evidence=f"an epoch of {name} takes {quantity(by_rate_s)} s by its rate of {quantity(float(run.rate_per_s or 0))} "
-            f"samples/s, and {quantity(by_rows_s)} s by `train_s` of epochs.csv",
+            evidence=f"An epoch of {name} takes {quantity(by_rate_s)} s by its rate of {quantity(float(run.rate_per_s or 0))} "
+            f"samples/s, and {quantity(by_rows_s)} s by `train_s` of epochs.csv.",
             todo=ONE_EPOCH if not any(run.timed_epochs) else UNLIKE,
             numbers={"epoch_s_by_rate": by_rate_s, "epoch_s_by_rows": by_rows_s},
             runs=context.run_names([each[2] for each in apart]),
@@ -79,13 +81,13 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
         if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
             continue
         runs, n, given = case.runs_of(row), int(row["n"]), (quantity(row[f"samples_per_s_{end}"]) for end in ("low", "high"))
-        claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
+        claimed = f"The points are within {percent(effect)} of perfect scaling." if width > effect else INHERITED
         more = Set({"repeat": FEWEST if n < FEWEST else 2 * n})
         yield Verdict(
             where=place,
             evidence=f"{n} runs give {' to '.join(given)} samples/s "
-            f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
-            todo=phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others"),
+            f"({row['interval']}), a width of {percent(width)} of the median ({run_numbers(runs)}). {claimed}",
+            todo=phrase("Measure more runs on exclusive nodes with ", more, ". The file outliers.csv lists outliers."),
             numbers={"width": width, "effect": effect, "n": n},
             runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, width),
@@ -103,8 +105,8 @@ def suspect_baseline(case: Case) -> Iterator[Verdict]:
             yield Verdict(
                 where=place,
                 evidence=f"{layout(most)} has {percent(efficiency)} efficiency against {layout(row)}, which is superlinear{more} "
-                f"({run_numbers(runs)})",
-                todo=f"check it for other jobs, low clocks, and data that only several nodes can hold in memory; then {AGAIN}",
+                f"({run_numbers(runs)}).",
+                todo=f"Check it for other jobs, low clocks, and data that only several nodes can hold in memory. {AGAIN}",
                 numbers={"efficiency": efficiency},
                 runs=context.run_names(runs),
                 weight=DOUBTFUL + min(0.99, efficiency - 1),
@@ -128,10 +130,11 @@ def mixed_hardware(case: Case) -> Iterator[Verdict]:
         kinds = _by_kind({run.name: run.gpu for run in runs}, runs)
         inside = any(" + " in kind for kind in kinds)
         if len(kinds) > 1 or inside:
-            why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
+            why = "A job on several types is as slow as the slowest." if inside else "They are never pooled or compared."
             cluster = runs[0].point.cluster if runs[0].point else "NAME"
-            todo = f"ask for one by `layout.node_type` (`hpcddp clusters show {cluster}` lists them), and submit what is missing"
-            yield _mix(kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
+            types = f"(`hpcddp clusters show {cluster}` lists them)"
+            todo = f"Request one type with `layout.node_type` {types}, and run `hpcddp submit SWEEP.yaml` again."
+            yield _mix(kinds, f"Runs of one workload had several GPU types ({_met(kinds)}). {why}", todo)
 
 
 def mixed_software(case: Case) -> Iterator[Verdict]:
@@ -140,8 +143,8 @@ def mixed_software(case: Case) -> Iterator[Verdict]:
         name = next((name for name in VERSIONED if len({run.software.get(name) for run in runs}) > 1), None)
         kinds = _by_kind({run.name: f"{name} {run.software.get(name or '')}" for run in runs}, runs)
         if name and len({tuple(_layouts(each)) for each in kinds.values()}) > 1:
-            todo = "run all sizes with one version: delete the runs with the other (`POINT/rN`), and run `hpcddp submit` again"
-            evidence = f"runs of one workload have {_met(kinds)}; they are never pooled or compared"
+            todo = "Delete the runs with all versions but one (`POINT/rN`), and run `hpcddp submit SWEEP.yaml` again."
+            evidence = f"Runs of one workload had several versions ({_met(kinds)}). They are never pooled or compared."
             yield _mix(kinds, evidence, todo)
 
 
@@ -197,13 +200,13 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
     if not planned:
         why, advice = _no_point(case.by_itself, gpus)
     elif not ended:
-        why = f"{planned[0]} has no run that counts"
-        advice = "`hpcddp submit` the sweep again: it runs what is missing"
+        why = f"No run of {planned[0]} is done."
+        advice = "Run `hpcddp submit SWEEP.yaml` again. It submits what is missing."
     else:
         why, advice = _not_counted(ended)
     return Verdict(
         where=f"at 1x{gpus}{f' ({name})' if name else ''}",
-        evidence=f"there is no speedup or efficiency against {what}: {why}",
+        evidence=f"Speedup and efficiency against {what} are unknown. {why}",
         todo=advice,
         numbers={"gpus": gpus},
         runs=context.run_names(ended),
@@ -213,19 +216,20 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
 
 def _no_point(by_itself: bool, gpus: int) -> tuple[str, str]:
     if by_itself:
-        start = f"start the script on one node with `torchrun --nproc-per-node {gpus}`, too"
-        return "no such run is there", f"{start}, and its batch per rank as it is"
+        start = f"Start the script on one node with `torchrun --nproc-per-node {gpus}`, too"
+        return "The study has no such run.", f"{start}, with the same batch per rank."
     axes = f"layout.nodes: [1], layout.gpus_per_node: [{gpus}]"
-    return "the sweep has no such point", f"add the point to the sweep: `baseline: {{{axes}}}` under `points`"
+    return "The sweep has no such point.", f"Add the point to the sweep with `baseline: {{{axes}}}` under `points`."
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
     """Why runs of a baseline that ended serve as none, and what to do: `hpcddp submit` alone does not run them again."""
     rejected = [run for run in ended if run.state == "rejected"]
     if not rejected:
-        return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
+        unlike = f"Run {ended[0].name} had another GPU or environment than the other points."
+        return unlike, f"Give all points the same GPU and environment. {AGAIN}"
     more = more_runs(len(rejected), " (and {})")
-    return f"{rejected[0].name} was rejected{more}: {rejected[0].reason}", f"mend what rejected them, then {AGAIN}"
+    return f"Run {rejected[0].name} was rejected{more}: {rejected[0].reason}.", f"Fix the cause of the rejection. {AGAIN}"
 
 
 COMPUTES = ("forward", "backward", "optimizer")
@@ -257,10 +261,10 @@ def slower_computation(case: Case) -> Iterator[Verdict]:
     for found in context.found_points(case, _slower):
         row, worst = found.rows[-1], found.values[-1]
         pairs = ((worst.here_ns, row), (worst.base_ns, worst.base))
-        times = " and ".join(f"{quantity(ns / 1e6)} ms a step at {layout(each)}" for ns, each in pairs)
+        times = " and ".join(f"{quantity(ns / 1e6)} ms per step at {layout(each)}" for ns, each in pairs)
         yield found.verdict(
-            evidence=f"forward, backward and optimizer take {times}, at the same batch: that explains "
-            f"{percent(worst.explains)} of the lost efficiency ({run_numbers(case.runs_of(row))})",
+            evidence=f"Forward, backward and optimizer take {times}, at the same batch ({run_numbers(case.runs_of(row))}). "
+            f"This difference explains {percent(worst.explains)} of the lost efficiency.",
             todo=_advice(case, worst.base, row),
             numbers={"slower": worst.here_ns / worst.base_ns - 1, "share": worst.share, "explains": worst.explains},
             weight=LIMITED + min(0.99, max(each.share for each in found.values)),
@@ -315,11 +319,11 @@ def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:
     if row["device"] == "cuda":
         return _gpu_advice(case.runs_of(row), case.runs_of(base))
     if cores and more and cores < more:
-        has = f"a rank has {cores:.3g} physical cores there, and {more:.3g} at {layout(base)}: compare equal ones, "
-        return phrase(has, Set({context.CORES: int(cores)}))
+        has = f". A rank has {cores:.3g} physical cores at {layout(row)} and {more:.3g} at {layout(base)}."
+        return phrase("Compare points with equal cores per rank, with ", Set({context.CORES: int(cores)}), has)
     return (
-        "ranks of a node share its memory bandwidth, caches and turbo clocks: see that each has cores of its own (table of "
-        "bindings); `hpcddp submit SWEEP.yaml --preflight` measures memory bandwidth"
+        "Check in the table of bindings that each rank has its own cores. Ranks of a node share memory bandwidth, caches and "
+        "turbo clocks. Measure memory bandwidth with `hpcddp submit SWEEP.yaml --preflight`."
     )
 
 
@@ -332,8 +336,9 @@ def _gpu_advice(runs: Sequence[Run], base_runs: Sequence[Run]) -> Advice:
         if 0 < here < (1 - CLOCKS_FALL) * there:
             fell.append(f"{quantity(here)} {measure} instead of {quantity(there)}")
     if fell:
-        return f"GPUs have {' and '.join(fell)}: ask the site for their power cap and cooling"
+        return f"Ask the site for the GPUs' power cap and cooling. GPUs have {' and '.join(fell)}."
     if any(run.readings.gpus for run in runs):
         kernels = Set({"measure.profile_steps": 5})
-        return phrase("clocks and power of GPUs do not say why: ", kernels, " shows which kernels are longer beside the exchange")
-    return phrase("read clocks and power of GPUs, of which many on a node may share a cap: ", Set({"measure.telemetry_hz": 1}))
+        return phrase("Find the longer kernels with ", kernels, ". Clocks and power of the GPUs do not explain the difference.")
+    telemetry = Set({"measure.telemetry_hz": 1})
+    return phrase("Record clocks and power of the GPUs with ", telemetry, ". GPUs of a node may share a power cap.")

@@ -47,7 +47,7 @@ WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 INPUT_SHARE = 0.10
 """Share of the step from which on waiting for data counts: more than a loader's jitter, or DDP on the first node, costs."""
 
-AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
+AGAIN = "Then delete those runs' folders (`POINT/rN`) and run `hpcddp submit SWEEP.yaml` again (it skips runs that are `done`)."
 """How to have a run measured again that is done."""
 
 
@@ -60,7 +60,7 @@ class Verdict:
     where: str
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str
-    """A sentence with numbers."""
+    """Sentences with numbers."""
     todo: Advice = ""
     """The next thing to do, with the settings or the command where there are any."""
     advice: str = ""
@@ -294,7 +294,7 @@ def unless_slower(case: Case, rows: Sequence[PointRow], advice: Advice) -> Advic
             if best.value == value or value not in [each.value for each in panel.values]:
                 continue
             if best is mine:
-                return f"keep {axis.name} {mine.text}, the fastest of the values measured at {panel.where}"
+                return f"Keep {axis.name} {mine.text}. It is the fastest of the values measured at {panel.where}."
             return _setting(case, axis, panel, best, mine)
     return advice
 
@@ -313,8 +313,9 @@ def loading_advice(case: Case, row: PointRow) -> Advice:
     key, best, mine = max(pairs, key=lambda pair: pair[1].rate, default=("", None, None))
     if best is None or mine is None or best.rate < (1 + FASTER) * mine.rate:
         return ()
-    gave = f"{quantity(best.rate)} samples/s instead of {quantity(mine.rate)}"
-    return phrase(Set({key: best.value}), f": loaders by themselves give {gave} ({_runs(case, best)} of {best.point['label']})")
+    reach = f"{quantity(best.rate)} samples/s instead of {quantity(mine.rate)}"
+    words = f". Loaders alone then reach {reach} ({_runs(case, best)} of {best.point['label']})."
+    return phrase("Load with ", Set({key: best.value}), words)
 
 
 def fastest_loading(case: Case, row: PointRow) -> tuple[str, float] | None:
@@ -352,8 +353,8 @@ def _faster(case: Case, axis: Axis, panel: AxisPanel, mine: AxisValue) -> Advice
 def _setting(case: Case, axis: Axis, panel: AxisPanel, better: AxisValue, mine: AxisValue) -> Advice:
     gain, runs = times_words(panel.compared(better, mine)), _runs(case, better)
     few = too_few(panel.values) if panel.p is None else ""
-    words = f": at {panel.where} it is {gain} as fast as {mine.text} ({runs} of {better.point['label']}){few}"
-    return phrase(Set({SET_AS.get(axis.key, axis.key): better.value}), words)
+    words = f". At {panel.where}, throughput is {gain} that with {mine.text} ({runs} of {better.point['label']}).{few}"
+    return phrase("Use ", Set({SET_AS.get(axis.key, axis.key): better.value}), words)
 
 
 def _runs(case: Case, value: AxisValue) -> str:

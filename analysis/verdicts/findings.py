@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -22,7 +21,7 @@ from hpcddp.analysis.study.scaling import OUTLIER_COLUMNS, outlier_notes, outlie
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.files import Failures
-from hpcddp.analysis.util.wording import unit
+from hpcddp.analysis.util.wording import as_sentences, unit
 from hpcddp.analysis.verdicts import notes, sentence
 from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.gates import damaged_notes
@@ -60,9 +59,15 @@ class Findings:
     shown: pd.DataFrame
     """Rows that tables and figures show: those of full training, or those of limited input where there are no others."""
     shown_apart: Apart
+    heading: str
+    """The finding in a few words."""
+    cause: str
+    """`The main limit is exchanging gradients`; empty where nothing is known to, or no size is larger."""
     sentences: list[str]
     trained: Facts
     """What was trained, on what and when."""
+    limited_by: tuple[str, ...]
+    """What holds back each row of `shown` most, such as `exchange` or `input`; empty where nothing is known to."""
     verdicts: list[Verdict]
     notes: list[str]
     readings: pd.DataFrame
@@ -110,10 +115,14 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on readings": lambda: readings.reading_notes(read),
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
     }
-    undecided = [*records.warnings, *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables})]
+    undecided = [
+        *map(as_sentences, records.warnings),
+        *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables}),
+    ]
     found = verdicts(case, failures)
     bare = found, [note for note in undecided if isinstance(note, str)]
     judged, noted = failures.contain("advice", lambda: decided(found, undecided, records.points), bare)
+    causes = failures.contain("what limits each point", lambda: _causes(case), dict[Any, tuple[str, str]]())
     shown_holding = [each for each in holding if each.series in names]
     return Findings(
         records=records,
@@ -134,8 +143,11 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         apart=apart,
         shown=shown,
         shown_apart=shown_apart,
-        sentences=_all_of(failures, _sentences(case, shown_apart, judged, targets)),
+        heading=failures.contain("the heading", lambda: sentence.heading(case, _open(case, judged)), records.name),
+        cause=failures.contain("the cause", lambda: _cause(case, causes), ""),
+        sentences=_all_of(failures, _sentences(case, shown_apart, judged, targets, causes)),
         trained=failures.contain("what was trained", lambda: trained(records.runs), dict[str, list[str]]()),
+        limited_by=tuple(causes[row][1] if row in causes else "" for row in shown.index),
         verdicts=judged,
         readings=read,
         effects=effects,
@@ -180,15 +192,33 @@ def _kinds(case: Case) -> list[str]:
     return [scaling_kind(case.records.hold, work) for work in sorted({point.work for point in case.records.points} - {"comm"})]
 
 
+def _open(case: Case, judged: Sequence[Verdict]) -> sentence.Doubts:
+    return lambda rows: doubts(judged, [run for row in rows for run in case.runs_of(row)])
+
+
+def _cause(case: Case, causes: Mapping[Any, tuple[str, str]]) -> str:
+    rows = sentence.ends(case.points).index
+    found = dict.fromkeys(causes[row][0] for row in rows if row in causes and not case.is_of_keys)
+    return f"The main limit is {' or '.join(found)}" if found else ""
+
+
+def _causes(case: Case) -> dict[Any, tuple[str, str]]:
+    """Of rows of `shown`, in a sentence and in a table."""
+    found = {index: cause(case, row) for index, row in case.points.iterrows()}
+    return {index: each for index, each in found.items() if each}
+
+
 def _sentences(
-    case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame
+    case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame, causes: Mapping[Any, tuple[str, str]]
 ) -> dict[str, Callable[[], Iterable[str]]]:
-    def against(rows: Sequence[PointRow]) -> list[str]:
-        return doubts(judged, [run for row in rows for run in case.runs_of(row)])
+    against = _open(case, judged)
+
+    def held_back_by(row: PointRow) -> str | None:
+        return causes[row.name][0] if row.name in causes else None
 
     def first() -> list[str]:
         best = sentence.best_sentence(case, case.points, case.names, against) if case.is_of_keys else ""
-        found = [best] if best else sentence.sentences(case.points, apart, partial(cause, case), against)
+        found = [best] if best else sentence.sentences(case.points, apart, held_back_by, against)
         found = list(dict.fromkeys([*found, *filter(None, [sentence.loader_sentence(case, against)])]))
         return found + (leading_sentences(case.effects) if case.is_of_keys else [])
 

@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.util.wording import more_runs, percent
+from hpcddp.analysis.util.wording import as_sentences, more_runs, percent
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, HOSTS, WRONG, Advice, Case, Set, Verdict, phrase
 from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.text import count, natural, thousands
 
 UNSYNCHRONISED = {
-    "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
-    "parameters agree": "call the model through DDP only, and freeze or leave out the same parameters on every rank",
-    "buffers agree": "buffers may change in forward() only, and DDP's broadcast_buffers must stay on",
-    "ranks compute the same": "set alike what differs by rank, host or environment, or make it a buffer",
-    "ranks stepped equally": "give every rank as many batches: a factory's data set must be as long on each of them",
-    "ranks agree": "see whether it repeats; if it does, show the site comm.json",
+    "ranks see the same data": "Make every rank list the same files in one order. Sort the listing, and check each node's copy.",
+    "parameters agree": "Call the model through DDP only, and freeze or exclude the same parameters on every rank.",
+    "buffers agree": "Change buffers in forward() only, and keep DDP's broadcast_buffers on.",
+    "ranks compute the same": "Use the same value on every rank, host and environment, or make it a buffer.",
+    "ranks stepped equally": "Give every rank the same number of batches: a factory's data set must be as long on all ranks.",
+    "ranks agree": "Repeat the run. If its ranks disagree again, send comm.json to the site.",
 }
 """Gate -> what to do."""
 
-OF_SHARDS = "give the optimizer the model's parameters after they are sharded, and freeze the same ones on every rank"
+OF_SHARDS = "Give the optimizer the model's parameters after sharding, and freeze the same parameters on every rank."
 """The same of parameters that are sharded."""
 
 EVALUATION = "evaluation counts every sample once"
@@ -45,11 +45,11 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
     if not done:
         return
     reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
-    most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
+    most = f", {len(runs)} of {len(done)} for one reason" if len(runs) < len(done) else ""
     yield Verdict(
         where=f"in {count(len(done), 'run')}",
-        evidence=f"all are rejected{most}: {reason} ({runs[0].name})",
-        todo=f"change what the reason names; then {AGAIN}",
+        evidence=f"Every run was rejected{most}. {as_sentences(f'{reason} ({runs[0].name})')}",
+        todo=f"Fix the cause that the reason names. {AGAIN}",
         numbers={"runs": len(runs), "of": len(done)},
         runs=context.run_names(runs),
         weight=WRONG + 1,
@@ -66,7 +66,7 @@ def unsynchronised(case: Case) -> Iterator[Verdict]:
 
 def wrong_evaluation(case: Case) -> Iterator[Verdict]:
     """Accuracy is not that of the evaluation set."""
-    advice = "quote no accuracy of these runs; hand over the whole evaluation split in one order, without a sampler of your own"
+    advice = "Do not quote these runs' accuracy. Pass the whole evaluation split in one order, without a custom sampler."
     yield from _of_gate(case, EVALUATION, advice, WRONG)
 
 
@@ -74,8 +74,8 @@ def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
     hot = [(run.signals, re.findall(r"[\w.-]+", _evidence(run, CLOCKS) or "")) for run in case.records.runs if run.signals]
     hosts = {host for signals, words in hot if signals.slurm for host in signals.hosts if host in words}
-    leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts, key=natural))})) if hosts else ""
-    advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
+    exclude = phrase(" Exclude the node with ", Set({HOSTS: ",".join(sorted(hosts, key=natural))}), ".") if hosts else ""
+    advice = phrase("Ask the site to check that GPU's cooling and power.", exclude)
     yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)
 
 
@@ -85,8 +85,8 @@ def _of_gate(case: Case, gate: str, advice: Advice, weight: float) -> Iterator[V
         judged = len([run for run in case.records.runs if run.state != "missing"])
         yield Verdict(
             where=f"in {len(found)} of {judged} runs",
-            evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
-            todo=phrase(advice, f"; then {AGAIN}"),
+            evidence=f"{as_sentences(f'{_evidence(found[0], gate)} ({found[0].name})')} These runs are rejected.",
+            todo=phrase(advice, f" {AGAIN}"),
             numbers={"runs": len(found), "of": judged},
             runs=context.run_names(found),
             weight=weight + 0.99 * len(found) / judged,
@@ -100,7 +100,7 @@ def _evidence(run: Run, gate: str) -> str | None:
 
 def shared_node(case: Case) -> Iterator[Verdict]:
     """Others computed on a node during the timed steps, or the job got a part of a node that it requested exclusively."""
-    yield from _of_gate(case, NODES, "ask the site why jobs do not get whole nodes", DOUBTFUL)
+    yield from _of_gate(case, NODES, "Ask the site why jobs do not get whole nodes.", DOUBTFUL)
     runs = [run for run in case.counting if disturbed_by_others(run)]
     if not runs:
         return
@@ -108,7 +108,8 @@ def shared_node(case: Case) -> Iterator[Verdict]:
     share, host = _foreign(worst)
     yield Verdict(
         where=f"in {len(runs)} of {len(case.counting)} runs",
-        evidence=f"others took up to {percent(share)} of a node's CPU time in the timed steps ({host}, {worst.name})",
+        evidence=f"Processes outside the job used up to {percent(share)} of the CPU time of node {host} during the timed steps "
+        f"({worst.name}).",
         todo=_share_advice(worst, host),
         numbers={"foreign_share": share, "runs": len(runs), "of": len(case.counting)},
         runs=context.run_names(runs),
@@ -118,10 +119,10 @@ def shared_node(case: Case) -> Iterator[Verdict]:
 
 def _share_advice(run: Run, host: str) -> Advice:
     if not context.by_slurm(run):
-        return f"end what else runs on {host}, then {AGAIN}"
+        return f"Stop all other work on {host}. {AGAIN}"
     if run.point and not run.point.layout.exclusive:
-        return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))
-    return phrase("ask the site what runs there, and leave the node out, ", Set({HOSTS: host}), f"; then {AGAIN}")
+        return phrase("Request whole nodes with ", Set({"layout.exclusive": True}), ".")
+    return phrase(f"Ask the site what runs on {host}, and exclude the node with ", Set({HOSTS: host}), f". {AGAIN}")
 
 
 def disturbed_by_others(run: Run) -> bool:
@@ -151,8 +152,8 @@ def damaged_data(case: Case) -> Iterator[Verdict]:
         runs = list({each[0].key: each[0] for each in found}.values())
         yield Verdict(
             where=f"in {count(len(runs), 'run')}",
-            evidence=f"{_words(run, split, files)}; in their places others were taken twice",
-            todo=f"copy the damaged files again (end.json names the first); then {AGAIN}",
+            evidence=f"{_words(run, split, files)} Other images of the batch replaced them.",
+            todo=f"Copy the damaged files again (end.json names the first). {AGAIN}",
             numbers={"damaged": files.pictures, "read": files.read, "share": _share(files)},
             runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, _share(files)),
@@ -164,8 +165,8 @@ def damaged_notes(runs: Sequence[Run]) -> Iterator[str]:
     few = [each for each in _found(runs) if _share(each[2]) < DAMAGED_SHARE]
     if few:
         run, split, files = max(few, key=lambda each: (each[2].pictures, each[0].name))
-        more = more_runs(len({each[0].key for each in few}), ", and some in {}")
-        yield f"{_words(run, split, files)}{more}: the next picture of the batch was taken in the place of each"
+        more = more_runs(len({each[0].key for each in few}), " {} read damaged images, too.")
+        yield f"{_words(run, split, files)} The next image of the batch replaced each.{more}"
 
 
 def _found(runs: Sequence[Run]) -> list[Found]:
@@ -178,6 +179,6 @@ def _share(files: DamagedFiles) -> float:
 
 def _words(run: Run, split: str, files: DamagedFiles) -> str:
     first = f", the first {files.first[0]}" if files.first else ""
-    of = f"{thousands(files.pictures)} of {count(files.read, f'{split} picture')} that {run.name} read"
+    of = f"{thousands(files.pictures)} of {count(files.read, f'{split} image')} that {run.name} read"
     share = percent(_share(files)) if _share(files) >= 0.01 else f"{100 * _share(files):.1g} %"
-    return f"{of} {'is' if files.pictures == 1 else 'are'} damaged ({share}{first})"
+    return f"{of} {'is' if files.pictures == 1 else 'are'} damaged ({share}{first})."

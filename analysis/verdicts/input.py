@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -52,9 +52,9 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         saved = [statistics.median(data_share(run) or 0.0 for run in case.runs_of(row)) for row in rows]
         gain = 1 / (1 - min(0.99, max(shares + saved))) - 1  # all ranks wait for the one whose batch comes last
         yield found.verdict(
-            evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
-            f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
-            f"without waiting it would be up to {percent(gain)} faster",
+            evidence=f"Ranks wait for data during {span(shares)} of the step ({run_numbers(found.runs)})."
+            f"{_limits_words(case, rows[-1])}{f' The limit is {IN_WORDS[limit.limit]}. {limit.because}' if limit else ''} "
+            f"Without this wait, a step would be up to {percent(gain)} faster.",
             todo=context.measured_advice(case, rows, context.WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain}
             | _limits(case, rows[-1])
@@ -87,12 +87,15 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
     return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
 
+WITHOUT_OTHER = {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
+
+
 def _limits_words(case: Case, row: PointRow) -> str:
     limits = _limits(case, row)
-    words = [f"the {who} alone reaches {quantity(rate)} samples/s" for who, rate in limits.items()]
+    words = [f" {WITHOUT_OTHER[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
     if (fastest := context.fastest_loading(case, row)) and fastest[1] >= (1 + context.FASTER) * limits.get("loader", 0):
-        words.append(f"the fastest loader ({fastest[0]}) {quantity(fastest[1])} samples/s")
-    return f"; {', '.join(words)}" if words else ""
+        words.append(f" The fastest loaders ({fastest[0]}) reach {quantity(fastest[1])} samples/s.")
+    return "".join(words)
 
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> Advice:
@@ -107,7 +110,7 @@ def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], li
     assert run.point is not None
     if run.point.workload.data.resident:
         larger = context.larger_batch(case, _widest_row(rows))
-        return phrase("batches are gathered on the device, some kernels each: ", larger, " needs fewer of them")
+        return phrase("Use larger batches with ", larger, ". The device gathers each batch with several kernels.")
     if restarting := _restarting(run):
         return restarting
     starving = starved_runs(case, [row for _, row in series.iterrows()])
@@ -126,25 +129,25 @@ def _restarting(run: Run) -> Advice:
     if first < MOSTLY_FIRST:
         return ()
     workers, milliseconds = run.point.workload.loader_workers, quantity(run.first_wait_ns / 1e6)
-    fewer: Advice = phrase("Fewer loader processes start sooner: ", Set({WORKERS: workers // 2}))
-    longer = "Give an epoch more steps: lower `workload.batch_per_gpu`"
-    wait = f"The first batch of each epoch is {percent(first)} of that wait: it takes {milliseconds} ms. "
-    return phrase(wait, fewer if workers > 1 else longer)
+    fewer: Advice = phrase("Use fewer loader processes, which start sooner, with ", Set({WORKERS: workers // 2}), ".")
+    longer = "Lower `workload.batch_per_gpu`, so that an epoch has more steps."
+    wait = f" The first batch of each epoch takes {milliseconds} ms, which is {percent(first)} of the wait for data."
+    return phrase(fewer if workers > 1 else longer, wait)
 
 
 def _more_loaders(run: Run, point: Point, timed: bool) -> Advice:
     """On the cores that a rank has, or could have; else what else to measure of a loader that was `timed` by itself or not."""
     cores, most, workers = cores_of(run), most_cores(run), point.workload.loader_workers
     if cores and workers < (more := most_workers(run, cores)):
-        has = f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
-        return phrase(has, Set({WORKERS: more}))
+        has = f". A rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}."
+        return phrase("Use more loader workers with ", Set({WORKERS: more}), has)
     if cores and most and most > cores:
         return _more_cores(run)
     if not workers:
-        return phrase("batches are loaded between steps: ", Set({WORKERS: 2}), " loads them while the step goes on")
+        return phrase("Load batches during the steps, not between them, with ", Set({WORKERS: 2}), ".")
     if timed:
-        return "time other settings of the loader by themselves: `hpcddp init loaders` has a sweep of them"
-    return phrase(Set({"measure.input": "io"}), " times the loader alone, and says what limits it")
+        return "Time other loader settings alone. `hpcddp init loaders` writes a sweep of them."
+    return phrase("Time the loader alone with ", Set({"measure.input": "io"}), ". The analysis then names its limit.")
 
 
 def _widest_row(rows: Sequence[PointRow]) -> PointRow:
@@ -167,8 +170,8 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
     for found in context.found_points(case, _beyond_noise):
         runs, shares = found.runs, found.values
         yield found.verdict(
-            evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
-            f"({run_numbers(runs)}); without that it would be {faster(max(shares))}",
+            evidence=f"Ranks wait for the slowest rank during {span(shares)} of the step ({run_numbers(runs)}). "
+            f"The slowest rank changes from step to step. Without this wait, a step would be {faster(max(shares))}.",
             todo=_uneven_advice(_by_data(runs, min(shares))),
             numbers={"waiting_share_low": min(shares), "waiting_share_high": max(shares), "faster_by": 1 / (1 - max(shares)) - 1},
             runs=runs,
@@ -204,11 +207,11 @@ def _by_data(runs: Sequence[Run], share: float) -> bool:
 def _uneven_advice(by_data: bool) -> Advice:
     if by_data:
         io = Set({"measure.input": "io"})
-        return phrase("batches are late on one rank after the other: ", io, " times the loaders alone, and says what limits them")
+        return phrase("Time the loaders alone with ", io, ". Batches are late on one rank after the other.")
     return phrase(
-        "look for what disturbs ranks in turn: batches of unlike cost, garbage collection (",
+        "Find what disturbs ranks in turn: batches of unequal cost, garbage collection (",
         Set({"measure.gc": "frozen"}),
-        "), cores that ranks share, other processes on the nodes; the figure of ranks shows who was slow when",
+        "), shared cores, or other processes. The figure of ranks shows which rank was slow when.",
     )
 
 
@@ -227,6 +230,15 @@ so that a queue of two batches a process is empty now and then before they are b
 PASSING_S = 0.0005
 """What passing a batch from a loader process to its rank takes of processors, at least: 0.7 to 1.5 ms on a virtual machine."""
 
+IN_WORDS: Mapping[LoaderLimit, str] = {
+    "storage": "storage",
+    "decoder": "the decoder",
+    "cores": "the number of cores",
+    "loader processes": "the number of loader processes",
+    "hand-over": "batch transfer",
+    "other waits": "another wait",
+}
+
 PICTURES = "imagenet"
 """The data set that is decoded."""
 
@@ -239,7 +251,7 @@ class FoundLimit:
 
     limit: LoaderLimit
     because: str
-    """What was measured, in words."""
+    """What was measured, in sentences."""
     advice: Advice
     """The single change, with its setting where there is one; empty where nothing is known to help."""
 
@@ -260,7 +272,7 @@ def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
         return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
     if not _passing_limits(times) and row["samples_per_s"] < BUSY * loading["samples_per_s"]:
         by_itself, beside = (quantity(each["samples_per_s"]) for each in (loading, row))  # what they lack is what training takes
-        because = f"loaders give {by_itself} samples/s by themselves, beside training {beside}"
+        because = f"Loaders reach {by_itself} samples/s alone and {beside} samples/s while the model trains."
         return FoundLimit("cores", because, _more_cores(case.runs_of(row)[0]))
     return _of_times(runs[0], times)
 
@@ -269,11 +281,12 @@ def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) 
     """Between two steps of the rank: a process helps where reading takes longer than passing on."""
     batch_s = times.read_s / times.batches
     if batch_s >= PASSING_S:
-        return FoundLimit("loader processes", "a rank has none, and loads between its steps", "")
+        return FoundLimit("loader processes", "A rank has none and loads between its steps.", "")
+    larger = context.larger_batch(case, row)
     resident = _passing_nothing_on(run) if run.point and run.point.workload.data.name in IN_MEMORY else ""
-    because = f"a rank reads a batch in {quantity(1e6 * batch_s)} µs, and a process would need longer to pass it on"
+    because = f"A rank reads a batch in {quantity(1e6 * batch_s)} µs, and a loader process would take longer to transfer it."
     return FoundLimit(
-        "hand-over", because, resident or phrase("larger batches cost less for each sample: ", context.larger_batch(case, row))
+        "hand-over", because, resident or phrase("Use larger batches, which cost less per sample, with ", larger, ".")
     )
 
 
@@ -282,17 +295,19 @@ def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
     lacks, waits = (times.processor_wait_s or 0.0) / total_s, (times.storage_wait_s or 0.0) / total_s
     if _passing_limits(times):
         each_us, read_us = (1e6 * s / times.batches for s in (times.hand_over_s + times.receive_s, times.read_s))
-        passing = f"passing a batch from a loader process to its rank takes {quantity(each_us)} µs of processors"
-        return FoundLimit("hand-over", f"{passing}, reading it {quantity(read_us)} µs", _passing_nothing_on(run))
+        passing = f"Sending a batch from a loader process to its rank takes {quantity(each_us)} µs of CPU time."
+        return FoundLimit("hand-over", f"{passing} Reading the batch takes {quantity(read_us)} µs.", _passing_nothing_on(run))
     if lacks >= CORES_WAITED:
-        return FoundLimit("cores", f"loaders wait for a free processor {percent(lacks)} of their time", _more_cores(run))
+        because = f"Loader processes spend {percent(lacks)} of their time waiting for a free CPU (run-queue wait)."
+        return FoundLimit("cores", because, _more_cores(run))
     without_files = run.point is not None and run.point.workload.data.name.startswith((*IN_MEMORY, "synthetic"))
     if waits >= MOSTLY and (without_files or not times.waits_for_files):
-        because = f"loaders wait {percent(waits)} of their time for neither a processor nor files, which they hardly read"
-        search = "find what reading a sample waits for (a lock, the network, a sleep in the data set's code); waits overlap with "
-        return FoundLimit("other waits", because, phrase(search, Set({WORKERS: 2 * max(1, times.workers)})))
+        because = f"Loader processes wait during {percent(waits)} of their time, but hardly for a CPU or for files."
+        search = "Find what reading a sample waits for (a lock, the network, a sleep in the data set's code). Overlap waits with "
+        return FoundLimit("other waits", because, phrase(search, Set({WORKERS: 2 * max(1, times.workers)}), "."))
     if waits >= MOSTLY:
-        return FoundLimit("storage", f"loaders wait for files {percent(waits)} of their time", _faster_storage(run))
+        because = f"Loader processes spend {percent(waits)} of their time waiting for files (I/O wait)."
+        return FoundLimit("storage", because, _faster_storage(run))
     if times.compute_s < MOSTLY * total_s:
         return None  # on a kernel that does not say for what they wait
     return _computing(run, times, percent(times.compute_s / total_s))
@@ -306,26 +321,27 @@ def _passing_limits(times: LoaderTimes) -> bool:
 
 def _passing_nothing_on(run: Run) -> Advice:
     if run.point and run.point.workload.data.name in IN_MEMORY:
-        return phrase("data on the device need no loaders: ", Set({"workload.data.resident": True, WORKERS: 0}))
-    return phrase("a rank that reads for itself passes nothing on: ", Set({WORKERS: 0}))
+        return phrase("Keep the data on the device, without loaders (", Set({"workload.data.resident": True, WORKERS: 0}), ").")
+    return phrase("Load in the rank itself, without inter-process transfer, with ", Set({WORKERS: 0}), ".")
 
 
 def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
     """What loaders compute is most of their time: more of them where cores are left for them."""
     assert run.point is not None
     cores, workers = cores_of(run), times.workers
-    because = f"loaders compute {share} of their time"
+    because = f"Loader processes compute during {share} of their time"
     more = most_workers(run, cores) if cores else workers
     if more > workers:
         full = math.floor(cores or 0)
-        has = f"a rank has {full} physical cores and {count(workers, 'loader worker')}: "
-        gain = f"; {quantity(times.samples_per_s)} samples/s become up to {quantity(times.samples_per_s * more / workers)}"
-        advice = phrase(has, Set({WORKERS: more}), gain)
-        return FoundLimit("loader processes", f"{because}, {workers} on {full} cores a rank", advice)
+        rates = quantity(times.samples_per_s), quantity(times.samples_per_s * more / workers)
+        gain = f". The loaders' rate would rise from {rates[0]} to up to {rates[1]} samples/s."
+        advice = phrase("Use more loader workers with ", Set({WORKERS: more}), gain)
+        has = f"A rank has {full} physical cores and {count(workers, 'loader worker')}."
+        return FoundLimit("loader processes", f"{because}. {has}", advice)
     if run.point.workload.data.name == PICTURES and run.decoder and not run.decoder.startswith(FASTEST):
-        install = f"install {FASTEST} in the compute environment (`pip install {FASTEST}`), which decodes less and faster"
-        return FoundLimit("decoder", f"{because}, with {run.decoder}", install)
-    return FoundLimit("cores", f"{because}, and each core has one", _more_cores(run))
+        install = f"Install {FASTEST}, which decodes faster, in the compute environment: `pip install {FASTEST}`."
+        return FoundLimit("decoder", f"{because}, with {run.decoder}.", install)
+    return FoundLimit("cores", f"{because}, and each core has one.", _more_cores(run))
 
 
 def _more_cores(run: Run) -> Advice:
@@ -335,20 +351,21 @@ def _more_cores(run: Run) -> Advice:
     if not cores or not most:
         return ""
     if most <= cores:
-        fewer = " or have fewer ranks on a node," if run.point.layout.gpus_per_node > 1 else ""
-        return f"the node has no more cores for a rank: see that nothing else runs there,{fewer} or prepare data that need less"
+        fewer = " use fewer ranks per node," if run.point.layout.gpus_per_node > 1 else ""
+        return f"Stop other work on the node,{fewer} or prepare data that need less computing. The node has no more cores."
     workers = max(most_workers(run, most), run.point.workload.loader_workers)
-    return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", Set({CORES: most, WORKERS: workers}))
+    wider = Set({CORES: most, WORKERS: workers})
+    return phrase(f"Request {most} physical cores per rank instead of {cores:.3g} with ", wider, ".")
 
 
 def _faster_storage(run: Run) -> Advice:
     """In the order of what it costs."""
     assert run.point is not None
     data = run.point.workload.data
-    packed = "pack single files into tar files (`hpcddp data pack imagenet`), " if data.name == PICTURES else ""
+    packed = "Pack single files into tar files (`hpcddp data pack imagenet`). " if data.name == PICTURES else ""
     stage = Set({"workload.data.stage": "tmpdir"})
-    staged = phrase("copy the data to each node's own disk (", stage, "), ") if data.stage == "none" else ""
-    return phrase(packed, staged, f"{'or ' if packed or staged else ''}move the data to a faster file system")
+    staged = phrase("Copy the data to each node's own disk (", stage, "). ") if data.stage == "none" else ""
+    return phrase(packed, staged, f"{'Otherwise move' if packed or staged else 'Move'} the data to a faster file system.")
 
 
 OF_LOADERS_TIME = ("compute_share", "processor_wait_share", "storage_wait_share", "hand_over_share")

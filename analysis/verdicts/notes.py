@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import more_runs, quantity
+from hpcddp.analysis.util.wording import capital, more_runs, quantity
 from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
 from hpcddp.core.catalog import DIGITS
 from hpcddp.core.preflight import PreflightRecord, preflight_words
@@ -47,7 +47,7 @@ def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
     for key, what in APART.items():
         kinds = sorted({json.loads(series).get(key) or "unknown" for series in scaling["series"]})
         if len(kinds) > 1:
-            yield f"{len(kinds)} {what} ({', '.join(kinds)}) are separate series: never averaged or compared"
+            yield f"{len(kinds)} {what} ({', '.join(kinds)}) form separate series. They are never averaged or compared."
 
 
 def batch_notes(scaling: pd.DataFrame) -> Iterator[str]:
@@ -56,8 +56,8 @@ def batch_notes(scaling: pd.DataFrame) -> Iterator[str]:
     if growing:
         which = "every row" if growing == len(scaling) else f"{growing} of {len(scaling)} rows"
         yield (
-            f"the batch of {which} grows (batch_at_epochs): throughput and the parts of the step are of all timed steps, "
-            f"the spread of steps is of the batch that most of them have"
+            f"The batch of {which} grows (batch_at_epochs). Throughput and the parts of the step cover all timed steps. "
+            f"The spread of steps covers the most frequent batch."
         )
 
 
@@ -66,23 +66,23 @@ def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
     hooked = int(scaling["hook"].sum())
     if hooked:
         which = "every row" if hooked == len(scaling) else f"{hooked} of {len(scaling)} rows"
-        yield f"throughput of {which} is of runs with the communication hook; add `measure.comm: off` for runs without it"
+        yield f"Throughput of {which} comes from runs with the communication hook. Add runs without it with `measure.comm: off`."
     both = scaling[~scaling["hook"] & scaling["step_hook_s"].notna()]
     odd = both.assign(change=(both["step_hook_s"] / both["step_s"] - 1).abs()).sort_values("change").tail(1)
     for _, row in odd[odd["change"] > OTHER_STEP].iterrows():
         hook_ms, step_ms = quantity(row["step_hook_s"] * 1e3), quantity(row["step_s"] * 1e3)
         yield (
-            f"with the communication hook the step of {row['breakdown_label']} lasts {hook_ms} ms instead of {step_ms}: its "
-            f"breakdown is not that of the throughput beside it"
+            f"The step of {row['breakdown_label']} lasts {hook_ms} ms with the communication hook and {step_ms} ms without. "
+            f"Its breakdown does not describe the throughput beside it."
         )
 
 
 def spread_notes(scaling: pd.DataFrame) -> Iterator[Advice]:
     """What the spread stands for."""
     if len(scaling) and (scaling["n"] == 1).all():
-        yield phrase("one run per point: its spread is not known; ", Set({"repeat": FEWEST}), " or more gives a 95 % interval")
+        yield phrase("Each point has one run, so its spread is unknown. Measure more with ", Set({"repeat": FEWEST}), ".")
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
-        yield "spread: the 95 % interval of the median from n = 6 on, the range of the runs below that"
+        yield "Spread is the 95 % interval of the median from n = 6 on, and the range of the runs below that."
 
 
 def clock_notes(runs: pd.DataFrame) -> Iterator[str]:
@@ -92,8 +92,8 @@ def clock_notes(runs: pd.DataFrame) -> Iterator[str]:
     if len(vague):
         error_ms = quantity(vague["clock_error_s"].max() * 1e3)
         yield (
-            f"clocks of ranks are known to {error_ms} ms only in {len(vague)} of {len(counting)} runs: their transfer and "
-            f"peer wait are uncertain by as much"
+            f"The ranks' clocks are known to {error_ms} ms only in {len(vague)} of {len(counting)} runs. Transfer and "
+            f"synchronization wait of these runs are uncertain by that time."
         )
 
 
@@ -102,11 +102,11 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
     apart = [(run, run.windows_apart) for run in runs if run.state == "counts" and run.windows_apart]
     if apart:
         run, (least_ns, most_ns) = max(apart, key=lambda found: found[1][1] / found[1][0])
-        more = more_runs(len(apart), ", and in {}")
+        more = more_runs(len(apart), " The same holds for {}.")
         yield (
-            f"the timed steps of {run.name} took its ranks from {quantity(least_ns / 1e9)} to {quantity(most_ns / 1e9)} s{more}: "
-            f"ranks that wait for each other differ by less than a step. The rate is of their mean; look for a rank that "
-            f"exchanges no gradients, or whose clock is wrong"
+            f"The timed steps of {run.name} took its ranks from {quantity(least_ns / 1e9)} to {quantity(most_ns / 1e9)} s.{more} "
+            f"Ranks that wait for each other differ by less than a step. The rate comes from their mean. Find a rank that "
+            f"exchanges no gradients, or whose clock is wrong."
         )
 
 
@@ -118,20 +118,20 @@ def warmup_notes(runs: Sequence[Run]) -> Iterator[Advice]:
     late = [run for run in unseen if run not in few]
     if few:
         yield phrase(
-            f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than "
-            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (",
+            f"The end of the warm-up is unknown in {len(few)} of {count(len(looked), 'run')}. It cannot be detected in fewer "
+            f"than {WARMUP_DETECTED_FROM} steps. Time more steps with ",
             Set({"measure.steps": WARMUP_DETECTED_FROM}),
-            ") show it",
+            ".",
         )
     if late:
         longer = max(map(_made_steps, late))
         yield phrase(
-            f"where the warm-up ended is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}): steps settle in "
-            f"the second half, if at all; a longer one (",
+            f"The end of the warm-up is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}). Their steps "
+            f"reach steady state in the second half, if at all. Lengthen the warm-up with ",
             Set({"measure.warmup_steps": longer}),
-            ") or more steps (",
+            ", or time more steps with ",
             Set({"measure.steps": 4 * longer}),
-            ") show it",
+            ".",
         )
 
 
@@ -147,8 +147,8 @@ def start_notes(runs: Sequence[Run]) -> Iterator[str]:
     firsts = sorted(each.until_first_step_s for each in known)
     middle, met = statistics.median(firsts), statistics.median(each.until_met_s for each in known)
     spread = f" ({duration(firsts[0])} to {duration(firsts[-1])}, median of {len(firsts)} runs)" if len(firsts) > 1 else ""
-    long = ": imports from a parallel file system take that long" if met > LONG_START_S else ""
-    yield f"from srun to the first step {duration(middle)}{spread}, {duration(met)} of it until all ranks had met{long}"
+    long = " Imports from a parallel file system may take that long." if met > LONG_START_S else ""
+    yield f"The first step came {duration(middle)} after srun{spread}. Rendezvous completed {duration(met)} after srun.{long}"
 
 
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:
@@ -156,9 +156,9 @@ def check_notes(runs: pd.DataFrame) -> Iterator[str]:
     counting = runs[runs["state"] == "counts"]
     checked = counting[counting["comm_check_closes"].notna()]
     for _, run in checked[~checked["comm_check_closes"].astype(bool)].iterrows():
-        yield f"r{run['run']} of {run['label']}: {run['comm_check']}"
+        yield f"Run r{run['run']} of {run['label']}: {run['comm_check']}."
     if len(checked) and checked["comm_check_closes"].all():
-        yield f"cross-check of communication: step clock, difference and profiler agree in {len(checked)} of {len(checked)} runs"
+        yield f"Step clock, difference and profiler agree on communication in {len(checked)} of {len(checked)} runs."
 
 
 def network_notes(runs: Sequence[Run]) -> Iterator[str]:
@@ -170,7 +170,7 @@ def network_notes(runs: Sequence[Run]) -> Iterator[str]:
             words.setdefault(transport_words(run.network.transport), []).append(run.point.layout.nodes)
     for text, nodes in list(words.items())[:NETWORKS_SHOWN]:
         sizes = f"{min(nodes)} to {max(nodes)} nodes" if min(nodes) < max(nodes) else count(nodes[0], "node")
-        yield f"network of {sizes}: {text}"
+        yield f"Ranks on {sizes} use {text}."
 
 
 def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
@@ -180,17 +180,17 @@ def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
     if resumed:
         most = max(resumed, key=lambda run: run.restarts)
         yield (
-            f"{len(resumed)} of {count(len(counting), 'run')} went on after a restart ({most.name} after {most.restarts}): times "
-            f"are of all their attempts, without the warm-up of each and what was made twice; node hours told here are of "
-            f"training alone, what was paid is of all attempts (`sacct --duplicates`)"
+            f"{len(resumed)} of {count(len(counting), 'run')} resumed after a restart ({most.name} after {most.restarts}). Their "
+            f"times cover all attempts, without each attempt's warm-up and without repeated steps. Node hours here cover "
+            f"training alone. List the cost of all attempts with `sacct --duplicates`."
         )
     for run in (run for run in resumed if run.lost_steps):
-        yield f"{run.name}: its times lack {count(run.lost_steps, 'step')} whose records are lost"
+        yield f"The times of {run.name} lack {count(run.lost_steps, 'step')} whose records are lost."
 
 
 def preflight_notes(records: Sequence[PreflightRecord]) -> list[str]:
     """What the newest one found, in a line."""
-    return [f"preflight of job {records[-1].job}: {preflight_words(records[-1])}"] if records else []
+    return [f"Preflight of job {records[-1].job}: {preflight_words(records[-1])}."] if records else []
 
 
 def data_notes(runs: Sequence[Run]) -> Iterator[str]:
@@ -202,7 +202,7 @@ def data_notes(runs: Sequence[Run]) -> Iterator[str]:
             total = DIGITS.train_samples + DIGITS.eval_samples
             yield (
                 f"{count(len(found), 'run')} trained on scikit-learn's {thousands(total)} handwritten digits in the shape of "
-                f"{meant}'s images, not on {meant}: rates are those of images of that shape, accuracies those of digits"
+                f"{meant}'s images, not on {meant}. Rates apply to images of that shape, accuracies to digits."
             )
     for name in sorted({run.point.workload.data.name for run in counting if run.point and run.unofficial}):
         found = [run for run in counting if run.unofficial and run.point and run.point.workload.data.name == name]
@@ -210,7 +210,7 @@ def data_notes(runs: Sequence[Run]) -> Iterator[str]:
         more = f" and {len(files) - 1} more" if files[1:] else ""
         yield (
             f"{count(len(found), 'run')} trained on files of {name} that are not its publisher's, by size or checksum ({files[0]}"
-            f"{more}): rates are those of images of that shape, accuracies those of other data"
+            f"{more}). Rates apply to images of that shape, accuracies to other data."
         )
 
 
@@ -232,14 +232,15 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[Advice]:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
         fewer, why = _fewer(run, cpus)
         yield phrase(
-            f"a rank of {run.name}{more_runs(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
-            f"{count(cpus, 'CPU')}, which reading and training share: ",
+            f"A rank of {run.name} has {count(_workers(run), 'loader worker')} on {count(cpus, 'CPU')}, which reading and "
+            f"training share.{more_runs(len(crowded), ' The same holds for {}.')} Use fewer with ",
             Set({WORKERS: fewer}),
             why,
         )
     cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
     if cut and cut[0].loader:
-        yield f"{cut[0].name}{more_runs(len(cut), ' and {}')}: {cut[0].loader.prefetch_cut}"
+        more = more_runs(len(cut), " The same holds for {}.")
+        yield f"{capital(cut[0].loader.prefetch_cut or '')} ({cut[0].name}).{more}"
 
 
 def _workers(run: Run) -> int:
@@ -251,8 +252,8 @@ def _fewer(run: Run, cpus: int) -> tuple[int | str, str]:
     planned = run.point.layout.physical_cores_per_rank if run.point else None
     threads = run.signals.processors.threads if run.signals and run.signals.processors else 1
     if planned and planned * threads <= cpus:
-        return "auto", " takes as many as it has cores for"
-    return max(1, cpus // threads - 1), ""
+        return "auto", ", as its cores allow."
+    return max(1, cpus // threads - 1), "."
 
 
 def _cpus_of_rank(run: Run) -> int | None:
@@ -272,10 +273,10 @@ def staging_notes(runs: Sequence[Run]) -> Iterator[str]:
     spread = f" ({ends[0]} to {ends[1]}, median of {len(waits)} runs)" if ends[0] != ends[1] else ""
     rates = [staging.bytes_per_s for _, staging in staged if staging.bytes_per_s]
     copied = size(max(staging.copied_bytes for _, staging in staged))
-    copied += f" at {size(statistics.median(rates))}/s" if rates else ""
+    speed = f", at {size(statistics.median(rates))}/s" if rates else ""
     yield (
-        f"before {count(len(staged), 'run')} {copied} were copied to each node, for which ranks waited "
-        f"{duration(statistics.median(waits))}{spread}; no step's time has it"
+        f"{copied} were copied to each node before {count(len(staged), 'run')}{speed}. Ranks waited "
+        f"{duration(statistics.median(waits))}{spread} for the copy. No step time includes this wait."
     )
     points = defaultdict[str, list[Run]](list)
     for run in counting:
@@ -290,12 +291,12 @@ def _break_even(label: str, staged: Sequence[Run], direct: Sequence[Run]) -> Ite
     if not with_copy or not without:
         return
     took_s, instead_s = statistics.median(with_copy), statistics.median(without)
-    times = f"an epoch of {label} takes {quantity(took_s)} s with a copy on each node and {quantity(instead_s)} s without"
+    times = f"An epoch of {label} takes {quantity(took_s)} s with a copy on each node and {quantity(instead_s)} s without."
     waits = [run.staging.wait_s for run in staged if run.staging and not run.staging.reused]
     if max(with_copy) >= min(without):
-        yield f"{times}: runs with and without overlap, so that no gain is seen"
+        yield f"{times} Runs with and without the copy overlap, so no gain is visible."
     elif waits:
         wait_s = statistics.median(waits)
         epochs = wait_s / (instead_s - took_s)
         pays = "within the first epoch" if epochs < 1 else f"after {epochs:.1f} epochs"
-        yield f"{times}: the copy, {duration(wait_s)}, pays {pays}"
+        yield f"{times} The copy takes {duration(wait_s)} and pays off {pays}."

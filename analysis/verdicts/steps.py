@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.runs.step_times import Stalls
-from hpcddp.analysis.util.wording import more_runs, percent, quantity
+from hpcddp.analysis.util.wording import capital, more_runs, percent, quantity
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
 from hpcddp.analysis.verdicts.context import DOUBTFUL, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase
@@ -46,9 +46,9 @@ FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
 
 SUSTAINED = phrase(
-    "time the sustained rate, after a warm-up that uses the burst up: ",
+    "Time the sustained rate, after a warm-up that uses up the burst, with ",
     Set({"measure.warmup_steps": 500, "measure.stop": "seconds", "measure.seconds": 120}),
-    "; ask for the guaranteed bandwidth",
+    ". Ask the site for the guaranteed bandwidth.",
 )
 
 EXPLAINED = 0.5
@@ -61,12 +61,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         runs = [run for wide in found.values for run in wide]
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
-        known = "not known" if interval is None else f"known to {interval:.1f} % only"
-        others = (
-            f"{count(len(runs) - 1, 'more run')} {'is' if len(runs) == 2 else 'are'} not known to {WIDE_PERCENT:.0f} % either"
-        )
+        wide = "an unknown 95 % CI" if interval is None else f"a 95 % CI half-width of {interval:.1f} %"
+        wanted = "" if interval is None else f"; at most {WIDE_PERCENT:.0f} % is needed"
+        others = more_runs(len(runs), " The same holds for {}.")
         yield found.verdict(
-            evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{f'; {others}' if runs[1:] else ''}",
+            evidence=f"The mean step of {worst.name} has {wide} after {count(steps, 'timed step')}{wanted}.{others}",
             todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=runs,
@@ -92,13 +91,14 @@ def _steps_advice(run: Run) -> Advice:
     """The number of steps that would suffice, or what to do where that is too many."""
     more, until_known = _times_more(run), Set({"measure.stop": "interval"})
     if more > TOO_MANY:
-        return phrase("step times vary too much for more steps to help: find the disturbance, then ", until_known)
+        return phrase("Find what disturbs the steps, then use ", until_known, ". Step times vary too much for more steps.")
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)
     if run.epochs:
-        return phrase(Set({"measure.epochs": 1 + math.ceil(enough * len(run.epochs) / run.epochs[-1].step)}))
-    return phrase(Set({"measure.steps": enough}), ", or ", until_known, " to go on until it is known")
+        epochs = Set({"measure.epochs": 1 + math.ceil(enough * len(run.epochs) / run.epochs[-1].step)})
+        return phrase("Train more epochs with ", epochs, ".")
+    return phrase("Time more steps with ", Set({"measure.steps": enough}), ", or until the mean is known with ", until_known, ".")
 
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
@@ -109,12 +109,15 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
         assert worst.early is not None
         timed = [(run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0) for run in runs]
         needed = max(*timed, *(run.warmup_detected_steps or 0 for run in runs))
+        longer = Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)})
         yield Verdict(
             where=f"in {len(runs)} of {len(case.counting)} runs",
-            evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
-            f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
-            f"mean step by {100 * worst.early.moved:.1f} %",
-            todo=phrase(Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)}), ", or ", Set({"measure.warmup": "detect"})),
+            evidence=f"Run {worst.name} begins with {count(worst.early.steps, 'timed step')} that "
+            f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones. This raises the "
+            f"mean step by {100 * worst.early.moved:.1f} %.",
+            todo=phrase(
+                "Lengthen the warm-up with ", longer, ", or detect its end with ", Set({"measure.warmup": "detect"}), "."
+            ),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
@@ -136,11 +139,11 @@ def burst_network(case: Case) -> Iterator[Verdict]:
     assert rhythm is not None
     slower = rhythm.slow_ns / rhythm.fast_ns - 1
     fast, slow = quantity(rhythm.fast_ns / 1e6), quantity(rhythm.slow_ns / 1e6)
-    order = "first come the fast ones, then the slow ones" if rhythm.slow_later > 1 - FIRST_SLOW else "they take turns"
+    order = "Fast steps precede slow steps." if rhythm.slow_later > 1 - FIRST_SLOW else "Fast and slow steps alternate."
     yield Verdict(
         where=f"in {len(runs)} of {len(case.counting)} runs",
-        evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
-        f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
+        evidence=f"Step times of {worst.name} are bimodal: {percent(1 - rhythm.slow_share)} of them last {fast} ms and "
+        f"{percent(rhythm.slow_share)} last {slow} ms. {order} A burst-limited network shows this pattern.",
         todo=SUSTAINED,
         numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
         runs=context.run_names(runs),
@@ -185,25 +188,23 @@ LONG_IN = {
     "communication": "communication",
     "records": "writing records",
     "computation": "computation",
-    "checkpoint": "the first steps after a checkpoint",
-    "unmarked": "longer in forward and backward, where waits for sharded parameters are not marked",
-    "unknown": "parts that were not measured",
+    "checkpoint": "The long steps are the first after a checkpoint.",
+    "unmarked": "The long steps are longer in forward and backward, where waits for sharded parameters are not marked.",
+    "unknown": "The long steps are longer in parts that were not measured.",
 }
-"""Cause -> in words."""
+"""Cause -> a part of the step in words, or a sentence."""
 
 
 ADVICE: Mapping[str, Advice] = {
-    "communication": "look at the figures of ranks and of one step: a rank that is late now and then, or others on the network",
-    "records": "rows wait for the file system of the runs' folder: submit with `--runs` on another one",
-    "unmarked": phrase(
-        Set({"measure.comm": "on"}), " marks what ranks wait for: parameters before forward and backward, gradients after it"
-    ),
+    "communication": "Look in the figures of ranks and of one step for a rank that is sometimes late, or for other traffic.",
+    "records": "Submit with `--runs` on another file system. Writing step records waits for the one that holds the runs.",
+    "unmarked": phrase("Mark waits for sharded parameters and gradients with ", Set({"measure.comm": "on"}), "."),
 }
-OTHERWISE = "check other processes on the node, its clocks, and work that the model does in some steps only"
+OTHERWISE = "check other processes on the node, its clocks, and work that the model does in some steps only."
 COLLECTING = phrase(
-    "Python's garbage collection may cause the long steps: ",
+    "Exclude older objects from Python's garbage collection, which may cause the long steps, with ",
     Set({"measure.gc": "frozen"}),
-    f" excludes older objects from it; if stalls remain, {OTHERWISE}",
+    f". If stalls remain, {OTHERWISE}",
 )
 
 
@@ -257,7 +258,7 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
     assert worst.stalls is not None
     return Verdict(
         where=context.where(rows, series, name),
-        evidence=f"{_words(worst, worst.stalls, what)}{more_runs(len(runs), ', and so in {}')}",
+        evidence=f"{_words(worst, worst.stalls, what)}{more_runs(len(runs), ' The same holds for {}.')}",
         todo=_advice(case, series, rows, worst, what),
         numbers={
             "mean_by_median": worst.stalls.mean_ns / worst.stalls.median_ns,
@@ -272,11 +273,10 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
 
 def _words(run: Run, found: Stalls, what: str) -> str:
     mean, median, long, other = (quantity(ns / 1e6) for ns in (found.mean_ns, found.median_ns, found.long_ns, found.other_ns))
-    begin = "what is longer are" if what == "unknown" else "they are"
-    begin = f"{percent(found.of[what])} of the difference is" if what in found.of else begin
+    explained = f" accounts for {percent(found.of[what])} of the difference." if what in found.of else ""
     return (
-        f"steps of {run.name} take {mean} ms on average, a typical one (the median) {median}: {100 * found.long_share:.2g} % of "
-        f"them last {long} ms, the others {other}; {begin} {LONG_IN[what]}"
+        f"Run {run.name} has a mean step of {mean} ms and a median of {median} ms. {100 * found.long_share:.2g} % of its steps "
+        f"last {long} ms, the others {other} ms. {capital(LONG_IN[what]) if explained else LONG_IN[what]}{explained}"
     )
 
 
@@ -290,9 +290,9 @@ def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run
         return NOT_SPLIT
     if what == "checkpoint":
         rarer = Set({"measure.checkpoint_every_min": 2 * measure.checkpoint_every_min})
-        return phrase("checkpoint writes slow the steps after them: ", rarer, ", or a faster file system")
+        return phrase("Write fewer checkpoints with ", rarer, ", or use a faster file system. They slow the steps after them.")
     if what == "computation" and disturbed_by_others(run):
-        return "others computed on the node meanwhile, as the verdict `shared node` says: that comes first"
+        return "Resolve the verdict `shared node` first. Processes outside the job used this node's CPUs during the run."
     if what == "computation" and measure.gc == "python":
         return COLLECTING
-    return ADVICE.get(what, OTHERWISE)
+    return ADVICE.get(what, capital(OTHERWISE))

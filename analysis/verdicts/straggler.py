@@ -14,7 +14,7 @@ import pandas as pd
 from hpcddp.analysis.records.json_files import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
-from hpcddp.analysis.util.wording import more_runs, percent, quantity
+from hpcddp.analysis.util.wording import capital, more_runs, percent, quantity
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, by_slurm, phrase
 from hpcddp.core.preflight import SlowReading, below_words
@@ -54,10 +54,10 @@ def straggler(case: Case) -> Iterator[Verdict]:
     for name in sorted({each.who for each in found}):
         mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
         worst, runs = mine[0], context.run_names([each.run for each in mine])
-        more = more_runs(len(runs), ", and in {}")
+        more = more_runs(len(runs), " The same holds for {}.")
         yield Verdict(
             where=f"on {name}",
-            evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
+            evidence=f"{_evidence(worst)} Without this wait, a step would be {faster(worst.cost)}.{more}",
             todo=_straggler_advice(worst),
             numbers={**({} if worst.last is None else {"last": worst.last}), "wait_s": worst.wait_s, "cost": worst.cost}
             | {"found_in_runs": len(runs)},
@@ -71,15 +71,16 @@ def _found(case: Case) -> list[Straggler]:
     return [*hooked, *_by_own_time(case, {(each.run.name, each.host) for each in hooked})]
 
 
-def _evidence(found: Straggler, more: str) -> str:
-    wait = f"{quantity(found.wait_s * 1e3)} ms"
+def _evidence(found: Straggler) -> str:
+    wait, who = f"{quantity(found.wait_s * 1e3)} ms", capital(found.who)
     if found.last is not None:
         return (
-            f"it was the last to be ready at {percent(found.last)} of the all-reduces of {found.run.name}{more}: the others "
-            f"waited {wait} per step for it"
+            f"{who} was the last to be ready at {percent(found.last)} of the all-reduces of {found.run.name}. The other ranks "
+            f"waited {wait} per step for it ({percent(found.cost)} of the step)."
         )
-    part = f", most of it {WORDS[found.part]}" if found.part else ""
-    return f"it needs {wait} a step more than the median rank of {found.run.name}{more}{part}, and the others wait for it"
+    part = f" Most of that time is {WORDS[found.part]}." if found.part else ""
+    than = f"than the median rank of {found.run.name} ({percent(found.cost)} of the step)"
+    return f"{who} needs {wait} per step more {than}.{part} The other ranks wait for it."
 
 
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
@@ -108,12 +109,12 @@ def slow_link(case: Case) -> Iterator[Verdict]:
     for host in sorted({host for _, host, _, _ in found}, key=natural):
         mine = [(run, its_ns, others_ns) for run, name, its_ns, others_ns in found if name == host]
         run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
-        cost = (its_ns - others_ns) / (run.step_ns or its_ns)
+        cost, more = (its_ns - others_ns) / (run.step_ns or its_ns), more_runs(len(mine), " The same holds for {}.")
         yield Verdict(
             where=f"on {host}",
-            evidence=f"gradients of a step reach {host} {quantity(its_ns / 1e6)} ms after the last rank is ready, and the other "
-            f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",
-            todo=phrase(f"ask the site to check the network link of {host}, and ", _leave_out(run, host), f"; then {AGAIN}"),
+            evidence=f"Gradients reach {host} {quantity(its_ns / 1e6)} ms after the last rank is ready, and the other nodes "
+            f"after {quantity(others_ns / 1e6)} ms ({run.name}). All nodes wait for {host}.{more}",
+            todo=phrase(f"Ask the site to check the network link of {host}, and ", _exclude(run, host), f". {AGAIN}"),
             numbers={"transfer_s": its_ns / 1e9, "others_s": others_ns / 1e9, "cost": cost, "found_in_runs": len(mine)},
             runs=context.run_names([run for run, _, _ in mine]),
             weight=LIMITED + 0.99,
@@ -139,8 +140,8 @@ def _late_host(run: Run) -> tuple[str, float, float] | None:
     return (str(by_host.index[-1]), its_ns, others_ns) if late else None
 
 
-def _leave_out(run: Run, host: str) -> Advice:
-    return phrase("leave it out, ", Set({HOSTS: host})) if by_slurm(run) else f"leave {host} out"
+def _exclude(run: Run, host: str) -> Advice:
+    return phrase("exclude the node with ", Set({HOSTS: host})) if by_slurm(run) else f"exclude {host}"
 
 
 def _by_own_time(case: Case, hooked: Collection[tuple[str, str]]) -> Iterator[Straggler]:
@@ -184,16 +185,16 @@ def culprit(run: Run, ranks: pd.DataFrame) -> Straggler | None:
 
 def _straggler_advice(worst: Straggler) -> Advice:
     """What to do about it: look at its loader or its processor; take another node where there is one."""
-    several, leave_out = worst.run.point and worst.run.point.layout.nodes > 1, _leave_out(worst.run, worst.host)
+    several, exclude = worst.run.point and worst.run.point.layout.nodes > 1, _exclude(worst.run, worst.host)
     if worst.part == "data_wait":
-        compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"
+        compare = f"Compare how {worst.host} reads the data, and its loader workers' cores, with others. Its batches are late."
         if several:
-            return phrase(f"{compare}; if it stays, ", leave_out, f"; then {AGAIN}")
-        return phrase(f"{compare}; ", Set({"measure.input": "io"}), " times them")
+            return phrase(f"{compare} If they stay late, ", exclude, f". {AGAIN}")
+        return phrase(f"{compare} Time its loaders alone with ", Set({"measure.input": "io"}), ".")
     if several:
         shown = "stragglers.csv" if worst.last else "the figure of ranks"
-        return phrase(f"show the site {shown}, and ", leave_out, f"; then {AGAIN}")
-    return "compare that rank's GPU and cores with the others' (clocks, temperature, NUMA node, other processes)"
+        return phrase(f"Send {shown} to the site, and ", exclude, f". {AGAIN}")
+    return "Compare that rank's GPU and cores with those of other ranks (clocks, temperature, NUMA node, other processes)."
 
 
 def slow_nodes(case: Case) -> Iterator[Verdict]:
@@ -215,14 +216,13 @@ def named_slow(case: Case, run: Run, host: str) -> list[SlowReading]:
 
 def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
     slow = named_slow(case, runs[0], host)
-    spare = phrase(", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
-    leave_out = phrase("leave it out, ", Set({HOSTS: host}), spare) if any(map(by_slurm, runs)) else f"leave {host} out"
+    spare = phrase(", or request a spare node with ", Set({"slurm.spare_nodes": 1}))
+    exclude = phrase("Exclude the node with ", Set({HOSTS: host}), spare) if any(map(by_slurm, runs)) else f"Exclude {host}"
     return Verdict(
         where=f"on {host}",
-        evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "
-        f"{count(len(runs), 'run')} that {'counts' if len(runs) == 1 else 'count'} ran there ({runs[0].name}"
-        f"{' and others' if len(runs) > 1 else ''})",
-        todo=phrase(leave_out, f"; then {AGAIN}"),
+        evidence=f"Preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}. "
+        f"{count(len(runs), 'included run')} ran there ({runs[0].name}{' and others' if len(runs) > 1 else ''}).",
+        todo=phrase(exclude, f". {AGAIN}"),
         numbers={"below": slow[0].below, "runs": len(runs)},
         runs=context.run_names(runs),
         weight=LIMITED,

@@ -59,18 +59,18 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
 }
 """Name of a verdict -> the function that finds it."""
 
-CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
-    "CPU starvation": (binding.starved_share, "too few processor cores"),
-    "input-bound": (input.input_share, "waiting for data"),
-    "slower computation": (comparability.slower_share, "computation that is slower with more ranks"),
-    "stalls": (steps.stalled_share, "steps that stall now and then"),
-    "straggler": (straggler.waited_share, "waiting for one slow rank or node"),
-    "slow link": (straggler.link_share, "waiting for gradients over one slow link"),
-    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn"),
-    "latency-bound": (comm.latency_share, "many small messages between ranks"),
-    "communication-bound": (comm.comm_share, "exchanging gradients"),
+CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str, str]] = {
+    "CPU starvation": (binding.starved_share, "too few processor cores", "CPU"),
+    "input-bound": (input.input_share, "waiting for data", "input"),
+    "slower computation": (comparability.slower_share, "computation that is slower with more ranks", "compute"),
+    "stalls": (steps.stalled_share, "steps that sometimes stall", "stalls"),
+    "straggler": (straggler.waited_share, "waiting for one slow rank or node", "straggler"),
+    "slow link": (straggler.link_share, "waiting for gradients over one slow link", "slow link"),
+    "uneven ranks": (input.uneven_share, "ranks that wait for each other in turn", "sync wait"),
+    "latency-bound": (comm.latency_share, "many small messages between ranks", "latency"),
+    "communication-bound": (comm.comm_share, "exchanging gradients", "exchange"),
 }
-"""What may hold a point back, how much of it, and how the sentence says it."""
+"""What may hold a point back, how much of it, how the sentence says it, and a table's row."""
 
 DOUBTS: Mapping[str, str] = {
     "too few steps": "too few timed steps",
@@ -101,9 +101,9 @@ def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) ->
     return [replace(verdict, name=name) for verdict in find(case)]
 
 
-def cause(case: Case, row: PointRow) -> str | None:
-    """What holds a point back most, in a newcomer's words; None where nothing does that verdicts know."""
-    shares = {words: share for find, words in CAUSES.values() if (share := find(case, row)) is not None}
+def cause(case: Case, row: PointRow) -> tuple[str, str] | None:
+    """What holds a point back most, in a newcomer's words and in a table's; None where nothing does that verdicts know."""
+    shares = {(words, short): share for find, words, short in CAUSES.values() if (share := find(case, row)) is not None}
     return max(shares, key=lambda words: shares[words], default=None)
 
 
@@ -144,7 +144,7 @@ def _wrapped(text: str, before: str, width: int) -> list[str]:
 
 
 IN_SCRIPT: Mapping[str, str] = {
-    "workload.batch_per_gpu": "`samples_per_step={}`, by batches of that size",
+    "workload.batch_per_gpu": "`samples_per_step={}` and batches of that size",
     "workload.global_batch": "batches of {} over all ranks",
     "workload.loader_workers_per_rank": "`DataLoader(..., num_workers={})`",
     "workload.ddp.bucket_cap_mb": "`DistributedDataParallel(..., bucket_cap_mb={})`",
@@ -152,9 +152,9 @@ IN_SCRIPT: Mapping[str, str] = {
     "workload.parallel": "`DistributedDataParallel`",
     "workload.fsdp.reshard_after_forward": "`fully_shard(..., reshard_after_forward=False)`",
     "workload.data.stage": "before the loop",
-    "workload.data.resident": "all of it before the loop",
-    "workload.data.decoder": "decoding with {}",
-    "measure.input": "iterating over the loader by itself",
+    "workload.data.resident": "before the loop",
+    "workload.data.decoder": "the decoder {}",
+    "measure.input": "a loop over the loader without training",
 }
 """Key -> what a script has in its place; `{}` is the value."""
 
@@ -163,7 +163,7 @@ WITHOUT_SWEEP: Mapping[str, str] = {
     "measure.warmup_steps": "`measure(..., warmup_steps={})`",
     "measure.gc": "`gc.freeze()` before the loop",
     "measure.comm": "a sweep's `measure.comm: {}`",
-    "repeat": "starting it {} times",
+    "repeat": "{} starts of the script",
     "slurm.exclude": "`sbatch --exclude={}`",
     "layout.exclusive": "`sbatch --exclusive`",
 }
@@ -189,7 +189,7 @@ def decided(found: Sequence[Verdict], notes: Sequence[Advice], points: Sequence[
             chosen.update({key: (value, name) for key, value in mine.items() if key not in chosen})
         elif name:
             value, first = chosen[other]
-            pieces = [f"do first what the verdict `{first}` advises, ", Set({other: value})]
+            pieces = [f"Follow the verdict `{first}` first: ", Set({other: value}), "."]
         else:
             pieces = [_referred(piece, chosen) for piece in pieces]
         return "".join(piece if isinstance(piece, str) else _set_words(piece.values, words) for piece in pieces)
@@ -210,7 +210,7 @@ def _referred(piece: str | Set, chosen: Mapping[str, tuple[object, str]]) -> str
     if isinstance(piece, str):
         return piece
     first = next((chosen[key][1] for key, value in piece.values.items() if key in chosen and chosen[key][0] != value), None)
-    return piece if first is None else f"do what the verdict `{first}` advises"
+    return piece if first is None else f"the advice of the verdict `{first}`"
 
 
 def _words(points: Sequence[Point]) -> Mapping[str, str]:

@@ -11,13 +11,19 @@ import click
 from hpcddp.commands.options import RunsPath, co2_option, format_option, print_json, style_option
 
 
+def _listed(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, (given or "").split(","))))
+
+
 @click.command()
 @click.argument("runs", type=RunsPath())
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Folder for the report; by default report/ in each study.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
 @click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")
 @click.option("--overlay-rejected", is_flag=True, help="Those too that are not to be trusted.")
-@click.option("--to", "to", type=click.Choice(["parquet"]), help="Write each table so, too, beside its CSV: needs pyarrow.")
+@click.option("--full", is_flag=True, help="Print all tables, verdicts and notes; write all files (Parquet with --to).")
+@click.option("--to", metavar="FORMATS", callback=_listed, help="Write these, too: csv,latex,markdown,parquet,pdf.")
+@click.option("--columns", metavar="NAMES", callback=_listed, help="Of the scaling table, by their names in scaling.csv.")
 @co2_option
 @style_option
 @format_option
@@ -29,20 +35,24 @@ def analyze(
     epochs: int | None,
     overlay: tuple[str, ...],
     overlay_rejected: bool,
-    to: str | None,
+    full: bool,
+    to: tuple[str, ...],
+    columns: tuple[str, ...],
     co2_g_per_kwh: float | None,
     style: str,
     format_: str,
 ) -> None:
-    """Print scaling tables and write figures and CSV files.
+    """Print how a study scales, what limits it and what to do next.
 
-    Of every study under RUNS, or of a bundle. Ends with 3 where points
-    are missing, no run counts, or something could not be read or
-    written, with 1 where one of several studies is damaged.
+    Of every study under RUNS, or of a bundle, whose report/ gets a page,
+    scaling.csv, report.json and figures. Exits with code 3 if runs are
+    missing, no run passes, or something could not be read or written,
+    with 1 if one of several studies is damaged.
 
     \b
     hpcddp analyze jobs/
-    hpcddp analyze jobs/rcc-bigmnist --format json
+    hpcddp analyze jobs/rcc-bigmnist --full
+    hpcddp analyze jobs/rcc-bigmnist --columns nodes,samples_per_s,efficiency
     hpcddp analyze jobs/marconi100-resnet50 --epochs 90
     hpcddp analyze jobs/ --overlay marconi100 --overlay kempner-a100
     """
@@ -50,6 +60,7 @@ def analyze(
 
     from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs
+    from hpcddp.analysis.report.result import PLAINLY
     from hpcddp.analysis.util.files import user_cache_folder
     from hpcddp.analysis.util.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
@@ -58,12 +69,13 @@ def analyze(
 
     if runs.is_file():
         output = output or user_cache_folder("reports", runs)
+    to += PLAINLY.to if full else ()
     with opened_study(runs) as root:
-        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style, co2_g_per_kwh, to == "parquet"))
+        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style, co2_g_per_kwh, to, columns))
     if format_ == "json":
         print_json({"schema": 1, "studies": [result.plain for result in results]})
     else:
         width = shutil.get_terminal_size((WIDE, 0)).columns
-        click.echo(escape_controls("\n\n".join(result.text_in(width) for result in results)))
+        click.echo(escape_controls("\n\n".join(result.text_in(width) if full else result.screen for result in results)))
     if any(result.damaged or result.incomplete for result in results):
         ctx.exit(FAILED if any(result.damaged for result in results) else INCOMPLETE)

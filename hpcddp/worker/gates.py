@@ -244,8 +244,8 @@ def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], 
     shared = next((node for node in nodes if node.cpus is not None and node.of is not None and node.cpus < node.of), None)
     share = f"{shared.cpus} of {shared.of} CPUs of {shared.host}" if shared else f"all CPUs of {_hosts(nodes)}"
     if exclusive and shared:
-        cause = "shared all the same, or the profile's physical_cores and smt are not what Slurm hands out there"
-        return _gate(name, False, f"{share}, where `layout.exclusive` asks for all: {cause}; {others}")
+        cause = "the node is shared, or the profile's physical_cores and smt differ from Slurm's"
+        return _gate(name, False, f"{share}, but `layout.exclusive` requests all: {cause}; {others}")
     if not shared and any(node.cpus is None for node in nodes):
         share = f"Slurm does not say how many CPUs of {_hosts(nodes)} the job has"
     return _gate(name, True, f"{share}; {others}")

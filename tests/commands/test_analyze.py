@@ -31,7 +31,7 @@ def shown(value: object) -> str:
 @pytest.mark.usefixtures("_undrawn")
 def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     write_marconi100(tmp_path / "m100")
-    result = run("analyze", "m100", "--to", "parquet")
+    result = run("analyze", "m100", "--to", "csv,parquet")
     assert result.exit_code == 0, result.output
     report = tmp_path / "m100" / "report"
     names = {file.stem for file in report.glob("*.parquet")}
@@ -96,7 +96,7 @@ def test_findings_as_json(run: Run) -> None:
             "claimed": "625",
             "follows": "469",
             "sentence": "60,000 samples in batches of 64 on 1x2 are 469 steps, not 625",
-            "advice": "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)",
+            "advice": "Compute steps per epoch as samples over the global batch, rounded up (down if the last is dropped).",
         }
     ]
     assert plain["holds"]["speedup values"] == 7
@@ -289,9 +289,9 @@ def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str,
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["empty"], "no run of full training counts"),
+        (["empty"], "no run of full training passed all checks"),
         (["m100", "--runs", "3"], "--runs counts trainings of --epochs N epochs"),
-        (["m100", "--nodes", "3"], "measured: 1, 2, 4, 8, 16"),
+        (["m100", "--nodes", "3"], "Measured: 1, 2, 4, 8, 16"),
         (["config"], "no study in it"),
     ],
 )

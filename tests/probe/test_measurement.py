@@ -92,14 +92,14 @@ def test_gradients_that_are_not_exchanged_fail_a_gate(tmp_path: Path) -> None:
 
     run = only(measured(tmp_path, 2, each_its_own))
     assert run.state == "rejected"
-    assert "gate `parameters agree`" in str(run.reason)
+    assert "check `parameters agree`" in str(run.reason)
 
 
 def test_a_loss_that_is_no_number_fails_a_gate(tmp_path: Path) -> None:
     def step(batch: Any, model: nn.Module, optimizer: Optimizer, steps: Any) -> None:
         plain_step((batch[0] * float("nan"), batch[1]), model, optimizer, steps)
 
-    assert "gate `loss is finite`" in str(only(measured(tmp_path, 1, Loop(network(), step=step).run)).reason)
+    assert "check `loss is finite`" in str(only(measured(tmp_path, 1, Loop(network(), step=step).run)).reason)
 
 
 def test_losses_need_not_be_given(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_tasks_run_are_requeued_and_are_read_like_any_job(rcc_twin: Twin, tmp_pa
         attempts = [attempt.name for attempt in study.attempts(state.label, 1)]
         assert attempts == ([f"{job}.0"] if job.endswith("_0") else [f"{job}.0", f"{job}.1"])
     assert {job["JobName"].partition("-x2.")[0] for job in user.jobs()} == {"n01-g1"}
-    assert "gates     2 of 2 runs pass" in user.hpcddp("analyze", ".").stdout
+    assert "2 of 2 runs pass" in user.hpcddp("analyze", ".").stdout
     assert "nothing to submit" in user.hpcddp("submit", *sweep, "-y").stdout
 
 
@@ -247,7 +247,7 @@ def test_records_of_one_allocation_are_those_of_separate_jobs(rcc_twin: Twin, tm
     assert (small["hosts"], small["job"]) == (large["hosts"][:1], f"{slurm_id(large['job'])}+1")
     assert large["environment"]["MASTER_PORT"] != small["environment"]["MASTER_PORT"]
     assert f"submitted    1 job    {slurm_id(large['job'])}, 2 runs one after the other" in said
-    assert "gates     2 of 2 runs pass" in user.hpcddp("analyze", "together").stdout
+    assert "2 of 2 runs pass" in user.hpcddp("analyze", "together").stdout
     assert "nothing to submit" in user.hpcddp("submit", "small.yaml", "--runs", "together", "--one-allocation", *once).stdout
 
 

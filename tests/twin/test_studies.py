@@ -78,7 +78,7 @@ def test_from_sweep_to_figures(finished: User, arguments: list[str]) -> None:
     (study,) = finished.json("status", ".")["studies"]
     assert {run["phase"] for run in study["runs"]} == {"done"}
     assert "nothing to submit" in finished.hpcddp("submit", *arguments, "-y").stdout
-    assert "gates     3 of 3 runs pass" in finished.hpcddp("analyze", ".").stdout
+    assert "3 of 3 runs pass" in finished.hpcddp("analyze", ".").stdout
     report = finished.home / "rcc-bigmnist" / "report"
     rows = list(csv.DictReader((report / "scaling.csv").read_text(encoding="utf-8").splitlines()))
     assert {(int(row["nodes"]), int(row["gpus_per_node"])) for row in rows} == SHAPES
@@ -142,7 +142,7 @@ def test_a_script_submitted_by_hand(user: User, launcher: str) -> None:
     if launcher == "torchrun":
         of_torchrun(attempt)
     assert {row["JobID"]: row["State"] for row in user.twin.sacct()}[job] == "COMPLETED"
-    assert "gates     1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc").stdout
+    assert "1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc").stdout
 
 
 def test_slurm_refuses(user: User) -> None:
@@ -272,7 +272,7 @@ def test_collectives_of_a_sweeps_layouts(rcc_twin: Twin, tmp_path: Path) -> None
     assert "nothing to submit" in user.hpcddp(*chosen).stdout
     described = read(tmp_path / "small" / "study.json")
     assert ([entry["repeat"] for entry in described["points"]], described["sweep"]["repeat"]) == ([1, 1], 3)
-    assert "gates     2 of 2 runs pass" in user.hpcddp("analyze", "small").stdout
+    assert "2 of 2 runs pass" in user.hpcddp("analyze", "small").stdout
     table = (tmp_path / "small" / "report" / "comm.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(table.splitlines()))
     assert {(row["nodes"], row["ranks"], row["backend"]) for row in rows} == {("1", "2", "gloo"), ("2", "2", "gloo")}

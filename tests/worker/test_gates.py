@@ -89,7 +89,7 @@ def node(cpus: int | None, of: int = 48, host: str = "gn03") -> NodeShare:
     ("nodes", "foreign", "exclusive", "passed", "says"),
     [
         ([node(48), node(48)], None, True, True, "all CPUs of 2 nodes; others' use of the CPUs is unknown"),
-        ([node(48), node(8, host="gn04")], None, True, False, "8 of 48 CPUs of gn04, where `layout.exclusive` asks for all"),
+        ([node(48), node(8, host="gn04")], None, True, False, "8 of 48 CPUs of gn04, but `layout.exclusive` requests all"),
         ([node(8)], 0.25, False, True, "8 of 48 CPUs of gn03; others used at most 25.0% of a node's CPU time"),
         ([node(None)], None, True, True, "Slurm does not say how many CPUs of gn03 the job has"),
         ([node(None)], 0.031, None, True, "nothing reserves gn03; others used at most 3.1% of a node's CPU time"),

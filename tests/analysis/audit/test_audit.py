@@ -320,7 +320,7 @@ def test_classes_stand_in_the_order_of_their_weight() -> None:
 
 @pytest.mark.dear
 def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
-    write_tables(tmp_path / "report", find(load_study(write_marconi100(tmp_path / "m100"))), Failures())
+    write_tables(tmp_path / "report", find(load_study(write_marconi100(tmp_path / "m100"))), (), Failures())
     result = audits(tmp_path / "report" / "scaling.csv")[0]
     assert result.findings == ()
     assert result.holds["speedup values"] == 13
@@ -333,7 +333,7 @@ def test_what_was_not_checked_is_not_said_to_hold(tmp_path: Path) -> None:
     assert bare.text.splitlines() == [
         "table.csv: nothing wrong found in 2 rows.",
         "",
-        "not checked, as nothing in the table gives them: 2 speedup values",
+        "not checked, because the table lacks what they follow from: 2 speedup values",
     ]
     some = of_text(tmp_path, "gpus,run,time,speedup\n1,1,99,\n1,2,101,\n1,avg,100,1\n2,avg,50,2.0\n4,avg,,3.8\n")
     assert some.holds == {"averages": 1, "speedup values": 2}

@@ -194,7 +194,7 @@ def test_node_lists() -> None:
         ("nodes,time\n1,10,12\n", "table.csv:2: 3 cells under 2 headers"),
         ("nodes,time\n,10\n", "table.csv:2: neither nodes nor gpus is filled in"),
         ("nodes,time\n1.5,10\n", "`1.5` is not a whole number"),
-        ("gpus,time\n" + "1,100\n" * 1_001, "1,001 rows, and at most 1,000 are audited"),
+        ("gpus,time\n" + "1,100\n" * 1_001, "1,001 rows, but at most 1,000 are audited"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -177,7 +177,7 @@ def test_a_point_whose_runs_do_not_count_is_unfinished(tmp_path: Path) -> None:
     write_run(b, point(1, 1), Recorded(step_ns=100 * MS))
     write_run(b, point(2, 1), Recorded(step_ns=100 * MS, gates=FAILED))
     (left,) = compare_studies(a, b, 0.05).unfinished
-    assert (left.label, "gate `equal steps`" in left.reason) == (point(2, 1).label, True)
+    assert (left.label, "check `equal steps`" in left.reason) == (point(2, 1).label, True)
 
 
 def test_an_empty_side_is_named(tmp_path: Path) -> None:

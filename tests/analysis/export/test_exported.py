@@ -25,7 +25,7 @@ from tests.analysis.study.test_accuracy import study as accurate_study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_study
 
 POINTS = (point(1, 1), point(1, 2))
-BAD = "gate `equal steps`: rank 1 made 4 of 6 steps"
+BAD = "check `equal steps`: rank 1 made 4 of 6 steps"
 STEP_S = [0.075, 0.0095, 0.0115, 0.0135, 0.0155, 0.0175]
 """Of rank 1, the slower one, 0.5 ms less; the first is the warm-up's."""
 

@@ -85,7 +85,7 @@ def test_without_a_benchmark_buckets_have_a_figure_of_their_own(tmp_path: Path) 
     assert shown(write(tmp_path / "gloo", [2], PROFILE, bench=False, device="cpu")) == []
     analyze(tmp_path / "s")
     text = (tmp_path / "s/report/index.html").read_text()
-    places = [text.index(each) for each in ("How gradients travel", "bucket&#09;24.0 MB", "A closer look")]
+    places = [text.index(each) for each in ("More figures", "Gradient all-reduce", "bucket&#09;24.0 MB")]
     assert places == sorted(places)
 
 

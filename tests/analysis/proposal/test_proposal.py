@@ -47,7 +47,7 @@ def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     assert found.costs.node_h.value == pytest.approx(16 * 139 / 3600, rel=1e-6)
     text = markdown(found)
     assert "| time | 2:19 | 3:28:30 |\n| node hours | 0.618 | 55.6 |\n| GPU hours | 2.47 | 222 |\n" in text
-    assert "16 nodes (64 GPUs) \\[8\\]: the largest size measured with at least 70 % efficiency" in text
+    assert "16 nodes (64 GPUs) \\[8\\]: the largest measured size with at least 70 % efficiency" in text
     assert "| 2:19 | 0.618 | 3:28:30 | 55.6 | \\[8\\] |" in text
 
 
@@ -66,8 +66,11 @@ def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
     assert found.choice is not None
     assert found.choice.size.nodes == 4
     text = markdown(found)
-    assert "4 nodes (16 GPUs) \\[3\\]: the largest size measured with at least 70 % efficiency against one node; 70 %" in text
-    assert "The next larger size, 8 nodes, has 62 %." in text
+    assert (
+        "4 nodes (16 GPUs) \\[3\\]: the largest measured size with at least 70 % efficiency. Its efficiency against one node is"
+        in text
+    )
+    assert "The next larger size, 8 nodes, has an efficiency of 62 %." in text
 
 
 def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> None:
@@ -77,10 +80,10 @@ def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> No
 
 def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
     study = nodes_study(tmp_path / "s", {1: 100, 2: 125, 8: 160})
-    assert "8 nodes (32 GPUs) \\[3\\]: as asked for; 62 % efficiency against one node. That is below 70 %." in markdown(
+    assert "8 nodes (32 GPUs) \\[3\\]: the requested size. Its efficiency against one node is 62 %." in markdown(
         propose(study, nodes=8)
     )
-    with pytest.raises(UsageError, match="no run on 4 full nodes counts; measured: 1, 2, 8"):
+    with pytest.raises(UsageError, match=r"no run on 4 full nodes passed all checks\. Measured: 1, 2, 8"):
         propose(study, nodes=4)
 
 
@@ -88,15 +91,15 @@ def test_without_one_node_no_size_is_chosen(tmp_path: Path) -> None:
     found = propose(nodes_study(tmp_path / "s", {2: 125, 8: 160}))
     assert (found.choice, found.costs) == (None, None)
     text = markdown(found)
-    assert "No size follows from the measurements" in text
-    assert "Not known without a job size." in text
-    assert "Efficiency against one node: that baseline has no run that counts." in text
+    assert "No job size follows from the measurements" in text
+    assert "Resources are unknown without a job size." in text
+    assert "Efficiency against one node. No run of that baseline passed all checks." in text
 
 
 def test_an_epoch_of_unknown_length_has_no_cost(tmp_path: Path) -> None:
     study = measured(tmp_path / "s", {point(1, 4, data=Data(name="mine:data")): [100]})
     text = markdown(propose(study, epochs=9))
-    assert "Not known: how many samples an epoch has was not recorded." in text
+    assert "Resources are unknown: the number of samples per epoch was not recorded." in text
     assert "node hours" not in text
 
 
@@ -108,7 +111,7 @@ def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
     assert found.costs.epoch_s.high == pytest.approx(2550)
     text = markdown(found)
     assert "| 1,267 (1,255 to 1,280) |" in text
-    assert "In brackets: the least and the most of any run." in text
+    assert "Brackets hold the least and the most of any run." in text
     assert "| one training (2 epochs) |" in text
     assert "| 3 trainings |" in text
     assert "95 % intervals of sizes with fewer than six runs." in text
@@ -123,7 +126,7 @@ def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
     assert [row[-1].text for row in table.rows] == ["[1]", "[2]"]
     assert sources[0] == f"[1] {point(1, 4).label}: r1, r2; checks passed by each: 1 of 1"
     assert sources[1].startswith(f"[2] {point(2, 4).label}: r1, r2; checks passed by each: 1 of 1; rejected: r3 of ")
-    assert "gate `equal steps`" in sources[1]
+    assert "check `equal steps`" in sources[1]
 
 
 def test_software_and_hardware_come_from_the_records(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     write_json(study.point_file(other.label), {"schema": 1, "id": other.id, "point": point_to_dict(other)})
     found = propose(study)
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
-    assert "This is with batch/GPU 32; 1 more series of the study is not shown here." in markdown(found)
+    assert "This page is on batch/GPU 32. 1 more series of the study is not shown." in markdown(found)
 
 
 def test_of_series_with_as_many_sizes_the_fastest_is_shown(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_of_series_with_as_many_sizes_the_fastest_is_shown(tmp_path: Path) -> No
     steps_ms = {point(1, 4, loader_workers_per_rank=workers): [ms] for workers, ms in ((1, 200), (4, 100), (8, 110))}
     found = propose(measured(tmp_path / "s", steps_ms))
     assert [size.row["samples_per_s"] for size in found.sizes] == [1280]
-    assert "This is with workers 4; 2 more series" in markdown(found)
+    assert "This page is on workers 4. 2 more series" in markdown(found)
 
 
 def test_one_point_of_ddp_is_not_what_a_study_of_fsdp_is_about(tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_the_page_says_what_was_run(tmp_path: Path) -> None:
 
 def test_a_study_without_full_training_has_no_page(tmp_path: Path) -> None:
     study = measured(tmp_path / "s", {point(1, 4, input="io"): [100]})
-    with pytest.raises(UsageError, match="no run of full training counts"):
+    with pytest.raises(UsageError, match="no run of full training passed all checks"):
         propose(study)
 
 
@@ -239,7 +242,7 @@ def test_how_gpus_were_used(tmp_path: Path) -> None:
 def test_uneven_gpus_are_told_by_rank(tmp_path: Path) -> None:
     """From ten points of utilisation on, of two nodes by rank; 36 kJ are 10 Wh."""
     text = used(tmp_path / "s", gpus(90.0, 92.0, 94.0, 96.0), {**gpus(90.0, 92.0, 61.0, 96.0), "host": "r001"})
-    assert "The GPUs of \\[1\\] are not used evenly; its GPUs in r1 of" in text
+    assert "The GPUs of \\[1\\] are not used evenly. The table shows its GPUs in r1 of" in text
     assert "| 6 | r001 | 61 % | 12.0 | 200 | 10.0 |" in text
     assert "| 0 | r000 | 90 % | 12.0 | 200 | 10.0 |" in text
 
@@ -247,7 +250,7 @@ def test_uneven_gpus_are_told_by_rank(tmp_path: Path) -> None:
 def test_gpus_that_were_not_read_say_why(tmp_path: Path) -> None:
     text = used(tmp_path / "s", telemetry_hz=0.0)
     assert "| 1 | 4 | unknown | unknown | unknown | unknown | unknown | \\[1\\] |" in text
-    assert "- Not read at \\[1\\]: measure.telemetry\\_hz is 0." in text
+    assert "- \\[1\\] GPUs were not read: measure.telemetry\\_hz is 0." in text
     assert "Use of the GPUs" not in used(tmp_path / "cpu", device="cpu")
 
 
@@ -262,7 +265,7 @@ def test_energy_of_nodes_and_co2_by_the_users_factor(tmp_path: Path) -> None:
     text = markdown(propose(Study(tmp_path / "s"), co2_g_per_kwh=250))
     assert "| CO2 of the nodes' energy, kg, at 250 g per kWh | 2.00 |" in text
     without = used(tmp_path / "gpus", gpus(90.0, 92.0, 94.0, 96.0))
-    assert "Energy of whole nodes: they have no source" in without
+    assert "Energy of whole nodes. No source" in without
     text = markdown(propose(Study(tmp_path / "gpus"), co2_g_per_kwh=250))
     assert "| CO2 of the GPUs' energy, kg, at 250 g per kWh | 0.400 |" in text
 

@@ -97,7 +97,7 @@ def test_the_steps_of_all_attempts_count(study: Study) -> None:
     assert run.distribution.timed == binned(np.array([8.0] * 5 + [9.0] * 4 + [10.0] * 3) * MS)
     assert run.distribution.warmup == binned(np.array([80.0, 90.0, 100.0]) * MS)
     (note,) = [note for note in find(load_study(study)).notes if "restart" in note]
-    assert note.startswith(f"1 of 1 run went on after a restart ({RUN} after 2): times are of all their attempts")
+    assert note.startswith(f"1 of 1 run resumed after a restart ({RUN} after 2). Their times cover all attempts")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -186,7 +186,7 @@ def test_what_is_lost_of_an_attempt_is_told(study: Study, damage: Any, why: str)
     run = records.runs[0]
     assert (run.state, run.steady_steps, run.restarts, run.lost_steps) == ("counts", 5 + 3, 2, 5)
     assert records.warnings == (f"{RUN}: steps 6 to 10 (attempt 8.0) are missing: {why}",)
-    assert f"{RUN}: its times lack 5 steps whose records are lost" in find(records).notes
+    assert f"The times of {RUN} lack 5 steps whose records are lost." in find(records).notes
     assert [series.steps for run in exported(study).runs for series in run.series[:1]] == [(*range(6), *range(11, 15))]
 
 
@@ -195,7 +195,7 @@ HISTORIES: Sequence[tuple[Mapping[str, Any], str]] = [
     (history(("7.0", 0, 6), ("8.0", 5, 6), ("9.0", 11, 4)), "history goes on at step 5 after 6 steps"),
     (history(("7.0", 0, 6), ("7.0", 6, 5), ("9.0", 11, 4)), "names what are no attempts"),
     (history(("../../7.0", 0, 11), ("9.0", 11, 4)), "names what are no attempts"),
-    (history(("9.0", 0, 11), ("8.0", 11, 4)), "history goes on after 9.0, which ended the run"),
+    (history(("9.0", 0, 11), ("8.0", 11, 4)), "history continues after 9.0, which ended the run"),
     (history(("7.0", 0, 11), ("9.0", 11, 5)), "the rows of attempt 9.0 are not those of steps 11 to 15"),
     (history(("7.0", 0, 11), ("9.0", 11, 2**60)), "the rows of attempt 9.0 are not those of steps 11 to"),
     (history(("7.0", 0, 0), ("9.0", 0, 4)), "below 1"),
@@ -215,7 +215,7 @@ def test_a_history_that_cannot_be_rejects(study: Study, history: Mapping[str, An
 def test_a_failed_gate_of_an_earlier_attempt_rejects(study: Study) -> None:
     thrice(study, gates=FAILED)
     run = only(study)
-    assert (run.state, run.reason) == ("rejected", "gate `equal steps`: attempt 7.0: rank 1 made 4 of 6 steps")
+    assert (run.state, run.reason) == ("rejected", "check `equal steps`: attempt 7.0: rank 1 made 4 of 6 steps")
 
 
 def test_what_attempts_know_is_put_together(study: Study) -> None:

@@ -298,7 +298,7 @@ ENDS: list[tuple[int | None, dict[str, Any], str]] = [
         "end.json: evaluation.loss is -0.1: a cross entropy is not negative, nor infinite",
     ),
     (None, {"global_batch": 65}, "end.json: global_batch is 65, and the point's is 64"),
-    (None, {"gates": []}, "end.json: gate `parameters agree` is missing"),
+    (None, {"gates": []}, "end.json: check `parameters agree` is missing"),
     (None, {"telemetry": {"energy_j_per_1000_samples": -3.5}}, "end.json: telemetry.energy_j_per_1000_samples is -3.5, below 0"),
     (
         1,
@@ -331,7 +331,7 @@ def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -
     """launch.json says which; records that are older count as they did."""
     named = {"gates": ["parameters agree", "ranks stepped equally"]}
     study, attempt = written(tmp_path, Recorded(step_ns=8 * MS, launch=named))
-    assert only(study).reason == "end.json: gate `ranks stepped equally` is missing"
+    assert only(study).reason == "end.json: check `ranks stepped equally` is missing"
     changed(attempt, lambda end: end["gates"].append({"name": "ranks stepped equally", "passed": True, "evidence": "6 steps"}))
     assert only(study).state == "counts"
 
@@ -339,7 +339,7 @@ def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -
 def test_a_gate_that_failed_is_named_before_one_that_is_missing(tmp_path: Path) -> None:
     failed = [{"name": "loss is finite", "passed": False, "evidence": "rank 1 had a loss that is infinite"}]
     study, _ = written(tmp_path, Recorded(step_ns=8 * MS, gates=failed))
-    assert only(study).reason == "gate `loss is finite`: rank 1 had a loss that is infinite"
+    assert only(study).reason == "check `loss is finite`: rank 1 had a loss that is infinite"
 
 
 S = 1000 * MS

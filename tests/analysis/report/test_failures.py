@@ -38,7 +38,7 @@ def one(root: Path, out: Path | None = None) -> StudyResult:
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["analyze", *arguments], env={"COLUMNS": "200"})
+    return CliRunner().invoke(main, ["analyze", "--full", *arguments], env={"COLUMNS": "200"})
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException, only: Any = lambda *_: True) -> None:
@@ -91,13 +91,13 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert done.exit_code == INCOMPLETE
     assert f"failed: figures/{figure}: RuntimeError: planted" in done.stdout
-    assert "gates     6 of 6 runs pass" in done.stdout
+    assert "checks    6 of 6 runs pass" in done.stdout
     assert names == {name for name in [*before.plain["files"], "report.json"] if not name.startswith(f"figures/{figure}.")}
     assert f"figures/{figure}.png" not in (out / "report.md").read_text()
     assert json.loads((out / "report.json").read_text())["points"] == before.plain["points"]
     page = (out / "index.html").read_text()
     assert ("Throughput, samples/s" in page, "Where the step goes, by" in page) == (figure != "scaling", figure != "breakdown")
-    assert "Where the step goes" in page
+    assert "Step breakdown" in page
 
 
 PARTS = {
@@ -187,7 +187,7 @@ def test_a_fault_in_all_of_one_study_leaves_the_others(tmp_path: Path, monkeypat
     done = invoke(str(tmp_path))
     assert done.exit_code == 1
     assert "/a: RuntimeError: planted (" in done.stdout
-    assert "gates     6 of 6 runs pass" in done.stdout
+    assert "checks    6 of 6 runs pass" in done.stdout
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -232,7 +232,7 @@ def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
         left = {path for path in disk.rglob("*") if path.is_file()} - before
     assert done.exit_code == INCOMPLETE
     assert "vs 1 GPU" in done.stdout
-    assert "gates     6 of 6 runs pass" in done.stdout
+    assert "checks    6 of 6 runs pass" in done.stdout
     assert "failed: scaling.csv, breakdown.csv, runs.csv and " in done.stdout
     assert "No space left on device; make room, or name another folder with -o" in " ".join(done.stdout.split())
     assert left == set()

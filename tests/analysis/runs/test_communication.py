@@ -351,11 +351,13 @@ def test_points_with_and_without_the_hook_are_one_row(tmp_path: Path) -> None:
     (found,) = [verdict for verdict in result.plain["verdicts"] if verdict["name"] == "straggler"]
     assert (found["where"], found["runs"]) == ("on rank 1 on r001", [f"r1 of {WHAT.label}"])
     assert found["evidence"] == (
-        f"it was the last to be ready at 100 % of the all-reduces of r1 of {WHAT.label}: "
-        f"the others waited 10.0 ms per step for it (10 % of the step, which would be up to 11 % faster without)"
+        f"Rank 1 on r001 was the last to be ready at 100 % of the all-reduces of r1 of {WHAT.label}. The other ranks waited "
+        f"10.0 ms per step for it (10 % of the step). Without this wait, a step would be up to 11 % faster."
     )
     assert "96.0      100" in result.text
-    assert "  MB/step  hidden ms  transfer ms  peer wait ms  overlap  alg GB/s  bus GB/s\n         1 x 2     25.0" in result.text
+    assert (
+        "  MB/step  overlapped ms  transfer ms  sync wait ms  overlap  alg GB/s  bus GB/s\n         1 x 2     25.0" in result.text
+    )
     assert max(len(line) for line in result.text.splitlines() if not line.startswith("report:")) <= 105
 
 
@@ -385,13 +387,13 @@ def test_without_a_run_without_the_hook_its_throughput_is_shown(tmp_path: Path) 
     write_json(attempt / "end.json", end)
     plain = one(tmp_path).plain
     assert plain["points"][0]["samples_per_s"] == 640.0
-    about = "throughput of every row is of runs with the communication hook; add `measure.comm: off` for runs without it"
+    about = "Throughput of every row comes from runs with the communication hook. Add runs without it with `measure.comm: off`."
     assert about in plain["notes"]
-    assert any(note.startswith("clocks of ranks are known to 3.00 ms only in 1 of 1 runs") for note in plain["notes"])
+    assert any(note.startswith("The ranks' clocks are known to 3.00 ms only in 1 of 1 runs") for note in plain["notes"])
 
 
 def test_steps_with_the_hook_that_are_unlike_those_without_are_noted(tmp_path: Path) -> None:
-    wanted = f"with the communication hook the step of {WHAT.label} lasts 100 ms instead of 90.0"
+    wanted = f"The step of {WHAT.label} lasts 100 ms with the communication hook and 90.0 ms without."
     assert any(note.startswith(wanted) for note in measured(tmp_path, {point(1, 2): 90, WHAT: hooked()}).plain["notes"])
 
 
@@ -421,9 +423,9 @@ def test_what_the_cross_check_found_is_said(tmp_path: Path, closes: bool) -> Non
     checked = point(1, 2, comm="check")
     sentence = "the views agree" if closes else "the views of the exchange do not agree: do not rely on this run's breakdown"
     written(tmp_path, hooked(end={"comm_check": {"closes": closes, "sentence": sentence}}), checked)
-    said = [note for note in one(tmp_path).plain["notes"] if "cross-check" in note or "views" in note]
-    agree = "cross-check of communication: step clock, difference and profiler agree in 1 of 1 runs"
-    assert said == [agree if closes else f"r1 of {checked.label}: {sentence}"]
+    said = [note for note in one(tmp_path).plain["notes"] if "agree on communication" in note or "views" in note]
+    agree = "Step clock, difference and profiler agree on communication in 1 of 1 runs."
+    assert said == [agree if closes else f"Run r1 of {checked.label}: {sentence}."]
 
 
 def test_bucket_rows_that_are_damaged_or_of_another_model_reject(tmp_path: Path) -> None:
@@ -451,14 +453,14 @@ def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
         **{"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda"},
         **{"full": 500.0, "synthetic": 1000.0, "io": 2000.0},
     }
-    table = "  nodes x GPUs  full  trainer's limit  loader's limit\n         1 x 1   500            1,000           2,000"
+    table = "  nodes x GPUs  full  synthetic data  loader only\n         1 x 1   500           1,000        2,000"
     assert table in result.text
     assert result.text.count("1 x 1") == 2
     assert len(pd.read_csv(tmp_path / "s/report/scaling.csv")) == 4
-    assert result.plain["sentences"][0].startswith("2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency);")
+    assert result.plain["sentences"][0].startswith("2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency).")
     result = measured(tmp_path / "one", {point(1, 2, input="io"): 1})
     assert result.plain["limits"] == []
-    assert result.plain["sentences"][0].startswith("2 GPUs load about 64,000 samples/s;")
+    assert result.plain["sentences"][0].startswith("2 GPUs load about 64,000 samples/s.")
 
 
 def test_scaling_counts_gpus_not_processes(tmp_path: Path) -> None:
@@ -485,9 +487,9 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
     write_run(study, single, hooked())
     result = one(tmp_path)
     assert "straggler" not in result.text
-    assert "how gradients travel" not in result.text
+    assert "Gradient all-reduce" not in result.text
     write_run(study, pair, hooked())
-    _, _, table = one(tmp_path).text.partition("how gradients travel")
+    _, _, table = one(tmp_path).text.partition("Gradient all-reduce")
     assert ("1 x 2" in table, "1 x 1" in table) == (True, False)
 
 
@@ -497,7 +499,7 @@ def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_pat
     workloads: list[dict[str, Any]] = [{}, *more]
     recorded: dict[str, Recorded | int] = {"off": 100, "on": hooked()}
     points = {point(n, 1, comm=comm, **each): recorded[comm] for each in workloads for n in (1, 16) for comm in recorded}
-    tables = measured(tmp_path, points).text.partition("gates ")[2].splitlines()
+    tables = measured(tmp_path, points).text.partition("checks ")[2].splitlines()
     assert max(map(len, (line for line in tables if not line.startswith("report")))) <= 105
     (head,) = (i for i, line in enumerate(tables) if "hook ms" in line)
     assert [line.split()[0] for line in tables[head + 1 : head + 13]] == 4 * ["workers", "1", "16"]

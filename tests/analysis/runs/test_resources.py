@@ -223,16 +223,16 @@ def test_readings_agree_with_what_was_made_in_every_form_of_the_report(made: Rep
         **{"data_wait_share": 0.25, "flops_per_s_per_gpu": 10**10 * 640 / 2},
     }
     assert {name: made.row[name] for name in expected} == pytest.approx(expected)
-    text = "a kernel ran in 83 % of the time, but 25 % of the step waits for data"
+    text = "A kernel ran in 83 % of the time. Ranks wait for data during 25 % of the step."
     words = {"gpus_not_read": None, "nodes_not_read": None, "node_energy_from": "pm_counters", "misleads": text}
     assert {name: made.row[name] for name in words} == words
-    assert f"GPU utilisation at 1x2 misleads: {text}" in made.plain["notes"]
+    assert f"GPU utilisation at 1x2 is misleading. {text}" in made.plain["notes"]
     for name in ("index.html", "report.md"):
         text = (made.folder / name).read_text()
-        assert all(words in text for words in ("What the GPUs did", "What the nodes did", "sw power cap 50"))
+        assert all(words in text for words in ("GPU readings", "Node readings", "sw power cap 50"))
     assert r"sw power cap 50\,\%" in (made.folder / "readings.tex").read_text()
     assert r"& 30\,\% & 10\,\% & 40\,\% &" in (made.folder / "nodes.tex").read_text()
-    header, row = next(text for text in made.text.split("\n\n") if "what the GPUs did" in text).splitlines()[1:]
+    header, row = next(text for text in made.text.split("\n\n") if "GPU readings" in text).splitlines()[-2:]
     assert header.split() == ["nodes", "x", "GPUs", "util", "%", "data", "TFLOP/s", "W", "GPU", "GB", "J/1000", "CPU"]
     assert row.split() == ["1", "x", "2", "83", "25", "%", "3.20", "225", "9.66", "719", "40", "%"]
     for name in ("readings.csv", "runs.csv"):
@@ -254,10 +254,10 @@ def test_co2_is_told_by_the_users_factor_alone(made: Reported) -> None:
     ("util", "waits", "exchange", "peak", "says"),
     [
         (95.0, 0.02, 0.05, 0.3, None),
-        (95.0, 0.02, 0.30, 0.3, "30 % is exchange"),
+        (95.0, 0.02, 0.30, 0.3, "Collectives take 30 %"),
         (95.0, 0.02, 0.05, 0.02, "2 % of the GPU's peak"),
         (95.0, 0.02, None, None, None),
-        (30.0, 0.02, 0.05, 0.3, "not the loader"),
+        (30.0, 0.02, 0.05, 0.3, "No kernel ran in 70 % of the time"),
         (30.0, 0.40, 0.05, 0.3, None),
         (65.0, 0.02, 0.30, 0.02, None),
         (None, 0.40, 0.30, 0.02, None),
@@ -277,7 +277,7 @@ def test_nothing_read_says_why(tmp_path: Path) -> None:
     assert found.row["gpu_util_percent"] is None
     assert (found.folder / "report.md").read_text().count(r"measure.telemetry\_hz is 0") == 4
     assert (found.folder / "index.html").read_text().count("Not read anywhere: measure.telemetry_hz is 0.") == 2
-    assert "what the GPUs did" not in found.text
+    assert "GPU readings" not in found.text
     found = report(tmp_path / "cpu", point(1, 2, device="cpu"), None, gpu=None)
     assert (found.row["gpus_not_read"], found.row["nodes_not_read"]) == (None, "no telemetry was recorded")
     assert not (found.folder / "readings.tex").exists()

@@ -222,7 +222,7 @@ def test_ranks_whose_windows_do_not_go_together_are_told(tmp_path: Path) -> None
     """One took 10 ms a step and one 12, for 20 steps: 40 ms apart, the rate is of their mean. Not within a step."""
     found = found_of(tmp_path / "apart", Recorded(step_ns=lambda rank, step: (12 if rank else 10) * MS, steps=20))
     (note,) = [note for note in found.notes if "its ranks from" in note]
-    assert note.startswith(f"the timed steps of r1 of {point(1, 2).label} took its ranks from 0.200 to 0.240 s:")
+    assert note.startswith(f"The timed steps of r1 of {point(1, 2).label} took its ranks from 0.200 to 0.240 s.")
     assert found.scaling["samples_per_s"].tolist() == pytest.approx([64 / 0.011])
     recorded = Recorded(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
     assert not [note for note in found_of(tmp_path / "within", recorded).notes if "its ranks from" in note]

@@ -86,11 +86,11 @@ def test_accuracy_is_a_median_with_its_exact_count(tmp_path: Path) -> None:
 def test_the_sentence_ranks_points_that_trained_equally_much(tmp_path: Path) -> None:
     both = {sized(1): [9_720 + run for run in range(6)], sized(2): [9_680 + run for run in range(6)]}
     sentence = one(study(tmp_path / "s", both, loss=falling).folder).plain["sentences"][-1]
-    assert sentence.startswith("Accuracy after 1,920 samples is 97.22 % (9,722.5 of 10,000) with one GPU and 96.83 % (9,682.5 of")
-    assert "0.40 points lower (95 % -0.4" in sentence
-    assert "loss went from 9.65 to 7.65 (means of its first and last 10 steps)" in sentence
+    assert sentence.startswith("Accuracy is 97.22 % (9,722.5 of 10,000) with one GPU and 96.83 % (9,682.5 of")
+    assert ", after 1,920 samples. The second is 0.40 points lower (95 % -0.4" in sentence
+    assert "loss with 2 GPUs went from 9.65 to 7.65 (means of the first and last 10 steps)" in sentence
     alike = study(tmp_path / "alike", {sized(1): [9_700, 9_720, 9_740] * 2, sized(2): [9_701, 9_721, 9_739] * 2})
-    assert "no difference found (95 % -0." in one(alike.folder).plain["sentences"][-1]
+    assert "not measurably different (95 % -0." in one(alike.folder).plain["sentences"][-1]
 
 
 @pytest.mark.dear
@@ -98,8 +98,8 @@ def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> No
     """Four GPUs train four times the samples in as many steps."""
     study(tmp_path / "s", {point(1, gpus, evaluate=True): [9_000 + gpus] * 6 for gpus in (1, 4)}, hold="batch_per_gpu")
     sentence = one(tmp_path).plain["sentences"][-1]
-    assert "90.01 % (9,001 of 10,000) after 960 samples with one GPU" in sentence
-    assert "not ranked, as they trained unlike amounts" in sentence
+    assert "90.01 % (9,001 of 10,000) with one GPU after 960 samples." in sentence
+    assert "These are not ranked, because" in sentence
     assert not any(word in sentence for word in ("lower", "higher", "no difference"))
 
 
@@ -202,8 +202,8 @@ def test_time_epochs_and_node_hours_to_the_target(tmp_path: Path) -> None:
     assert (last["epochs"], last["train_s"], last["node_h"], last["gpu_h"]) == (3, 12, 12 / 3600, 4 * 12 / 3600)
     assert last["speedup_1gpu"] == pytest.approx(20 / 12)
     assert last["throughput_1gpu"] == pytest.approx(10.0)
-    text = "90.00 % accuracy takes 20.0 s (2 epochs) with one GPU and 12.0 s (3 epochs) with 4 GPUs: 1.67 times as fast"
-    assert sentence == f"{text} (range 1.67 to 1.67), where throughput is 10.0 times."
+    text = "Training to 90.00 % accuracy takes 20.0 s (2 epochs) with one GPU and 12.0 s (3 epochs) with 4 GPUs."
+    assert sentence == f"{text} The speedup is 1.67 (range 1.67 to 1.67), and that of throughput 10.0."
 
 
 @pytest.mark.dear
@@ -212,7 +212,7 @@ def test_without_a_target_it_is_what_all_runs_reached(tmp_path: Path) -> None:
     (first, last), sentence = times_in(tmp_path)
     assert first["target"] == last["target"] == 0.93
     assert (first["epochs"], last["epochs"], last["train_s"]) == (2, 3, 3)
-    assert "93.00 % accuracy, the highest that all runs reached, takes" in sentence
+    assert "This accuracy is the highest that all runs reached." in sentence
 
 
 @pytest.mark.dear
@@ -225,7 +225,7 @@ def test_runs_that_did_not_reach_it_take_longer_than_any_that_did(tmp_path: Path
     (_, second, third), sentence = times_in(tmp_path)
     assert (second["reached"], second["train_s"], second["interval"], second["speedup_1gpu_low"]) == (2, 8, None, None)
     assert (third["reached"], third["train_s"], third["speedup_1gpu"]) == (1, None, None)
-    assert sentence.endswith("more than one GPU do not reach it sooner; with 4 GPUs 1 of 3 runs reached it.")
+    assert sentence.endswith("More than one GPU do not reach it sooner. 1 of 3 runs with 4 GPUs reached it.")
 
 
 @pytest.mark.dear
@@ -233,7 +233,7 @@ def test_the_sentence_says_where_more_gpus_stop_helping(tmp_path: Path) -> None:
     """Two are faster than one; four need more epochs for it, and as long as two."""
     given = {1: ((90,), 10.0), 2: ((90,), 6.0), 4: ((60, 90), 3.0)}
     trainings(tmp_path / "s", {training(gpus, target_accuracy=0.9): [each] * 6 for gpus, each in given.items()})
-    assert times_in(tmp_path)[1].endswith("; more than 2 GPUs do not reach it sooner.")
+    assert times_in(tmp_path)[1].endswith(" More than 2 GPUs do not reach it sooner.")
 
 
 @pytest.mark.dear
@@ -295,4 +295,4 @@ def test_longer_steps_of_a_larger_batch_are_no_stalls(tmp_path: Path) -> None:
     assert row["step_mean_s"] == pytest.approx(time_s / (len(batches) - 1))
     assert (row["step_median_s"], row["step_p99_s"]) == (SHORT / 1000, SHORT / 1000)
     assert {verdict["name"] for verdict in plain["verdicts"]} <= {"baseline missing"}
-    assert any("the batch of every row grows" in note for note in plain["notes"])
+    assert any("The batch of every row grows" in note for note in plain["notes"])

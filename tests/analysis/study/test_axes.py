@@ -50,17 +50,17 @@ def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
     found = effects(tmp_path, points, wait={each: 0.6 for each, ms in points.items() if ms == 400})
     (sentence,) = effect_sentences(found[WORKERS])
     assert sentence.startswith("At 1x4, workers 8 is 4.00 times (95 % 3.9")
-    assert "; values above 8 gain too little: 16 is 1.01 times" in sentence
-    assert sentence.endswith("; the step waits for data for 60 % at 1, 0 % at 16.")
+    assert ". Values above 8 gain too little: 16 is 1.01 times" in sentence
+    assert sentence.endswith(". Ranks wait for data during 60 % of the step at 1, and 0 % at 16.")
     assert ratios(found[WORKERS]) == [[0.5, 1.0, 1.8, 2.0, 2.0]], "against the default, 2"
 
 
 @pytest.mark.dear
 def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
     paying = effects(tmp_path / "a", with_workers({n: 400.0 / n for n in (1, 2, 4)}))
-    assert "the largest value is still faster: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
+    assert "The largest value is still faster: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
     costing = effects(tmp_path / "b", with_workers({n: 100.0 * n for n in (1, 2, 4)}))
-    assert "larger values are slower: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
+    assert "Larger values are slower: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
 
 
 @pytest.mark.dear
@@ -70,7 +70,7 @@ def test_a_dip_between_values_is_named(tmp_path: Path) -> None:
     found = effects(tmp_path, with_workers(steps))
     (sentence,) = effect_sentences(found[WORKERS])
     assert sentence.count("dip") == 1
-    assert "; there is a dip: 4 is 0.714 times (95 % 0." in sentence
+    assert ". There is a dip: 4 is 0.714 times (95 % 0." in sentence
     assert ") as fast as 2 and 0.500 times (95 % " in sentence
 
 
@@ -85,7 +85,7 @@ def test_what_does_nothing_is_said_to_have_no_effect(tmp_path: Path) -> None:
     ("times", "says"),
     [
         (([100 * MS] * 6, [995 * MS // 10] * 6), "changes throughput by less than 1 %: throughput is 1.005 times"),
-        (([100 * MS + run for run in range(5)], [100 * MS, 100 * MS + 1]), ", with as few as 2 runs. Set `repeat: 6`"),
+        (([100 * MS + run for run in range(5)], [100 * MS, 100 * MS + 1]), " A value has 2 runs only. Set `repeat: 6`"),
     ],
     ids=["sure and hardly there", "few of one value"],
 )
@@ -100,7 +100,9 @@ def test_what_is_said_is_of_the_effects_size_and_the_fewest_runs(
     assert says in effect_sentences(axis)[0]
 
 
-@pytest.mark.parametrize(("runs", "says"), [(1, "with one run each. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
+@pytest.mark.parametrize(
+    ("runs", "says"), [(1, "Each value has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")]
+)
 def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
     found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)
@@ -154,4 +156,4 @@ def test_values_that_are_not_numbers_stand_against_the_base(tmp_path: Path) -> N
     (axis,) = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in times}).values()
     sentence = effect_sentence(axis, axis.panels[0])
     assert "precision fp16 is 2.00 times" in sentence
-    assert "; bf16 does not differ measurably from fp32" in sentence
+    assert ". The value bf16 does not differ measurably from fp32" in sentence

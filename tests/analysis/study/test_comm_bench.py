@@ -102,7 +102,7 @@ def test_they_are_not_training_runs(tmp_path: Path) -> None:
     (result,) = analyze(study.folder)
     assert len(rows(study.folder / "report" / "scaling.csv")) == 3
     assert (result.missing, result.plain["rejected"]) == ((), [])
-    assert "gates     6 of 6 runs pass" in result.text
+    assert "checks    6 of 6 runs pass" in result.text
     bench = comm_point(point(2, 4))
     (study.attempt_dir(bench.label, 1, "100", 0) / "comm.json").write_text("{")
     (result,) = analyze(study.folder)
@@ -133,7 +133,7 @@ def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
     small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit_link({2**10: 1e-5}))}
     study = only_bench(tmp_path, 1, reduce_scatter=lacking, broadcast=small)
     (result,) = analyze(study.folder)
-    assert "note: reduce-scatter was not timed: nccl says `no such thing`" in result.text
+    assert "Reduce-scatter was not timed: nccl reports `no such thing`." in result.text
     (row,) = rows(study.folder / "report" / "comm_fit.csv")
     assert (row["op"], row["bandwidth_bytes_per_s"], row["largest_bytes"]) == ("broadcast", "", "16384")
 
@@ -172,6 +172,6 @@ def test_a_disturbed_benchmark_is_said_to_be_one(tmp_path: Path) -> None:
     assert fits["all_reduce"]["busbw_bytes_per_s"] == pytest.approx(10 * GB, rel=0.02)
     assert fits["broadcast"]["latency_s"] == fits["all_gather"]["latency_s"] == pytest.approx(20e-6)
     first, second = (note for note in result.plain["notes"] if "on 2 nodes x 4 GPUs was" in note)
-    assert first.startswith("all-reduce on 2 nodes x 4 GPUs was disturbed: 1 KiB took 3.10 ms at least, ")
-    assert "without 2 such sizes" in first
-    assert second.startswith("broadcast on 2 nodes x 4 GPUs was unsteady: a call of 1 KiB took 0.0201 to 0.0900 ms")
+    assert first.startswith("All-reduce on 2 nodes x 4 GPUs was disturbed: 1 KiB took at least 3.10 ms, ")
+    assert "exclude 2 such sizes" in first
+    assert second.startswith("Broadcast on 2 nodes x 4 GPUs was unsteady: a call of 1 KiB took 0.0201 to 0.0900 ms")

@@ -52,7 +52,7 @@ def test_points_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
 def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
     write_run(study, POINT, Recorded(step_ns=MS, gates=FAILED))
     run = only(study)
-    assert (run.state, run.reason) == ("rejected", "gate `equal steps`: rank 1 made 4 of 6 steps")
+    assert (run.state, run.reason) == ("rejected", "check `equal steps`: rank 1 made 4 of 6 steps")
     assert run.step_ns == MS
 
 
@@ -167,6 +167,6 @@ def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
     assert {(run.label, run.run, run.state) for run in records.runs} == {(each.label, 1, "counts") for each in (out, lowered)}
     assert {planned.label for planned in records.points} == {out.label, lowered.label}
     assert records.warnings == (
-        "4 runs that are not in the sweep any more and have no result are left out: "
+        "4 runs without a result are omitted, because the sweep no longer has them: "
         f"{lowered.label} r2, {out.label} r2, {empty.label} r1-2",
     )

@@ -173,7 +173,7 @@ def test_a_far_run_is_told_and_counts(tmp_path: Path) -> None:
     write_runs(study, point(1, 1), [step * MS for step in (100, 101, 99, 100, 200, 100, 101)])
     (result,) = analyze(tmp_path)
     label = point(1, 1).label
-    note = f"note: r5 of {label} is 50.0 % slower than its point's median: far from the others, counted all the same"
+    note = f"note: Run r5 of {label} is an outlier, 50.0 % slower than its point's median. It is still included."
     assert note in " ".join(result.text.split())
     assert [(row["run"], row["percent"]) for row in result.plain["outliers"]] == [(5, pytest.approx(-50.0))]
     assert result.plain["points"][0]["n"] == 7
@@ -240,7 +240,9 @@ def test_a_training_is_so_many_epochs(tmp_path: Path) -> None:
     """90 x 139 s on 16 nodes are 3:28:30, 55.6 node hours and 222 GPU hours; on one GPU 86:39:00. Each with its runs' folder."""
     study = write_marconi100(tmp_path / "m100", repeat=3)
     (result,) = analyze(asking(study, 90))
-    _, block = result.text.split("  a training of 90 epochs: training alone, without start, evaluation and checkpoints (means)\n")
+    _, block = result.text.split(
+        "  Cost of a training of 90 epochs. Means over n runs, without start, evaluation and checkpoints.\n"
+    )
     head, first, *_, last = block.split("\n\n")[0].splitlines()
     assert head.split() == ["nodes", "x", "GPUs", "n", "time", "(range)", "node", "h", "GPU", "h", "runs", "in"]
     small, large = (point(*layout, work="epoch").label for layout in ((1, 1), (16, 4)))
@@ -250,17 +252,17 @@ def test_a_training_is_so_many_epochs(tmp_path: Path) -> None:
     found = [row[name] for name in ("train_epochs", "train_s", "node_h_to_train", "gpu_h_to_train", "gpu_kwh_to_train")]
     hours = 90 * 139 / 3600
     assert found == [90, *(pytest.approx(value, rel=1e-6) for value in (3600 * hours, 16 * hours, 64 * hours)), None]
-    assert "What a training costs" in (study.folder / "report/index.html").read_text()
+    assert "Cost of a training of 90 epochs" in (study.folder / "report/index.html").read_text()
     assert (study.folder / "report/training.tex").is_file()
 
 
 def test_epochs_that_are_asked_for_stand_above_the_sweeps(tmp_path: Path) -> None:
     plain = analyzed(tmp_path, point(1, 1), [100 * MS], launch={"data": {"samples": 3_200_000}})
     assert plain.plain["points"][0]["train_s"] is None
-    assert "a training of" not in plain.text
+    assert "Cost of a training" not in plain.text
     (result,) = analyze(asking(Study(tmp_path / "s"), 90), how=How(train_epochs=1))
     assert result.plain["points"][0]["train_s"] == pytest.approx(10_000)
-    assert "a training of 1 epoch:" in result.text
+    assert "Cost of a training of 1 epoch." in result.text
 
 
 def test_the_catalogue_knows_what_old_records_do_not_tell(tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ def test_without_known_data_and_training_there_is_no_epoch(tmp_path: Path, what:
     assert result.plain["points"][0]["epoch_s"] is None
     assert "node h" not in result.text
     (result,) = analyze(tmp_path, how=How(train_epochs=90))
-    assert (result.plain["points"][0]["train_epochs"], "a training of" in result.text) == (None, False)
+    assert (result.plain["points"][0]["train_epochs"], "Cost of a training" in result.text) == (None, False)
 
 
 @pytest.mark.parametrize(

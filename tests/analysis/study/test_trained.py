@@ -50,7 +50,7 @@ def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
     assert found["date"] == ["2023-11-14 to 2023-11-17"]
     assert fact_text(found["batch"]) == "varies: 32, 64, 128 samples per GPU"
     assert fact_text(found["gc"]) == "varies: off, python"
-    assert facts_line(found).startswith("resnet18 on synthetic-imagenet, 32/64/128 samples per GPU, fp32, ")
+    assert facts_line(found).startswith("resnet18 on synthetic-imagenet, batch 32-128/GPU, fp32, ")
 
 
 def test_a_held_global_batch_is_named(tmp_path: Path) -> None:

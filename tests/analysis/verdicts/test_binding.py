@@ -151,15 +151,18 @@ def test_the_evidence_names_rank_gpu_and_sockets(tmp_path: Path) -> None:
     (verdict,) = verdicts_of({name: FAULTS[name][0]}, tmp_path)[name]
     assert verdict.where.startswith("at 1x4")
     assert verdict.evidence == (
-        "rank 0 on r000 runs on socket 1, and its GPU (0000:17:00.0) is on socket 0; so are 4 of 4 ranks (run r1)"
+        "Rank 0 on r000 runs on socket 1; its GPU (0000:17:00.0) is on socket 0. "
+        "4 of 4 ranks are on another socket than their GPU (run r1)."
     )
-    assert "`--set 'slurm.srun_options=[\"--cpu-bind=map_ldom:0,0,1,1\"]'`, or, for every sweep, `srun_options`" in verdict.advice
+    assert (
+        "`--set 'slurm.srun_options=[\"--cpu-bind=map_ldom:0,0,1,1\"]'`, or for every sweep with `srun_options`" in verdict.advice
+    )
     assert verdict.numbers == {"ranks": 4, "of": 4}
 
 
 def test_the_evidence_names_the_cores_that_are_shared(planted: dict[str, list[Verdict]]) -> None:
     (verdict,) = planted["two on the same cores"]
-    assert verdict.evidence == ("ranks 0 and 1 of r000 run on the same 8 cores, and each was to have 8; the node has 32 (run r1)")
+    assert verdict.evidence == "Ranks 0 and 1 of r000 share 8 cores, and each requested 8 (run r1). The node has 32 cores."
 
 
 def test_without_slurm_there_is_no_option_of_srun(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
     for each in (one, plain, traced):
         write_run(study, each, Recorded(step_ns=100 * MS, steps=20, shares=shares, buckets=buckets if each is not one else ()))
     (verdict,) = [each for each in find(load_study(study)).verdicts if each.name == "latency-bound"]
-    assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
+    assert "has 10 all-reduces of 39.1 KiB on average" in verdict.evidence
 
 
 def test_gradients_that_travel_by_hand_are_for_ddp_to_send(tmp_path: Path) -> None:
@@ -134,31 +134,31 @@ PLANTED: Mapping[str, tuple[Case, str, Sequence[str]]] = {
         ["HPE Slingshot 11", "NCCL_NET: AWS Libfabric"],
     ),
     "libfabric's tcp": (Case(OFI_TCP, fabric("perlmutter")), "tcp", ["TCP (tcp)"]),
-    "InfiniBand switched off": (Case(NO_IB, fabric("leonardo")), "tcp", ["NCCL_IB_DISABLE is 1: leave it out"]),
+    "InfiniBand switched off": (Case(NO_IB, fabric("leonardo")), "tcp", ["Remove NCCL_IB_DISABLE=1"]),
     "an adapter is down": (
         Case(infiniband(3), JUWELS),
         "adapters",
-        ["3 of 4 adapters in use on n0 (mlx5_0, mlx5_1, mlx5_2)", "`ibstat` on n0", "fabric.adapters_per_node"],
+        ["Ranks on n0 use 3 of 4 adapters, mlx5_0, mlx5_1, mlx5_2", "`ibstat` on n0", "fabric.adapters_per_node"],
     ),
     "adapters left out by hand": (
         Case(infiniband(1, said="NCCL_IB_HCA set to mlx5_0"), fabric("jupiter")),
         "adapters",
-        ["1 of 4 adapters", "NCCL_IB_HCA is mlx5_0: leave it out"],
+        ["1 of 4 adapters", "Remove NCCL_IB_HCA=mlx5_0"],
     ),
     "peermem is not loaded": (
         Case(infiniband(4, gdr="", said=OFF), JUWELS),
         "gdr",
-        ["none of 8 connections", "it is off for mlx5_0", "lsmod | grep peermem"],
+        ["None of 8 connections", "It is off for mlx5_0", "lsmod | grep peermem"],
     ),
     "told to keep its distance": (
         Case(infiniband(4, gdr="", said=FAR), JUWELS),
         "gdr",
-        ["NCCL_NET_GDR_LEVEL is LOC: leave it out"],
+        ["Remove NCCL_NET_GDR_LEVEL=LOC"],
     ),
     "next to each other, and not used": (
         Case(infiniband(4, gdr=""), JUWELS, near=True),
         "gdr",
-        ["the profile has GPUs next to adapters", "nvidia-smi topo -m"],
+        ["The profile has GPUs next to adapters", "nvidia-smi topo -m"],
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,10 @@ def test_a_rejected_baseline_is_not_said_to_be_run_again(tmp_path: Path, repeat:
     (missing,) = named(study, "baseline missing")
     more = " (and 1 more run)" if repeat == 2 else ""
     assert missing.evidence == (
-        f"there is no speedup or efficiency against one GPU: r1 of {ONE.label} was rejected{more}: "
-        "gate `equal steps`: rank 1 made 4 of 6 steps"
+        f"Speedup and efficiency against one GPU are unknown. Run r1 of {ONE.label} was rejected{more}: "
+        "check `equal steps`: rank 1 made 4 of 6 steps."
     )
-    assert missing.advice.startswith("mend what rejected them, then remove those runs' folders")
+    assert missing.advice.startswith("Fix the cause of the rejection. Then delete those runs' folders")
     assert missing.runs == tuple(f"r{run} of {ONE.label}" for run in range(1, repeat + 1))
 
 
@@ -53,11 +54,11 @@ def test_a_baseline_that_serves_as_none_is_run_again_or_was_never_run(tmp_path: 
     for each in (TWO, FOUR):
         write_run(study, each, Recorded(step_ns=100 * MS, gpu="V100"))
     (missing,) = named(study, "baseline missing")
-    assert missing.advice == "`hpcddp submit` the sweep again: it runs what is missing"
+    assert missing.advice.startswith("Run `hpcddp submit SWEEP.yaml` again.")
     write_run(study, ONE, Recorded(step_ns=100 * MS, gpu="A40"))
     (missing,) = named(study, "baseline missing")
-    assert missing.evidence.endswith(f"r1 of {ONE.label} met another GPU or environment than the other points")
-    assert "remove those runs' folders" in missing.advice
+    assert missing.evidence.endswith(f"r1 of {ONE.label} had another GPU or environment than the other points.")
+    assert "delete those runs' folders" in missing.advice
 
 
 @pytest.mark.dear
@@ -68,8 +69,8 @@ def test_gpus_that_come_with_other_software_are_told(tmp_path: Path) -> None:
         for run, (gpu, torch) in enumerate((("V100", "2.3.0"), ("A100", "2.7.1")), start=1):
             write_run(study, each, Recorded(step_ns=100 * MS, gpu=gpu, env_id=torch, launch={"versions": {"torch": torch}}), run)
     (mixed,) = named(study, "mixed hardware")
-    assert mixed.evidence.startswith("runs of one workload met A100: 1x1 and 2x1; V100: 1x1 and 2x1")
-    assert [text.partition(", ")[0] for text in find(load_study(study)).sentences] == ["With GPU V100", "With GPU A100"]
+    assert mixed.evidence.startswith("Runs of one workload had several GPU types (A100: 1x1 and 2x1; V100: 1x1 and 2x1).")
+    assert [re.findall(r"\((GPU \w+)\)", text) for text in find(load_study(study)).sentences] == [["GPU V100"], ["GPU A100"]]
 
 
 def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[Verdict]:
@@ -79,8 +80,8 @@ def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[
 
 def test_a_point_above_perfect_scaling_makes_its_baseline_suspect(tmp_path: Path) -> None:
     (found,) = above_perfect(tmp_path / "s", [110], [100])
-    assert (found.where, found.evidence) == ("at 1x1", "1x2 has 110 % efficiency against 1x1, which is superlinear (run r1)")
-    assert found.advice.startswith("check it for other jobs, low clocks")
+    assert (found.where, found.evidence) == ("at 1x1", "1x2 has 110 % efficiency against 1x1, which is superlinear (run r1).")
+    assert found.advice.startswith("Check it for other jobs, low clocks")
     (sentence,) = find(load_study(Study(tmp_path / "s"))).sentences
     assert "a baseline that is slower than larger points" in sentence
 
@@ -97,7 +98,5 @@ def test_noise_is_not_above_perfect(tmp_path: Path, base_ms: list[int], wide_ms:
 def test_a_baseline_is_started_where_there_is_no_sweep(tmp_path: Path) -> None:
     points = [dataclasses.replace(point(1, gpus), script=OwnScript(name="train.py")) for gpus in (2, 4)]
     (missing,) = named(measured(tmp_path / "s", dict.fromkeys(points, (100,))), "baseline missing")
-    assert missing.evidence.endswith("against one GPU: no such run is there")
-    assert (
-        missing.advice == "start the script on one node with `torchrun --nproc-per-node 1`, too, and its batch per rank as it is"
-    )
+    assert missing.evidence.endswith("against one GPU are unknown. The study has no such run.")
+    assert missing.advice.startswith("Start the script on one node with `torchrun --nproc-per-node 1`")

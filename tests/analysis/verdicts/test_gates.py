@@ -25,8 +25,8 @@ def found(folder: Path, **pictures: int) -> Findings:
 def test_few_damaged_pictures_are_a_note(tmp_path: Path) -> None:
     findings = found(tmp_path, train=9)
     (note,) = [each for each in findings.notes if "damaged" in each]
-    assert note.startswith("9 of 10,000 train pictures that r2 of n01-g1-")
-    assert f"are damaged (0.09 %, the first {NAME}), and some in 1 more run: the next picture" in note
+    assert note.startswith("9 of 10,000 train images that r2 of n01-g1-")
+    assert f"are damaged (0.09 %, the first {NAME}). The next image of the batch replaced each. 1 more run" in note
     assert not findings.verdicts
 
 
@@ -35,7 +35,7 @@ def test_one_in_a_thousand_is_a_verdict(tmp_path: Path) -> None:
     findings = found(tmp_path, train=12, eval=40)
     (verdict,) = findings.verdicts
     assert (verdict.name, verdict.where, len(verdict.runs)) == ("damaged data", "in 2 runs", 2)
-    assert verdict.evidence.startswith("40 of 10,000 eval pictures that r2 of ")
+    assert verdict.evidence.startswith("40 of 10,000 eval images that r2 of ")
     assert "are damaged (0.4 %" in verdict.evidence
     assert not [each for each in findings.notes if "damaged" in each]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.analysis.verdicts.input import IN_WORDS, LoaderLimit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.attempt_records import LoaderTimes
 from hpcddp.core.point import Data, Point
@@ -66,27 +67,33 @@ FULL = 7
 """Loader workers on eight cores of a rank: the rank has one for itself."""
 
 
-@pytest.mark.parametrize(
-    ("loader", "given", "limit", "advice"),
-    [
-        (times(4), {}, "loader processes", "--set workload.loader_workers_per_rank=7`; 330 samples/s become up to 578"),
-        (times(FULL), {"decoder": "pillow 12.0", **IMAGENET}, "decoder", "pip install simplejpeg"),
-        (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
-        (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
-        (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
-        (times(FULL, compute_s=5.0, read_bytes=10**7), IMAGENET, "storage", "hpcddp data pack imagenet"),
-        (times(FULL, compute_s=5.0, read_bytes=40_000), IMAGENET, "other waits", "--set workload.loader_workers_per_rank=14"),
-        (times(FULL, compute_s=5.0), {}, "other waits", "find what reading a sample waits for"),
-        (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
-        (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "--set workload.data.resident=true --set workload.loader_"),
-        (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
-        (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
-    ],
+LIMITS: Sequence[tuple[LoaderTimes, dict[str, Any], LoaderLimit, str]] = (
+    (
+        times(4),
+        {},
+        "loader processes",
+        "--set workload.loader_workers_per_rank=7`. The loaders' rate would rise",
+    ),
+    (times(FULL), {"decoder": "pillow 12.0", **IMAGENET}, "decoder", "pip install simplejpeg"),
+    (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
+    (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
+    (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
+    (times(FULL, compute_s=5.0, read_bytes=10**7), IMAGENET, "storage", "hpcddp data pack imagenet"),
+    (times(FULL, compute_s=5.0, read_bytes=40_000), IMAGENET, "other waits", "--set workload.loader_workers_per_rank=14"),
+    (times(FULL, compute_s=5.0), {}, "other waits", "Find what reading a sample waits for"),
+    (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+    (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "--set workload.data.resident=true --set workload.loader_"),
+    (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+    (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
 )
-def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: str, advice: str) -> None:
+"""What loaders did, the study, the limit, and a part of the advice."""
+
+
+@pytest.mark.parametrize(("loader", "given", "limit", "advice"), LIMITS)
+def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: LoaderLimit, advice: str) -> None:
     findings = study_of(tmp_path, loader, **given)
     verdict = verdict_of(findings)
-    assert f"; the limit: {limit} (" in verdict.evidence
+    assert f"The limit is {IN_WORDS[limit]}. " in verdict.evidence
     assert advice in verdict.advice
     assert verdict.advice
     assert findings.loaders["limit"].tolist() == [limit]
@@ -94,7 +101,9 @@ def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any
 
 def test_more_cores_are_advised_where_the_node_has_them(tmp_path: Path) -> None:
     verdict = verdict_of(study_of(tmp_path, times(3, compute_s=50.0, processor_wait_s=30.0), cpus=16))
-    assert "the limit: cores (loaders wait for a free processor 38 % of their time)" in verdict.evidence
+    assert (
+        "The limit is the number of cores. Loader processes spend 38 % of their time waiting for a free CPU" in verdict.evidence
+    )
     assert "--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7" in verdict.advice
 
 
@@ -102,27 +111,28 @@ def test_the_run_that_only_loads_decides(tmp_path: Path) -> None:
     """Beside training loaders seem to compute; by themselves they wait for files."""
     loading = (98, times(FULL, rate=335.0, compute_s=5.0))
     findings = study_of(tmp_path, times(FULL), loading=loading, **IMAGENET)
-    assert "the limit: storage (loaders wait for files 94 % of their time)" in verdict_of(findings).evidence
+    assert "The limit is storage. Loader processes spend 94 % of their time waiting for files" in verdict_of(findings).evidence
     assert dict(zip(findings.loaders["input"], findings.loaders["limit"].isna(), strict=True)) == {"full": False, "io": True}
 
 
 def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: Path) -> None:
     verdict = verdict_of(study_of(tmp_path, times(FULL), loading=(50, times(FULL, rate=650.0))))
-    assert "the limit: cores (loaders give 640 samples/s by themselves, beside training 320)" in verdict.evidence
+    assert (
+        "The limit is the number of cores. Loaders reach 640 samples/s alone and 320 samples/s while the model trains."
+        in verdict.evidence
+    )
 
 
 def test_passing_on_comes_before_what_training_takes(tmp_path: Path) -> None:
     """Small batches: by themselves loaders give three times as much, and still mostly pass them on."""
     verdict = verdict_of(study_of(tmp_path, times(1), loading=(30, times(1, rate=1500.0, hand_over_s=160.0))))
-    assert "the limit: hand-over (" in verdict.evidence
+    assert "The limit is batch transfer." in verdict.evidence
     assert "--set workload.loader_workers_per_rank=0" in verdict.advice
 
 
 def test_no_process_is_advised_for_batches_that_are_read_at_once(tmp_path: Path) -> None:
     verdict = verdict_of(study_of(tmp_path, times(0, read_s=0.01, compute_s=0.01)))
-    assert (
-        "the limit: hand-over (a rank reads a batch in 100 µs, and a process would need longer to pass it on)" in verdict.evidence
-    )
+    assert "The limit is batch transfer. A rank reads a batch in 100 µs" in verdict.evidence
     assert "workload.batch_per_gpu" in verdict.advice
     assert "loader_workers" not in verdict.advice
 
@@ -134,26 +144,26 @@ def test_no_process_is_advised_for_batches_that_are_read_at_once(tmp_path: Path)
 )
 def test_nothing_is_named_where_it_is_not_known(tmp_path: Path, loader: LoaderTimes | None) -> None:
     findings = study_of(tmp_path, loader)
-    assert "the limit" not in verdict_of(findings).evidence
+    assert "The limit" not in verdict_of(findings).evidence
     assert findings.loaders["limit"].isna().tolist() == ([True] if loader else [])
 
 
 def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
     """Where they are waited for, their batches are gathered too often; more processes would be refused."""
     advice = verdict_of(study_of(tmp_path, times(0), data=Data(name="cifar10", resident=True))).advice
-    assert "`--set workload.batch_per_gpu=64` needs fewer of them" in advice
+    assert "`--set workload.batch_per_gpu=64`" in advice
     assert "loader" not in advice
 
 
 @pytest.mark.parametrize(
     ("planned", "workers", "setting"),
-    [(2, 12, "auto` takes as many as it has cores for"), (None, 12, "1`"), (16, 12, "1`"), (2, 8, "")],
+    [(2, 12, "auto`, as its cores allow."), (None, 12, "1`."), (16, 12, "1`."), (2, 8, "")],
 )
 def test_more_workers_than_cpus_are_noted(tmp_path: Path, planned: int | None, workers: int, setting: str) -> None:
     """`auto` is refused where a sweep does not know the cores, and takes too many where the rank has fewer than it should."""
     notes = study_of(tmp_path, times(workers), cpus=8, physical_cores_per_rank=planned).notes
     label = point(1, 1, loader_workers_per_rank=workers, physical_cores_per_rank=planned).label
-    begin = f"a rank of r1 of {label} has 12 loader workers on 8 CPUs, which reading and training share: `--set "
+    begin = f"A rank of r1 of {label} has 12 loader workers on 8 CPUs, which reading and training share. Use fewer with `--set "
     expected = [f"{begin}workload.loader_workers_per_rank={setting}"] if setting else []
     assert [note for note in notes if "loader workers on" in note] == expected
 
@@ -166,8 +176,8 @@ def test_one_run_stands_for_others(tmp_path: Path) -> None:
         launch = {"profile": PROFILE, "cpus_of_ranks": [8]}
         write_run(study, full, Recorded(step_ns=100 * MS, steps=20, job=str(run), launch=launch, end=end), run)
     notes = find(load_study(study)).notes
-    assert [note for note in notes if note.endswith(" and 2 more runs: each reads 1 ahead")]
-    assert [note for note in notes if ", and of 2 more runs, has 12 loader workers on 8 CPUs" in note]
+    assert [note for note in notes if note.startswith("Each reads 1 ahead (r1 of ") and note.endswith(" for 2 more runs.")]
+    assert [note for note in notes if "12 loader workers on 8 CPUs" in note and " The same holds for 2 more runs." in note]
 
 
 def of_loaders(folder: Path, full: Mapping[int, float], io: Mapping[int, float], *, cores: int = 8, runs: int = 3) -> Findings:
@@ -191,13 +201,13 @@ def of_loaders(folder: Path, full: Mapping[int, float], io: Mapping[int, float],
 def test_the_fastest_of_points_that_load_is_advised(tmp_path: Path) -> None:
     findings = of_loaders(tmp_path, {2: 400}, {1: 200, 2: 400, 4: 900})
     verdict, fastest = verdict_of(findings), point(1, 1, loader_workers_per_rank=4, input="io", **IMAGENET)
-    assert "; the loader alone reaches 400 samples/s, the fastest loader (workers 4) 900 samples/s" in verdict.evidence
+    assert "Loaders alone reach 400 samples/s. The fastest loaders (workers 4) reach 900 samples/s." in verdict.evidence
     assert verdict.numbers["fastest_loader"] == pytest.approx(900, rel=0.01)
-    gave = "loaders by themselves give 900 samples/s instead of 400"
-    assert verdict.advice == f"`--set workload.loader_workers_per_rank=4`: {gave} (runs r1-r3 of {fastest.label})"
-    (sentence,) = [each for each in findings.sentences if each.startswith("Fastest loader")]
-    assert sentence.startswith("Fastest loader: workers 4 loads 900 samples/s, 2.2")
-    assert " as fast as workers 2 (the default)" in sentence
+    reach = f"Loaders alone then reach 900 samples/s instead of 400 (runs r1-r3 of {fastest.label})."
+    assert verdict.advice == f"Load with `--set workload.loader_workers_per_rank=4`. {reach}"
+    (sentence,) = [each for each in findings.sentences if "loader" in each]
+    assert sentence.startswith("Fastest loader: workers 4 with 900 samples/s, 2.2")
+    assert " that of workers 2 (the default)" in sentence
 
 
 def test_a_tenth_more_is_what_loaders_must_give_to_be_advised(tmp_path: Path) -> None:
@@ -207,17 +217,17 @@ def test_a_tenth_more_is_what_loaders_must_give_to_be_advised(tmp_path: Path) ->
 def test_no_value_is_advised_that_trains_slower(tmp_path: Path) -> None:
     findings = of_loaders(tmp_path, {0: 200, 2: 400}, {0: 900, 2: 500})
     of_two = [each for each in findings.verdicts if each.name == "input-bound" and "workers 2" in each.where]
-    assert [each.advice for each in of_two] == ["keep workers 2, the fastest of the values measured at 1x1, input full"]
+    assert [each.advice for each in of_two] == ["Keep workers 2. It is the fastest of the values measured at 1x1, input full."]
 
 
 def test_rates_of_loading_are_not_contradicted(tmp_path: Path) -> None:
     findings = of_loaders(tmp_path, {}, {0: 856, 1: 100, 2: 90}, cores=1, runs=1)
-    assert findings.sentences[0].startswith("Fastest loader in these runs: workers 0 loads 856 samples/s, 9.51 times as fast as")
+    assert findings.sentences[0].startswith("Fastest loader in these runs: workers 0 with 856 samples/s, 9.51 times ")
     of_one, of_two = sorted((v for v in findings.verdicts if v.name == "CPU starvation"), key=lambda v: v.where)
     assert of_two.advice.startswith(
-        "`--set workload.loader_workers_per_rank=0`: at 1x1 it is 9.51 times as fast as 2 (run r1 of "
+        "Use `--set workload.loader_workers_per_rank=0`. At 1x1, throughput is 9.51 times that with 2 (run r1 of "
     )
-    assert of_two.advice.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance")
+    assert of_two.advice.endswith(" Each value has one run. Set `repeat: 6` to see whether this is more than chance.")
     assert "per_rank=0" in of_one.advice
     assert not [note for note in findings.notes if "loader workers on" in note]
 
@@ -241,7 +251,7 @@ def of_workers(folder: Path, runs: int) -> Verdict:
 def test_the_value_that_was_measured_is_the_advice(tmp_path: Path) -> None:
     """Four, where more stops paying, not eight; with the gain, its interval, and its runs. Of one run each it is no advice."""
     verdict = of_workers(tmp_path / "six", 6)
-    assert verdict.advice.startswith("`--set workload.loader_workers_per_rank=4`: at 1x4 it is 3.6")
+    assert verdict.advice.startswith("Use `--set workload.loader_workers_per_rank=4`. At 1x4, throughput is 3.6")
     assert " times (95 % 3." in verdict.advice
     assert f"(runs r1-r6 of {point(1, 4, loader_workers_per_rank=4).label})" in verdict.advice
     verdict = of_workers(tmp_path / "one", 1)
@@ -254,7 +264,7 @@ def test_a_loader_that_was_timed_by_itself_is_not_timed_again(tmp_path: Path) ->
     for each, share in points.items():
         write_runs(study, each, [100 * MS], shares={"data_wait": share, "forward": 0.1}, steps=20)
     verdict = verdict_of(find(load_study(study)))
-    assert "the loader alone reaches" in verdict.evidence
+    assert "Loaders alone reach" in verdict.evidence
     assert "`hpcddp init loaders`" in verdict.advice
     assert "measure.input" not in verdict.advice
 
@@ -267,11 +277,10 @@ def test_the_marconi100_request_is_told_as_it_was(tmp_path: Path) -> None:
     found = verdicts(STARVED, tmp_path)
     starved, bound = found["CPU starvation"], found["input-bound"]
     assert starved.evidence == (
-        "a rank has 2 physical cores (8 CPUs as Slurm counts: 4 per core) and needs 17; its CPUs are busy 96 % of the time "
-        "(runs r1-r3)"
+        "A rank has 2 physical cores (8 Slurm CPUs, 4 per core) and needs 17. Its CPUs are busy 96 % of the time (runs r1-r3)."
     )
     assert starved.advice == bound.advice
-    assert bound.advice == "ask for 8 physical cores per rank, not 2: `--set layout.physical_cores_per_rank=8`"
+    assert bound.advice == "Request 8 physical cores per rank instead of 2 with `--set layout.physical_cores_per_rank=8`."
     assert bound.where == "at every point"
     assert bound.numbers["wait_share_high"] == pytest.approx(0.6, abs=0.01)
     assert "\n".join(verdict_lines([starved, bound])).count("--set") == 1
@@ -293,12 +302,12 @@ def test_waiting_for_data_and_lacking_cores_have_one_advice(tmp_path: Path) -> N
     found = of_cores(tmp_path, 10, {1: 32, 2: 16, 4: 8}, busy=0.96)
     assert (found["CPU starvation"].where, found["input-bound"].where) == ("at 1x4", "at every point")
     assert found["input-bound"].advice == found["CPU starvation"].advice
-    assert found["CPU starvation"].advice.endswith("`--set workload.loader_workers_per_rank=7`")
+    assert found["CPU starvation"].advice.startswith("Use fewer loader workers with `--set workload.loader_workers_per_rank=7`")
 
 
 def test_workers_are_advised_that_the_widest_point_has_cores_for(tmp_path: Path) -> None:
     bound = of_cores(tmp_path, 2, {1: 32, 4: 8}, busy=0.1)["input-bound"]
-    assert bound.advice == "a rank has 8 physical cores and 2 loader workers: `--set workload.loader_workers_per_rank=7`"
+    assert bound.advice.startswith("Use more loader workers with `--set workload.loader_workers_per_rank=7`.")
 
 
 def test_as_many_cores_as_processes_are_no_starvation(tmp_path: Path) -> None:

@@ -30,15 +30,15 @@ def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("steps", "detected", "words"),
     [
-        (98, None, "in fewer than 100 steps it cannot be seen; more of them (`--set measure.steps=100`)"),
-        (99, None, "steps settle in the second half, if at all; a longer one (`--set measure.warmup_steps=100`)"),
+        (98, None, "in fewer than 100 steps. Time more steps with `--set measure.steps=100`"),
+        (99, None, "in the second half, if at all. Lengthen the warm-up with `--set measure.warmup_steps=100`"),
         (98, 0, None),
     ],
 )
 def test_a_warm_up_whose_end_was_not_seen_is_unknown(tmp_path: Path, steps: int, detected: int | None, words: str | None) -> None:
     protocol = {"stopped_by": "steps", "warmup_detected_steps": detected}
     study = measured(tmp_path / "s", {point(1, 1): [1]}, steps=steps, protocol=protocol)
-    notes = [note for note in find(load_study(study)).notes if note.startswith("where the warm-up ended is unknown")]
+    notes = [note for note in find(load_study(study)).notes if note.startswith("The end of the warm-up is unknown")]
     assert [words in note for note in notes if words] == ([True] if words else [])
     assert WARMUP_DETECTED_FROM == FEWEST
 
@@ -61,7 +61,7 @@ def test_digits_that_stand_in_for_another_data_set_are_told(
     study = measured(tmp_path / "s", {point(1, 1, data=data): [1, 1]}, steps=20, launch=launch)
     notes = [note for note in find(load_study(study)).notes if "handwritten digits" in note]
     begin = f"2 runs trained on scikit-learn's 1,797 handwritten digits in the shape of {meant}'s images, not on {meant}"
-    assert [note.partition(":")[0] for note in notes] == ([begin] if meant else [])
+    assert [note.partition(". ")[0] for note in notes] == ([begin] if meant else [])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_files_that_are_not_the_official_ones_are_named(tmp_path: Path, files: l
     launch = {"data": {"name": "cifar10", "unofficial": files}}
     study = measured(tmp_path / "s", {point(1, 1, data=Data(name="cifar10")): [1, 1]}, steps=20, launch=launch)
     notes = [note for note in find(load_study(study)).notes if "publisher" in note]
-    expected = f"2 runs trained on files of cifar10 that are not its publisher's, by size or checksum {words}: rates are"
+    expected = f"2 runs trained on files of cifar10 that are not its publisher's, by size or checksum {words}. Rates"
     assert [note[: len(expected)] for note in notes] == ([expected] if words else [])
 
 
@@ -97,8 +97,8 @@ def staged(number: int, epoch_s: float, wait_s: float | None, state: Literal["co
 def test_a_copy_is_said_with_its_rate() -> None:
     (said,) = staging_notes([staged(1, 50, 200), staged(2, 50, 250), staged(3, 50, 210)])
     assert said == (
-        "before 3 runs 144 GB at 800 MB/s were copied to each node, for which ranks waited 4 min (3 min to 4 min, median of 3 "
-        "runs); no step's time has it"
+        "144 GB were copied to each node before 3 runs, at 800 MB/s. Ranks waited 4 min (3 min to 4 min, median of 3 runs) for "
+        "the copy. No step time includes this wait."
     )
     assert list(staging_notes([staged(1, 50, None), staged(2, 50, 9, "rejected")])) == []
 
@@ -108,12 +108,13 @@ def test_a_copy_that_pays_has_its_number_of_epochs() -> None:
     runs = [staged(n, epoch_s, 200) for n, epoch_s in ((1, 50), (2, 51), (3, 49))]
     _, said = staging_notes([*runs, staged(4, 75, None), staged(5, 75, None)])
     assert said == (
-        "an epoch of n02-g1-b4 takes 50.0 s with a copy on each node and 75.0 s without: the copy, 3 min, pays after 8.0 epochs"
+        "An epoch of n02-g1-b4 takes 50.0 s with a copy on each node and 75.0 s without. "
+        "The copy takes 3 min and pays off after 8.0 epochs."
     )
     *_, said = staging_notes([staged(1, 50, 5), staged(2, 75, None)])
-    assert said.endswith("the copy, 5 s, pays within the first epoch")
+    assert said.endswith("The copy takes 5 s and pays off within the first epoch.")
     _, said = staging_notes([staged(1, 50, 200), staged(2, 76, 200), staged(3, 75, None), staged(4, 80, None)])
-    assert said.endswith("runs with and without overlap, so that no gain is seen")
+    assert said.endswith("Runs with and without the copy overlap, so no gain is visible.")
 
 
 def test_one_sentence_on_the_start_of_all_runs() -> None:
@@ -121,11 +122,11 @@ def test_one_sentence_on_the_start_of_all_runs() -> None:
         known = [StartUp(until_met_s=met_s, until_first_step_s=each) for each in first_steps_s]
         return list(start_notes([Run(label="p", run=n, state="counts", start_up=each) for n, each in enumerate(known)]))
 
-    median = "from srun to the first step 34 s (30 s to 2 min, median of 3 runs), 5 s of it until all ranks had met"
+    median = "The first step came 34 s after srun (30 s to 2 min, median of 3 runs). Rendezvous completed 5 s after srun."
     assert said(34, 30, 125) == [median]
-    assert said(34) == ["from srun to the first step 34 s, 5 s of it until all ranks had met"]
+    assert said(34) == ["The first step came 34 s after srun. Rendezvous completed 5 s after srun."]
     rejected = Run(label="p", run=9, state="rejected", start_up=StartUp(until_met_s=1, until_first_step_s=2))
     assert list(start_notes([rejected, Run(label="p", run=1, state="counts")])) == []
     assert said(130, met_s=110)[0].endswith(
-        "2 min of it until all ranks had met: imports from a parallel file system take that long"
+        "Rendezvous completed 2 min after srun. Imports from a parallel file system may take that long."
     )

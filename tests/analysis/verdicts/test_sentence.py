@@ -38,23 +38,23 @@ def sentences_of(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str
         ({(1, 4): 32}, "4 GPUs train 4,000 samples/s."),
         (
             {(1, 1): 10, (1, 4): 16},
-            "4 GPUs train 2.50 times as fast as one GPU, where 4 times would be perfect (62 % efficiency).",
+            "4 GPUs train 2.50 times as fast as one GPU (62 % efficiency). Perfect scaling would be 4 times.",
         ),
         ({(1, 1): 10, (2, 1): 10}, "2 nodes with one GPU each train 2.00 times as fast as one GPU (100 % efficiency)."),
         (
             {(1, 1): 10, (2, 1): 25},
-            "2 nodes with one GPU each train 0.80 times as fast as one GPU, where 2 times would be perfect (40 % efficiency).",
+            "2 nodes with one GPU each train 0.80 times as fast as one GPU (40 % efficiency). Perfect scaling would be 2 times.",
         ),
         (
             {(1, 1): 10, (1, 2): 16, (1, 4): 31},
-            "4 GPUs train hardly faster than 2 GPUs: 1.29 times as fast as one GPU, where 4 times would be perfect "
-            "(32 % efficiency).",
+            "4 GPUs train hardly faster than 2 GPUs. They train 1.29 times as fast as one GPU (32 % efficiency). "
+            "Perfect scaling would be 4 times.",
         ),
         ({(1, 4): 10, (2, 4): 10, (8, 4): 10}, "8 nodes train 8.00 times as fast as one node (100 % efficiency)."),
         (
             {(1, 1): 10, (1, 4): 10, (4, 2): 10},
-            "4 nodes with 2 GPUs each train 8.00 times as fast as one GPU (100 % efficiency)"
-            ", and 2.00 times as fast as one node (100 %).",
+            "4 nodes with 2 GPUs each train 8.00 times as fast as one GPU (100 % efficiency). "
+            "They train 2.00 times as fast as one node (100 % efficiency).",
         ),
     ],
 )
@@ -75,22 +75,22 @@ def test_a_study_like_the_demos(tmp_path: Path) -> None:
         of_runs = {"steps": 100, "gpu": None, "launch": launch, "end": {"telemetry": {"hz": 1.0, "nodes": [node]}}}
         write_runs(study, each, [step_ms * MS * (100 + slower) // 100 for slower in (0, 1, 2)], **of_runs)
     assert find(load_study(study)).sentences == [
-        "4 ranks train no faster than 2 ranks: about 1.6 times as fast as one rank, where 4 times would be perfect "
-        "(40 % efficiency), held back most by too few processor cores; not certain yet: only 3 runs each."
+        "4 ranks train no faster than 2 ranks. They train about 1.6 times as fast as one rank (40 % efficiency). Perfect scaling "
+        "would be 4 times. The main limit is too few processor cores. This is not certain yet: only 3 runs each."
     ]
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"repeat": 1}, "; not certain yet: only 1 run each."),
+        ({"repeat": 1}, " This is not certain yet: only 1 run each."),
         ({"repeat": 6}, "efficiency)."),
-        ({"repeat": 6, "steps": 12}, "; not certain yet: too few timed steps."),
-        ({"repeat": 3, "steps": 12}, "; not certain yet: only 3 runs each and too few timed steps."),
-        ({"repeat": 6, "foreign": 0.3}, "; not certain yet: other jobs on the nodes."),
+        ({"repeat": 6, "steps": 12}, " This is not certain yet: too few timed steps."),
+        ({"repeat": 3, "steps": 12}, " This is not certain yet: only 3 runs each and too few timed steps."),
+        ({"repeat": 6, "foreign": 0.3}, " This is not certain yet: other jobs on the nodes."),
         (
             {"repeat": 6, "of_run": lambda each, run: 1 + 0.03 * (run % 3 - 1) if each.ranks == 1 else 1.0},
-            "; not certain yet: a baseline whose runs differ.",
+            " This is not certain yet: a baseline whose runs differ.",
         ),
     ],
 )
@@ -98,14 +98,14 @@ def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, chan
     model = dataclasses.replace(PLAIN, **change)
     (sentence,) = find(load_study(write(model, tmp_path / "s"))).sentences
     assert sentence.endswith(says)
-    assert sentence.startswith("2 nodes with one GPU each train about 1.9 times as fast" if ";" in says else "2 nodes with one")
-    assert ("about" in sentence) == (";" in says)
+    assert sentence.startswith("2 nodes with one GPU each train about 1.9 times as fast" if "yet" in says else "2 nodes with one")
+    assert ("about" in sentence) == ("yet" in says)
 
 
 def test_runs_are_counted_for_each_size(tmp_path: Path) -> None:
     study = measured(tmp_path / "s", {point(1, 1): [10] * 6, point(2, 1): [10] * 5}, steps=20)
     (sentence,) = find(load_study(study)).sentences
-    assert sentence.endswith("; not certain yet: as few as 5 runs.")
+    assert sentence.endswith(" This is not certain yet: as few as 5 runs.")
 
 
 def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -> None:
@@ -121,17 +121,55 @@ def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -
 def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
     points = [point(1, 1), point(1, 2), point(1, 2, batch_per_gpu=64)]
     (sentence,) = find(load_study(measured(tmp_path / "s", dict.fromkeys(points, (1,)), steps=20))).sentences
-    assert sentence == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
+    assert (
+        sentence
+        == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency). This is not certain yet: only 1 run each."
+    )
 
 
 @pytest.mark.dear
 def test_many_series_are_counted(tmp_path: Path) -> None:
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (1, 2, 4, 8, 16, 32) for gpus in (1, 2)]
     sentences = find(load_study(measured(tmp_path / "s", dict.fromkeys(points, (1,))))).sentences
-    begin = "With {} per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency)"
+    begin = "2 GPUs ({} per GPU) train about 2.0 times as fast as one GPU (100 % efficiency)"
     batches = ("1 sample", "2 samples", "4 samples", "8 samples")
-    assert [each.partition(";")[0] for each in sentences[:4]] == [begin.format(batch) for batch in batches]
-    assert sentences[4:] == ["2 more series: see the table."]
+    assert [each.partition(". ")[0] for each in sentences[:4]] == [begin.format(batch) for batch in batches]
+    assert sentences[4:] == ["The table has 2 more series."]
+
+
+LONG = "a-model-with-a-name-that-nobody-would-type-twice"
+
+
+@pytest.mark.parametrize(
+    ("rates", "heading"),
+    [
+        ({(1, 1): 100, (1, 4): 250}, "4 GPUs train 2.49 times as fast as one: 62 % efficiency"),
+        ({(1, 1): 100, (1, 2): 125, (1, 4): 129}, "4 GPUs train hardly faster than 2 GPUs: 32 % efficiency"),
+        ({(2, 1): 190, (1, 1): 100, (8, 1): 190}, "8 GPUs train 1.90 times as fast as one: 24 % efficiency"),
+        ({(1, 4): 100, (2, 4): 150}, "2 nodes train 1.50 times as fast as one: 75 % efficiency"),
+        ({(2, 4): 100}, "2 nodes train 100 samples/s"),
+        (
+            {(1, 1): 100, (1, 4): 360, (1, 1, 64): 100, (1, 4, 64): 200},
+            "91 % efficiency with batch/GPU 32; 50 % with batch/GPU 64",
+        ),
+        (
+            {(1, 1): 9, (1, 4): 36, (1, 1, LONG): 9, (1, 4, LONG): 18, (1, 1, 64): 9, (1, 4, 64): 9},
+            "3 series: 25 % to 100 % efficiency on 4 GPUs",
+        ),
+        ({(1, 4): 100, (1, 4, 64): 150}, "Best: batch/GPU 64, 1.50 times the default's rate"),
+        ({(1, 4): 150, (1, 4, 64): 100}, "Best: batch/GPU 32, the default"),
+        ({(1, 4): 100, (1, 4, 64): 100}, "No measurable effect of batch/GPU"),
+    ],
+)
+def test_a_heading_has_at_most_twelve_words(tmp_path: Path, rates: Mapping[tuple[Any, ...], float], heading: str) -> None:
+    """Of each kind of study; where all words of it are too many, it says less."""
+
+    def place(nodes: int, gpus: int, series: int | str = 32) -> Point:
+        return point(nodes, gpus, **{"model": series} if isinstance(series, str) else {"batch_per_gpu": series})
+
+    found = find(load_study(write_rates(tmp_path / "s", {place(*each): rate for each, rate in rates.items()})))
+    assert found.heading == heading
+    assert len(found.heading.split()) <= 12
 
 
 def test_numbers_have_the_digits_that_count() -> None:
@@ -145,9 +183,9 @@ def test_numbers_have_the_digits_that_count() -> None:
     ("shares", "efficiency"),
     [
         ((0.09, 0.09), "(100 % efficiency)"),
-        ((0.0, 0.33), "(100 % efficiency, while ranks wait for data for 33 % of the step)"),
-        ((0.4, 0.33), "(100 % efficiency, while ranks wait for data for 33 % of the step, one GPU for 40 %)"),
-        ((0.4, 0.0), "(100 % efficiency, relative to a baseline that waits for data: one GPU for 40 % of the step)"),
+        ((0.0, 0.33), "(100 % efficiency). Ranks wait for data during 33 % of the step."),
+        ((0.4, 0.33), "(100 % efficiency). Ranks wait for data during 33 % of the step, with one GPU during 40 %."),
+        ((0.4, 0.0), "(100 % efficiency). The baseline waits for data: one GPU during 40 % of the step."),
     ],
 )
 def test_a_starved_loop_is_not_efficient_without_a_word(tmp_path: Path, shares: tuple[float, float], efficiency: str) -> None:
@@ -194,10 +232,10 @@ def found(folder: Path, rates: Mapping[Point, float], runs: int = 6, *, blocks: 
 def test_the_best_of_nine_values_is_the_heading(tmp_path: Path) -> None:
     study = write_rates(tmp_path / "s", {workers(number): rate for number, rate in NINE.items()})
     of_nine = find(load_study(study))
-    assert of_nine.sentences[0].startswith("Best: workers 8 trains 60")
+    assert of_nine.sentences[0].startswith("Best: workers 8 with 60")
     assert " samples/s, 1.8" in of_nine.sentences[0]
-    assert of_nine.sentences[0].endswith(" as fast as workers 2 (the default).")
-    assert "larger values are slower: 16 is 0.9" in of_nine.sentences[1]
+    assert of_nine.sentences[0].endswith(" that of workers 2 (the default).")
+    assert "Larger values are slower: 16 is 0.9" in of_nine.sentences[1]
     assert of_nine.verdicts == []
     assert next(iter(study_tables(of_nine))) == "effect_loader_workers_per_rank"
     (result,) = analyze(study.folder)
@@ -213,14 +251,14 @@ def test_the_best_of_nine_values_is_the_heading(tmp_path: Path) -> None:
 def test_the_default_may_be_best(tmp_path: Path) -> None:
     rates = {workers(number): rate for number, rate in {1: 300, 2: 400, 4: 350}.items()}
     sentence = found(tmp_path, rates).sentences[0]
-    assert re.fullmatch(r"Best: workers 2 \(the default\) trains (399|400|401) samples/s; no other value is faster\.", sentence)
+    assert re.fullmatch(r"Best: workers 2 \(the default\) with (399|400|401) samples/s\. No other value is faster\.", sentence)
 
 
 def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_path: Path) -> None:
     times = {workers(1): [100.01, 101.01, 102.01], workers(2): [100.0, 101.0, 102.0]}
     (heading, *_) = find(load_study(measured(tmp_path / "s", times, steps=20))).sentences
     assert heading.startswith(
-        "No measurable effect of workers: workers 2 (the default) trains 317 samples/s; no other value is faster"
+        "No effect of workers on training is measurable. The rate is 317 samples/s with workers 2 (the default). No"
     )
 
 
@@ -228,7 +266,7 @@ def test_a_default_that_happens_to_be_fastest_is_not_compared_with_itself(tmp_pa
 @pytest.mark.parametrize("runs", [3, 6])
 def test_twelve_values_that_do_nothing_have_no_effect(tmp_path: Path, runs: int) -> None:
     of_twelve = found(tmp_path, {workers(number): 300 for number in range(12)}, runs)
-    assert of_twelve.sentences[0].startswith("No measurable effect of workers: workers 2 (the default) trains 30")
+    assert of_twelve.sentences[0].startswith("No effect of workers on training is measurable. The rate is 30")
     assert "At 1x1, workers has no measurable effect: throughput is " in of_twelve.sentences[1]
     (panel,) = of_twelve.effects[0].panels
     ratios = [against for value in panel.values if (against := panel.against_base(value))]
@@ -244,11 +282,11 @@ def test_two_keys_that_depend_on_each_other_are_said_to(tmp_path: Path) -> None:
         found(tmp_path / name, {workers(number, batch_per_gpu=batch): rate for (number, batch), rate in rates.items()}).sentences
         for name, rates in (("a", interacting), ("b", multiplying))
     )
-    assert said[0].startswith("Best: batch/GPU 64, workers 8 trains 5")
-    assert said[0].endswith(" as fast as batch/GPU 32, workers 1 (the base).")
+    assert said[0].startswith("Best: batch/GPU 64, workers 8 with 5")
+    assert said[0].endswith(" that of batch/GPU 32, workers 1 (the base).")
     (depends,) = [sentence for sentence in said if "depend on each other" in sentence]
-    assert depends.startswith("With workers 8, batch/GPU 64 is 1.4")
-    assert " times as fast as 32; with workers 1 it is 1.0" in depends
+    assert depends.startswith("At 1x1, batch/GPU 64 is 1.4")
+    assert " times as fast as 32 with workers 8, and 1.0" in depends
     assert not any("depend on each other" in sentence for sentence in unsaid)
 
 
@@ -257,29 +295,29 @@ def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
     """Drift of the machine looks like an effect there; of runs in turn it does not."""
     rates = {workers(number): 300 for number in (1, 2, 4, 8)}
     of_blocks, interleaved = (found(tmp_path / str(blocks), rates, blocks=blocks, drift=0.06) for blocks in (True, False))
-    assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 trains ")
-    assert "; not certain: values were measured one after the other, and drift of the machine" in of_blocks.sentences[0]
-    assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of" in of_blocks.sentences[1]
+    assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 with ")
+    assert "each value had its runs in a row, and drift of the machine" in of_blocks.sentences[0]
+    assert "not certain. All runs of workers 8 started after all runs of workers 1, and drift of" in of_blocks.sentences[1]
     assert of_blocks.sentences[1].endswith("each value then has its first run before any has its second.")
     assert not any(panel.is_sure for axis in of_blocks.effects for panel in axis.panels)
-    assert interleaved.sentences[0].startswith("No measurable effect of workers")
+    assert interleaved.sentences[0].startswith("No effect of workers")
     assert not any("drift" in sentence for sentence in interleaved.sentences)
 
 
 def test_one_run_of_each_says_so(tmp_path: Path) -> None:
     (heading, *_) = found(tmp_path, {workers(1): 200, workers(2): 300}, runs=1).sentences
-    assert heading.startswith("Fastest in these runs: workers 2 (the default) trains ")
-    assert heading.endswith(", with one run each. Set `repeat: 6` to see whether this is more than chance.")
+    assert heading.startswith("Fastest in these runs: workers 2 (the default) with ")
+    assert heading.endswith(" Each value has one run. Set `repeat: 6` to see whether this is more than chance.")
 
 
 @pytest.mark.parametrize(
     ("wait", "end"),
     [
-        (0.6, "for 60 % of the step, one GPU for 60 %), held back most by waiting for data"),
-        (0.0, "(50 % efficiency)"),
+        (0.6, "during 60 % of the step, with one GPU during 60 %. The main limit is waiting for data"),
+        (0.0, "(50 % efficiency). Perfect scaling would be 2 times"),
     ],
 )
 def test_the_sentence_says_why(tmp_path: Path, wait: float, end: str) -> None:
     shares = {"data_wait": wait, "forward": 0.3}
     study = measured(tmp_path / "s", {point(1, 1): [16], point(1, 2): [32]}, steps=20, shares=shares)
-    assert find(load_study(study)).sentences[0].partition(";")[0].endswith(end)
+    assert find(load_study(study)).sentences[0].partition(". This is not certain")[0].endswith(end)

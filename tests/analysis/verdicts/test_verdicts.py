@@ -314,15 +314,15 @@ def test_no_key_has_two_values() -> None:
     more, fewer = Set({"workload.loader_workers_per_rank": 7}), Set({"workload.loader_workers_per_rank": 1})
     both = Set({"layout.physical_cores_per_rank": 8, "workload.loader_workers_per_rank": 1})
     cores = Set({"layout.physical_cores_per_rank": 4})
-    found = [verdict(name, phrase("so: ", each)) for name, each in (("a", more), ("b", both), ("c", cores), ("d", more))]
-    verdicts, notes = decided(found, [phrase("too many: ", fewer, "."), "of nothing"], [point(1, 1)])
+    found = [verdict(name, phrase("Use ", each)) for name, each in (("a", more), ("b", both), ("c", cores), ("d", more))]
+    verdicts, notes = decided(found, [phrase("Too many. Use ", fewer, "."), "of nothing"], [point(1, 1)])
     assert [each.advice for each in verdicts] == [
-        "so: `--set workload.loader_workers_per_rank=7`",
-        "do first what the verdict `a` advises, `--set workload.loader_workers_per_rank=7`",
-        "so: `--set layout.physical_cores_per_rank=4`",
-        "so: `--set workload.loader_workers_per_rank=7`",
+        "Use `--set workload.loader_workers_per_rank=7`",
+        "Follow the verdict `a` first: `--set workload.loader_workers_per_rank=7`.",
+        "Use `--set layout.physical_cores_per_rank=4`",
+        "Use `--set workload.loader_workers_per_rank=7`",
     ]
-    assert notes == ["too many: do what the verdict `a` advises.", "of nothing"]
+    assert notes == ["Too many. Use the advice of the verdict `a`.", "of nothing"]
 
 
 def test_what_serves_all_is_advised_to_all() -> None:
@@ -361,9 +361,9 @@ def test_in_its_words() -> None:
     by_itself = "`measure(..., steps=2100)`, or `measure.stop: interval` in a sweep of the script to go on until it is known"
     assert said(steps, STARTED_BY_ITSELF) == by_itself
     workers = Set({"workload.loader_workers_per_rank": 4})
-    assert said(phrase("take ", workers), IN_SWEEP) == "take `DataLoader(..., num_workers=4)`"
+    assert said(phrase("Take ", workers), IN_SWEEP) == "Take `DataLoader(..., num_workers=4)`"
     both = phrase(Set({"layout.physical_cores_per_rank": 8, "workload.loader_workers_per_rank": 7}))
     assert said(both, IN_SWEEP) == "`DataLoader(..., num_workers=7)` with `--set layout.physical_cores_per_rank=8`"
     several = phrase(Set({"measure.warmup_steps": 500, "measure.stop": "seconds"}))
     assert said(several, STARTED_BY_ITSELF) == "`measure.warmup_steps: 500, measure.stop: seconds` in a sweep of the script"
-    assert said(phrase(Set({"repeat": 6})), STARTED_BY_ITSELF) == "starting it 6 times"
+    assert said(phrase(Set({"repeat": 6})), STARTED_BY_ITSELF) == "6 starts of the script"

@@ -147,4 +147,4 @@ def test_a_slow_folder_is_named_and_the_fastest_loader(run: Run, tmp_path: Path,
     assert rates == pytest.approx([BYTES_PER_S * len(pictures) / sum(pictures)] * 2, rel=0.2)
     assert any(each.startswith("Fastest loader") for each in found["sentences"])
     bound = [each["evidence"] for each in found["verdicts"] if each["name"] == "input-bound"]
-    assert any("the limit: storage (loaders wait for files" in each for each in bound)
+    assert any("The limit is storage." in each for each in bound)

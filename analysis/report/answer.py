@@ -1,0 +1,108 @@
+"""What the first screen says of a study, on terminal and page: what was trained, what limits it, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from hpcddp.analysis.study.trained import facts_line
+from hpcddp.analysis.util.wording import percent
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.analysis.verdicts.verdicts import doubts
+from hpcddp.core.study_files import FEWEST
+from hpcddp.core.text import count
+
+LETTERS = 72
+"""Characters of a line beside its name on a terminal of 80 columns."""
+
+_ASIDE = re.compile(r" \([^()]*\)")
+_OF_STEP = re.compile(r"[\d.-]+ % of the step")
+_END = re.compile(r"[.;] |, then |\.$")
+_COMMAND = re.compile(r"`((?:hpcddp |--)[^`]*)`")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Each text is one line; empty where there is nothing to say."""
+
+    trained: str
+    """`resnet50 on imagenet, batch 64/GPU, fp32, A100, leonardo`"""
+    kind: str
+    """`weak`, `strong`; `effect of workers on 4 GPUs`"""
+    limits: tuple[str, ...]
+    """What holds back each row of Findings.shown most, such as `exchange`; empty where nothing is known to."""
+    why: str
+    """`communication-bound at 2x4 and 4x4: 38-41 % of the step`: the weightiest verdict."""
+    next_step: str
+    """What it advises: a command or one sentence."""
+    trust: str
+    """`12 of 12 runs pass; 3 runs each: ranges (6 give intervals)`, and what leaves the numbers open."""
+
+
+def answer_of(found: Findings, folder: Path) -> Answer:
+    """`folder`: where the study was looked for. Parts that raise an error are empty, and noted as failed."""
+    weightiest = found.verdicts[0] if found.verdicts else None
+    contain = found.failures.contain
+    return Answer(
+        trained=contain("what was trained, in a line", lambda: facts_line(found.trained), ""),
+        kind=" and ".join(dict.fromkeys(kind.partition(" scaling")[0] for kind in found.kinds)),
+        limits=found.limited_by,
+        why=_why(weightiest) if weightiest else "",
+        next_step=_next_step(found, weightiest, folder),
+        trust=contain("how far to trust it", lambda: _trust(found, weightiest), ""),
+    )
+
+
+def _why(verdict: Verdict) -> str:
+    """As much as a line holds: its evidence to the first full stop, or comma, or without where it is, and no runs."""
+    evidence = _ASIDE.sub("", verdict.evidence)
+    for run in verdict.runs:
+        evidence = evidence.replace(f" of {run}", "")
+    share = _OF_STEP.match(evidence)
+    first = share[0] if share else _END.split(evidence)[0]
+    first = first[:1].lower() + first[1:] if first[1:2].islower() else first
+    heads = (f"{verdict.name} {verdict.where}", verdict.name)
+    texts = [f"{head}: {text}" for head in heads for text in (first, first.split(", ")[0])]
+    return next((text for text in texts if len(text) <= LETTERS), texts[-1])
+
+
+def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str:
+    if not any(run.state != "missing" for run in found.records.runs):
+        return f"hpcddp status {shlex.quote(str(folder))}"
+    if weightiest is None:
+        few = len(found.shown) and int(found.shown["n"].min()) < FEWEST
+        return f"--set repeat={FEWEST}" if few else ""
+    advice = _END.split(weightiest.advice)[0]
+    command = _COMMAND.search(weightiest.advice)
+    is_short = command and len(command[1]) <= LETTERS and (command.start() == 0 or len(advice) > LETTERS)
+    return command[1] if command and is_short else advice[:1].upper() + advice[1:]
+
+
+def _trust(found: Findings, weightiest: Verdict | None) -> str:
+    """As many doubts as a line holds; that the weightiest verdict is one is said before."""
+    runs = found.records.runs
+    done, missing = (sum((run.state == "missing") is absent for run in runs) for absent in (False, True))
+    if not done:
+        return f"no run of {len(runs)} has finished"
+    passing = sum(run.state == "counts" for run in runs)
+    text = f"{passing} of {done} runs pass{f', {missing} missing' if missing else ''}"
+    left = doubts([verdict for verdict in found.verdicts if weightiest is None or verdict.name != weightiest.name], runs)
+    text += f"; {_spread(found.shown, hint=not left)}" if len(found.shown) else ""
+    while left and len(text) + len(left[0]) + (len("; 9 more doubts") if left[1:] else 2) <= LETTERS:
+        text += f"; {left.pop(0)}"
+    return f"{text}; {count(len(left), 'more doubt')}" if left else text
+
+
+def _spread(points: pd.DataFrame, *, hint: bool) -> str:
+    """`3 runs each: ranges (6 give intervals)`; `95 % intervals within 2 %`, half of the widest."""
+    few, most = int(points["n"].min()), int(points["n"].max())
+    if few >= FEWEST:
+        width = float(((points["samples_per_s_high"] - points["samples_per_s_low"]) / 2 / points["samples_per_s"]).max())
+        return f"95 % intervals within {percent(width) if width >= 0.1 else f'{100 * width:.1f} %'}"
+    each = count(few, "run") if few == most else f"{few} to {most} runs"
+    return f"{each} each: {'ranges' if few > 1 else 'no spread'}{f' ({FEWEST} give intervals)' if hint else ''}"
