@@ -23,7 +23,8 @@ LINES, COLUMNS, BAR = 23, 80, 20
 
 def first_screen(found: Findings, answer: Answer, table: Table | None, report: Path | None) -> str:
     """`table`: shown as it is, where no point was trained, or the user named its columns."""
-    said = {"WHY": answer.why, "NEXT": answer.next_step, "TRUST": answer.trust, "FAILED": _failed(found)}
+    why = answer.why or ("" if found.shown.empty else "no limit found")
+    said = {"WHY": why, "NEXT": answer.next_step, "TRUST": answer.trust, "FAILED": _failed(found)}
     end = [f"{name:<8}{_fitted(text, LETTERS)}" for name, text in said.items() if text]
     end.append("; ".join(["more: --full", *([str(report / "index.html")] if report else [])]))
     begin, none = _begin(found, answer), list[str]()
