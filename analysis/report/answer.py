@@ -92,17 +92,20 @@ def _trust(found: Findings, weightiest: Verdict | None) -> str:
     passing = sum(run.state == "counts" for run in runs)
     text = f"{passing} of {done} runs pass{f', {missing} missing' if missing else ''}"
     left = doubts([verdict for verdict in found.verdicts if weightiest is None or verdict.name != weightiest.name], runs)
-    text += f"; {_spread(found.shown, hint=not left)}" if len(found.shown) else ""
+    text += f"; {_spread(found.shown)}" if len(found.shown) else ""
+    hint = f" ({FEWEST} give intervals)"
+    if not left and text.endswith(("ranges", "no spread")) and len(text + hint) <= LETTERS:
+        return text + hint
     while left and len(text) + len(left[0]) + (len("; 9 more doubts") if left[1:] else 2) <= LETTERS:
         text += f"; {left.pop(0)}"
     return f"{text}; {count(len(left), 'more doubt')}" if left else text
 
 
-def _spread(points: pd.DataFrame, *, hint: bool) -> str:
-    """`3 runs each: ranges (6 give intervals)`; `95 % intervals within 2 %`, half of the widest."""
+def _spread(points: pd.DataFrame) -> str:
+    """`3 runs each: ranges`; `95 % intervals within 2 %`, half of the widest."""
     few, most = int(points["n"].min()), int(points["n"].max())
     if few >= FEWEST:
         width = float(((points["samples_per_s_high"] - points["samples_per_s_low"]) / 2 / points["samples_per_s"]).max())
         return f"95 % intervals within {percent(width) if width >= 0.1 else f'{100 * width:.1f} %'}"
     each = count(few, "run") if few == most else f"{few} to {most} runs"
-    return f"{each} each: {'ranges' if few > 1 else 'no spread'}{f' ({FEWEST} give intervals)' if hint else ''}"
+    return f"{each} each: {'ranges' if few > 1 else 'no spread'}"

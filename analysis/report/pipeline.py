@@ -53,7 +53,7 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
     where = [f"report: {written / 'index.html'}"] if written else []
     full = full_texts(found, study.folder, tables, [*where, *([] if named else refused_links(study))])
     as_is = tables.get("collectives" if found.shown.empty else "scaling" if how.columns else "")
-    screen = first_screen(found, answer_of(found, study.folder), as_is, written)
+    screen = first_screen(found, answer_of(found, study.folder), as_is, written, "; ".join(beside.notes))
     return StudyResult(found.records.name, screen, full, plain, missing, failed=tuple(each.of for each in failures)), written
 
 
@@ -92,19 +92,17 @@ class _Report:
     def _texts(
         self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
     ) -> dict[str, str | None]:
-        """Name -> text of the LaTeX tables, the Markdown and the page; None of a table without rows, of what raises, and of what
-        is not wanted."""
+        """Name -> text of the LaTeX tables, the Markdown and the page; None of what an earlier analysis may have left: a table
+        without rows, what raises, and what is not wanted."""
         from hpcddp.analysis.report.page import page_html
 
         found, to = self.found, self.how.to
         tables = [table.in_documents for table in self.tables.values() if table.rows]
         latex = {f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables if "latex" in to}
         beside = [*files, *latex, "report.json"]
-        texts: dict[str, Callable[[], str]] = {
-            **latex,
-            **({"report.md": lambda: report_markdown(found, stands_on, tables, files)} if "markdown" in to else {}),
-            "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
-        }
+        texts: dict[str, Callable[[], str]] = {**latex, "index.html": lambda: page_html(found, stands_on, tables, panels, beside)}
+        if "markdown" in to:
+            texts["report.md"] = lambda: report_markdown(found, stands_on, tables, files)
         earlier: dict[str, str | None] = dict.fromkeys(["report.md", *(f"{table.name}.tex" for table in self.tables.values())])
         earlier |= {file.name: None for file in self.folder.glob(f"{OF_EFFECTS}*.tex")}
         return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}

@@ -12,6 +12,7 @@ import pandas as pd
 from hpcddp.analysis.report.answer import LETTERS, Answer
 from hpcddp.analysis.report.table import Cell, Column, Spec, Table, key_columns, number_of, table_of, terminal_forms, unit_of
 from hpcddp.analysis.report.tables import baseline_of
+from hpcddp.analysis.runs.run import by_reason
 from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
@@ -21,9 +22,11 @@ LINES, COLUMNS, BAR = 23, 80, 20
 """Of a terminal of 24 lines, whose last one is the prompt; characters of a bar of 100 %."""
 
 
-def first_screen(found: Findings, answer: Answer, table: Table | None, report: Path | None) -> str:
-    """`table`: shown as it is, where no point was trained, or the user named its columns."""
-    said = {"WHY": answer.why, "NEXT": answer.next_step, "TRUST": answer.trust, "FAILED": _failed(found)}
+def first_screen(found: Findings, answer: Answer, table: Table | None, report: Path | None, note: str = "") -> str:
+    """`table`: shown as it is, where no point was trained, or the user named its columns; `note`: on what the user asked for."""
+    why = answer.why or ("" if found.shown.empty else "no limit found")
+    said = {"WHY": why, "NEXT": answer.next_step, "TRUST": answer.trust}
+    said |= {"NOTE": _rejected(found) or note, "FAILED": _failed(found)}
     end = [f"{name:<8}{_fitted(text, LETTERS)}" for name, text in said.items() if text]
     end.append("; ".join(["more: --full", *([str(report / "index.html")] if report else [])]))
     begin, none = _begin(found, answer), list[str]()
@@ -48,6 +51,15 @@ def _begin(found: Findings, answer: Answer) -> list[str]:
     lines = [line] if len(line) <= COLUMNS else [f"{found.records.name}  {answer.kind}", answer.trained]
     best = found.sentences[0].split(". ")[0] if found.is_of_keys and found.sentences else ""
     return [*(_fitted(line, COLUMNS) for line in lines if line), *_wrapped(escape_controls(best), COLUMNS, 2)]
+
+
+def _rejected(found: Findings) -> str:
+    """Where others count: the first reason."""
+    reasons = by_reason(run for run in found.records.runs if run.state == "rejected")
+    if not reasons or found.shown.empty:
+        return ""
+    why = f" for {len(reasons)} reasons" if len(reasons) > 1 else ""
+    return f"{count(sum(map(len, reasons.values())), 'run')} rejected{why}: {next(iter(reasons))}"
 
 
 def _failed(found: Findings) -> str:

@@ -26,7 +26,7 @@ from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
 from hpcddp.core.run_root import spans
-from hpcddp.core.text import one_line
+from hpcddp.core.text import first_few, one_line
 
 SCHEMA = 2
 """Of report.json: 1 (0.1.0) as findings_plain says, its times medians over steps; 2: means, named as MEANS says."""
@@ -81,33 +81,31 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
 def full_texts(found: Findings, folder: Path, tables: Mapping[str, Table], end: Sequence[str]) -> tuple[str, ...]:
     """Sentences, verdicts, checks, tables and notes, then what failed and `end`, for each of WIDTHS; `folder` is where the study
     was looked for. A part that raises is left out."""
-    facts = found.failures.contain("what was trained", lambda: facts_line(found.trained), "")
-    head, sentences = _head(found)
-    lines: dict[str, Callable[[int], Iterable[str]]] = {
-        "sentences": lambda width: [head, *_wrapped([facts, *sentences], width, indent=0)],
-        "verdicts": lambda width: verdict_lines(found.verdicts, width),
-        "runs": lambda width: _states(found, folder, width),
-        "effects": lambda width: _wrapped([] if found.is_of_keys else _effects(found), width),
-        "fits": lambda width: _wrapped([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], width),
-        "notes": lambda width: _wrapped([f"note: {note}" for note in found.notes], width),
-    }
     contain, none = found.failures.contain, [""] * len(WIDTHS)
+    facts = contain("what was trained", lambda: facts_line(found.trained), "")
+    head, sentences = _head(found)
     shown = contain("tables on the terminal", lambda: _shown(found, tables), list[str]())
-    forms = {f"the table of {name}": partial(_table_forms, name, tables[name], found) for name in shown}
-    parts = {name: partial(_of_all_widths, of) for name, of in lines.items()}
-    parts = {**dict(list(parts.items())[:3]), **forms, **parts}
+    parts: dict[str, Callable[[], list[str]]] = {
+        "sentences": lambda: _of_all_widths(lambda width: [head, *_wrapped([facts, *sentences], width, indent=0)]),
+        "verdicts": lambda: _of_all_widths(lambda width: verdict_lines(found.verdicts, width)),
+        "runs": lambda: _of_all_widths(lambda width: _states(found, folder, width)),
+        **{f"the table of {name}": partial(_table_forms, name, tables[name], found) for name in shown},
+        "effects": lambda: _listed_as("effect", [] if found.is_of_keys else leading_sentences(found.effects)),
+        "fits": lambda: _listed_as("fit", found.implied[:LAWS_AT_MOST]),
+        "notes": lambda: _listed_as("note", found.notes),
+    }
     blocks = [contain(f"{name} on the terminal", make, none) for name, make in parts.items()]
-    failed = [f"failed: {_first(of)}: {reason}" for reason, of in found.failures.by_reason().items()]
-    blocks += [_of_all_widths(lambda width: _wrapped(failed, width)), *([text] * len(WIDTHS) for text in end)]
+    failed = [f"{first_few(of, NAMED_AT_MOST)}: {reason}" for reason, of in found.failures.by_reason().items()]
+    blocks += [_listed_as("failed", failed), *([text] * len(WIDTHS) for text in end)]
     return tuple("\n\n".join(filter(None, texts)) for texts in zip(*blocks, strict=True))
+
+
+def _listed_as(word: str, texts: Sequence[str]) -> list[str]:
+    return _of_all_widths(lambda width: _wrapped([f"{word}: {text}" for text in texts], width))
 
 
 def _of_all_widths(lines: Callable[[int], Iterable[str]]) -> list[str]:
     return ["\n".join(lines(min(width, WIDE))) for width in WIDTHS]
-
-
-def _effects(found: Findings) -> list[str]:
-    return [f"effect: {text}" for text in leading_sentences(found.effects)]
 
 
 def _head(found: Findings) -> tuple[str, list[str]]:
@@ -115,12 +113,6 @@ def _head(found: Findings) -> tuple[str, list[str]]:
     if found.sentences and not any(run.state == "counts" for run in found.records.runs):
         return f"{found.records.name}: {found.sentences[0]}", found.sentences[1:]
     return ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])]), found.sentences
-
-
-def _first(names: Sequence[str]) -> str:
-    """`scaling.csv, runs.csv, figures/steps and 9 more`"""
-    more = len(names) - NAMED_AT_MOST
-    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 NARROWER = {"scaling": EPOCH, "accuracy": LOSS, "time to accuracy": AGAINST}

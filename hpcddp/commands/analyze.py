@@ -19,11 +19,11 @@ def _listed(ctx: click.Context, param: click.Parameter, given: str | None) -> tu
 @click.argument("runs", type=RunsPath())
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Folder for the report; by default report/ in each study.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
-@click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")
-@click.option("--overlay-rejected", is_flag=True, help="Those too that are not to be trusted.")
+@click.option("--overlay", multiple=True, metavar="NAME", help="Draw published points beside the throughput, such as marconi100.")
+@click.option("--overlay-rejected", is_flag=True, help="With --overlay, also draw published points that are not trustworthy.")
 @click.option("--full", is_flag=True, help="Print all tables, verdicts and notes; write all files (Parquet with --to).")
-@click.option("--to", metavar="FORMATS", callback=_listed, help="Write these, too: csv,latex,markdown,parquet,pdf.")
-@click.option("--columns", metavar="NAMES", callback=_listed, help="Of the scaling table, by their names in scaling.csv.")
+@click.option("--to", metavar="FORMATS", callback=_listed, help="Also write some of csv,latex,markdown,parquet,pdf.")
+@click.option("--columns", metavar="NAMES", callback=_listed, help="Columns of the scaling table, by their names in scaling.csv.")
 @co2_option
 @style_option
 @format_option
@@ -44,10 +44,10 @@ def analyze(
 ) -> None:
     """Print how a study scales, what limits it and what to do next.
 
-    Of every study under RUNS, or of a bundle, whose report/ gets a page,
-    scaling.csv, report.json and figures. Exits with code 3 if runs are
-    missing, no run passes, or something could not be read or written,
-    with 1 if one of several studies is damaged.
+    Each study under RUNS, or in a bundle, gets a page, scaling.csv,
+    report.json and figures in report/. The command exits with code 3 if
+    runs are missing, no run passes, or something could not be read or
+    written, and with 1 if one of several studies is damaged.
 
     \b
     hpcddp analyze jobs/

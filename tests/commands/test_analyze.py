@@ -52,6 +52,68 @@ def test_every_table_is_there_with_its_types(run: Run, tmp_path: Path) -> None:
     assert (list(report.glob("*.parquet")), (report / "scaling.csv").is_file()) == ([], True)
 
 
+def test_files_beside_the_page_are_asked_for(run: Run, tmp_path: Path) -> None:
+    """And those of an earlier analysis that are not wanted now are gone."""
+    write_marconi100(tmp_path / "m100")
+    report = tmp_path / "m100" / "report"
+
+    def suffixes(*options: str) -> dict[str, set[str]]:
+        assert run("analyze", "m100", *options).exit_code == 0
+        found = {name: {file.suffix for file in (report / name).iterdir() if file.is_file()} for name in (".", "figures")}
+        assert {"index.html", "report.json", "scaling.csv"} <= {file.name for file in report.iterdir()}
+        return found
+
+    usual = {".": {".html", ".json", ".csv"}, "figures": {".svg", ".png"}}
+    assert suffixes() == usual
+    assert [file.name for file in report.glob("*.csv")] == ["scaling.csv"]
+    assert suffixes("--to", "latex,pdf") == {".": usual["."] | {".tex"}, "figures": usual["figures"] | {".pdf"}}
+    assert suffixes("--full") == {".": usual["."] | {".tex", ".md"}, "figures": usual["figures"] | {".pdf"}}
+    assert len(list(report.glob("*.csv"))) > 3
+    assert suffixes() == usual
+    assert [file.name for file in report.glob("*.csv")] == ["scaling.csv"]
+
+
+COLUMNS = "nodes,ranks,samples_per_s,efficiency,gpu_h_per_epoch"
+
+
+@pytest.mark.usefixtures("_undrawn")
+def test_columns_are_chosen_in_every_output(run: Run, tmp_path: Path) -> None:
+    write_marconi100(tmp_path / "m100")
+    report = tmp_path / "m100" / "report"
+    done = run("analyze", "m100", "--to", "latex,markdown", "--columns", COLUMNS)
+    assert done.stdout.splitlines()[2].split("  ")[1:] == ["nodes", "ranks", "samples/s", "vs 1 GPU: efficiency", "GPU h/epoch"]
+    assert done.stdout.splitlines()[-5].split() == ["16", "64", "9,217", "39", "%", "2.47"]
+    assert "\n| nodes | ranks | samples/s | vs 1 GPU: efficiency | GPU h/epoch |\n" in (report / "report.md").read_text()
+    assert "\nnodes & ranks & samples/s & efficiency & GPU h/epoch \\\\\n" in (report / "scaling.tex").read_text()
+    assert "GPU h/epoch" in (report / "index.html").read_text()
+    full = run("analyze", "m100", "--full", "--columns", "samples_per_s_low,hook,gpu").stdout
+    assert "\n  samples/s low   hook   GPU\n" in full
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--columns", "nodes,rank"], "scaling.csv has no column `rank`; did you mean `ranks`?"),
+        (["--columns", "effciency"], "scaling.csv has no column `effciency`; did you mean `efficiency`?"),
+        (["--to", "csv,latx"], "--to has no format `latx`; did you mean `latex`?"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is_near(run: Run, tmp_path: Path, options: list[str], words: str) -> None:
+    write_study(tmp_path / "s", [point(1, 1)])
+    assert words in refused(run, "analyze", "s", *options)
+
+
+def test_full_prints_every_table(run: Run, tmp_path: Path) -> None:
+    """Of a recorded study, as recorded/full.txt has them; sentences, verdicts and notes are held where they are made."""
+    recorded = Path(__file__).parents[1] / "analysis" / "recorded"
+    done = run("analyze", recorded / "version-0.1.0.tar.gz", "--full", "-o", "out")
+    blocks = done.stdout.split("\n\n")
+    tables = [block for block in blocks if block.startswith("  ") and "VERDICT" not in block]
+    assert "\n\n".join(tables) + "\n" == (recorded / "full.txt").read_text(encoding="utf-8")
+    assert [len([block for block in blocks if block.startswith(word)]) for word in ("checks ", "note: ", "report: ")] == [1, 1, 1]
+    assert done.stdout.count("  VERDICT  ") == len(json.loads((tmp_path / "out/earlier/report.json").read_text())["verdicts"])
+
+
 def test_without_pyarrow_it_says_what_to_install(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for name in ("a", "b"):

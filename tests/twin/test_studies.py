@@ -272,7 +272,7 @@ def test_collectives_of_a_sweeps_layouts(rcc_twin: Twin, tmp_path: Path) -> None
     assert "nothing to submit" in user.hpcddp(*chosen).stdout
     described = read(tmp_path / "small" / "study.json")
     assert ([entry["repeat"] for entry in described["points"]], described["sweep"]["repeat"]) == ([1, 1], 3)
-    assert "2 of 2 runs pass" in user.hpcddp("analyze", "small").stdout
+    assert "2 of 2 runs pass" in user.hpcddp("analyze", "small", "--to", "csv").stdout
     table = (tmp_path / "small" / "report" / "comm.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(table.splitlines()))
     assert {(row["nodes"], row["ranks"], row["backend"]) for row in rows} == {("1", "2", "gloo"), ("2", "2", "gloo")}

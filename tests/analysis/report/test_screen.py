@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.report.answer import answer_of
-from hpcddp.analysis.report.screen import COLUMNS, LINES, first_screen
+from hpcddp.analysis.report.screen import first_screen
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.load import load_study
@@ -21,7 +21,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import FAILED, point, write_measured, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_measured, write_run, write_study
 
 JOBS = Path(__file__).parents[3] / "jobs"
 REPORT = Path("jobs/s/report")
@@ -31,8 +31,8 @@ def screen(found: Findings, *failures: Failure) -> list[str]:
     found.failures.extend(failures)
     table = study_tables(found)["collectives"] if found.shown.empty else None
     lines = first_screen(found, answer_of(found, Path("jobs/s")), table, REPORT).splitlines()
-    assert len(lines) <= LINES
-    assert max(map(len, lines)) <= COLUMNS
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
     assert lines[-1] == f"more: --full; {REPORT}/index.html"
     return lines
 
@@ -109,6 +109,14 @@ def test_odd_studies_fit_and_say_what_matters(tmp_path: Path, study: str) -> Non
     text = "\n".join(screen(find(load_study(make(tmp_path / "s")))))
     for each in words:
         assert each in text
+
+
+def test_why_runs_were_rejected_is_on_it(tmp_path: Path) -> None:
+    study = write_measured(tmp_path / "s", [point(1, 1), point(1, 2)], [100, 101])
+    write_run(study, point(1, 2), Recorded(step_ns=MS, gates=FAILED, job="200"), 2)
+    *_, trust, note, _ = screen(find(load_study(study)))
+    assert trust.startswith("TRUST   3 of 4 runs pass; 1 to 2 runs each: no spread")
+    assert note == "NOTE    1 run rejected: gate `equal steps`: rank 1 made 4 of 6 steps"
 
 
 def test_what_failed_is_on_it(tmp_path: Path) -> None:
