@@ -68,14 +68,14 @@ def by_hand(profile: ClusterProfile, point: Point, settings: Settings, near: Pat
         point=point,
         study="$HPCDDP_RUNS/adhoc",
         data_root=data_root,
-        profile=_facts(profile, point.layout.node_type or profile.default_node_type),
+        profile=_facts(profile, point.layout.node_type or profile.default_node_type or ""),
         local_device=profile.slurm.local_device,
         script=ScriptPlace(file=str(near / script), folder=str(near)) if script else None,
     )
     return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
 
 
-def _facts(profile: ClusterProfile, node_type: str | None) -> dict[str, object]:
+def _facts(profile: ClusterProfile, node_type: str) -> dict[str, object]:
     """What worker and analysis read of the profile (core/launch_record.py, whose import takes 6 ms)."""
     kinds = {node_type: _known(profile.node_types[node_type], OF_NODE_TYPE)} if node_type in profile.node_types else {}
     return {
