@@ -6,30 +6,24 @@ What removes copies of data on the nodes' own disks after a failure is part of i
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec, data_root_as_given
+from hpcddp.core.jobspec import LINE, JobSpec, data_root_as_given, json_lines
 from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
-from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest, gpu_option, step_gpu_option
 from hpcddp.script.rank_environment import container_lines, rule_lines, shell_word
 from hpcddp.script.templating import render_template
 
 if TYPE_CHECKING:
     from hpcddp.script.template_marks import MarkedLine
-
-
-LINE = 100
-"""Characters that a line of a script has where its text can be divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,26 +79,6 @@ def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None)
     return ScriptLaunch(command=command, spec=json_lines(encode(spec, keep_defaults=False)), run_root=run_root, folders=folders)
 
 
-def json_lines(plain: Any, indent: str = "", key: str = "") -> str:
-    """JSON for people: what does not fit into a line of 100 characters has its items below it, short ones together."""
-    text = json.dumps(plain, sort_keys=True, allow_nan=False)
-    if not isinstance(plain, dict | list) or (indent and len(indent + key + text) < LINE):
-        return indent + key + text
-    items = (
-        [(f"{json.dumps(name)}: ", plain[name]) for name in sorted(plain)]
-        if isinstance(plain, dict)
-        else [("", each) for each in plain]
-    )
-    rows = list[str]()
-    for name, item in items:
-        row = json_lines(item, f"{indent}  ", name)
-        if rows and "\n" not in rows[-1] + row and len(rows[-1] + row.lstrip()) + 2 < LINE:
-            rows[-1] += f", {row.lstrip()}"
-        else:
-            rows.append(row)
-    return ",\n".join(rows).join((f"{indent}{key}{text[0]}\n", f"\n{indent}{text[-1]}"))
-
-
 def launch_command(words: Sequence[str], run_root: str | None) -> ScriptLaunch:
     """The user's own command, run by each rank where the job was submitted."""
     text = shlex.join(words)
@@ -152,7 +126,6 @@ def _template_text(
         "point": point,
         "request": request,
         "launch": launch,
-        "title": _title(point, request, launch),
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
         "container": container_lines(profile, (*launch.folders, *disks), (name for each in requests for name, _ in each.env)),
@@ -162,22 +135,6 @@ def _template_text(
     }
     filters = {"word": _word, "options": _option, "quoted": shlex.quote, "wrapped": _wrapped}
     return render_template(profile.template, filters, values, marks=marks)
-
-
-def _title(point: Point, request: JobRequest, launch: ScriptLaunch) -> str:
-    name = launch.title or (request.name if launch.array is not None else point.label)
-    size = f"{count(request.nodes, 'node')} x {count(request.ranks_per_node, 'rank')}"
-    return f"{name} on {_word(point.cluster)}: {size}, {_work(point, launch)}"
-
-
-def _work(point: Point, launch: ScriptLaunch) -> str:
-    if launch.title:
-        return "a command"
-    if launch.array is not None:
-        return f"{'runs one after the other' if launch.steps else 'an array of runs'}, each a line of tasks.jsonl"
-    if point.work == "comm":
-        return "a benchmark of their collectives"
-    return f"{point.workload.model} on {point.workload.data.name}"
 
 
 def _wrapped(command: str) -> str:

@@ -11,11 +11,11 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.jobspec import JobSpec, json_lines, spec_from_dict
 from hpcddp.core.launch_record import ProfileFacts
 from hpcddp.core.point import Point
 from hpcddp.core.schema import SchemaError, decode, decode_record, encode
-from hpcddp.script.render import json_lines, render
+from hpcddp.script.render import render
 from hpcddp.submit.scripts_by_hand import by_hand
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -58,8 +58,8 @@ def points_with_one_odd_value() -> list[Point]:
                     continue
             place[key] = value
 
-    whole = encode(parts("rcc", 3)[1], keep_later=True)
-    vary(whole, whole)
+    full = encode(parts("rcc", 3)[1], keep_later=True)
+    vary(full, full)
     return found
 
 
@@ -76,12 +76,12 @@ def test_a_point_of_odd_values_has_its_id_in_its_script() -> None:
 def test_readers_find_in_a_script_what_the_profile_has(cluster: str) -> None:
     """Worker and analysis read a profile as ProfileFacts: they get of the script's what they get of the whole one."""
     profile = load_profile(cluster)
-    whole = decode_record(ProfileFacts, encode(profile))
+    expected = decode_record(ProfileFacts, encode(profile))
     for name in profile.node_types:
         _, point, _, _ = script_parts(cluster, 1)
         point = replace(point, layout=replace(point.layout, node_type=name))
         facts = decode_record(ProfileFacts, spec_of(by_hand(profile, point, Settings(), Path()).spec or "").profile)
-        assert facts == replace(whole, node_types={name: whole.node_types[name]})
+        assert facts == replace(expected, node_types={name: expected.node_types[name]})
 
 
 @pytest.mark.parametrize("cluster", SITES)
