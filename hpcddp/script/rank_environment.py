@@ -72,9 +72,7 @@ def _binds(container: Container) -> Iterator[str]:
 def _mountable(path: str) -> str:
     """As a shell word; UsageError for a path that no runtime can be given."""
     if re.search(r"[:,\n]", path):
-        raise UsageError(
-            f"`{path}` cannot be shown in a container: a colon or a comma in it would end its name; put it elsewhere"
-        )
+        raise UsageError(f"`{path}` cannot be mounted in a container: a colon or a comma would end its name. Use another path.")
     return shell_word(path)
 
 

@@ -152,7 +152,7 @@ def _word(value: object) -> str:
     """One shell word; a line break or NUL is refused, since neither a header line nor an option survives it."""
     text = str(value)
     if value is None or re.search(r"[\n\r\0]", text):
-        raise UsageError(f"{text!r} cannot be in a job script: it is empty or holds a line break")
+        raise UsageError(f"{text!r} cannot be in a job script: it is empty or contains a line break")
     return shlex.quote(text)
 
 
@@ -160,7 +160,7 @@ def _option(text: str) -> str:
     """A raw sbatch option as a header line: the part after `=` quoted."""
     name, equals, value = text.partition("=")
     if not re.fullmatch(r"--[a-z][a-z0-9-]*", name):
-        raise UsageError(f"job option {text!r}: write it as --name=value or --name")
+        raise UsageError(f"job option {text!r}: write --name=value or --name")
     return f"{name}={_word(value)}" if equals else name
 
 

@@ -41,7 +41,7 @@ def render_template(template: str, filters: Filters, values: Mapping[str, object
         raise UsageError(f"{error.filename or template}:{error.lineno}: {error.message}") from error
     except Exception as error:
         place = _place(error, folders) or template
-        raise UsageError(f"{place}: {error}; what a template may use is in {FOLDER / 'base.sh.j2'}") from error
+        raise UsageError(f"{place}: {error}. What a template may use is in {FOLDER / 'base.sh.j2'}") from error
 
 
 def _place(error: Exception, folders: tuple[str, ...]) -> str | None:
@@ -64,7 +64,7 @@ def _environment(*folders: str, marks: bool = False) -> SandboxedEnvironment:
             found = super().get_source(environment, template)
             file = Path(str(found[1])).resolve()
             if not any(Path(folder).resolve() in file.parents for folder in self.searchpath):
-                raise UsageError(f"{found[1]}: a link to {file}; a template lies below its profile's folder")
+                raise UsageError(f"{found[1]}: a link to {file}. A template must lie below its profile's folder.")
             return found
 
     return ImmutableSandboxedEnvironment(

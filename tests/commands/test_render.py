@@ -84,7 +84,7 @@ OWN = ("--", "python", "train.py")
     ("arguments", "message"),
     [
         (["--cluster", "rc"], "no cluster `rc` in clusters/; did you mean `rcc`?"),
-        ([*ON_RCC, "--nodes", "40"], "rcc has 6 nodes of type v100 (gn[01-06]); 40 asked for"),
+        ([*ON_RCC, "--nodes", "40"], "rcc has 6 nodes of type v100 (gn[01-06]), and 40 are requested"),
         ([*ON_RCC, "--node-type", "v10"], "did you mean `v100`"),
         ([*ON_RCC, "--workload", "resnet18"], "MODEL/DATA"),
         (["--cluster", "local"], "hpcddp submit"),
@@ -100,7 +100,7 @@ OWN = ("--", "python", "train.py")
         ([*ON_RCC, "--"], "behind -- stands a command"),
         ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command behind -- has no sweep"),
         ([*ON_RCC, "--explain", *OWN], "no --explain"),
-        ([*ON_RCC, "--", "python", "a\nb"], "holds a line break"),
+        ([*ON_RCC, "--", "python", "a\nb"], "contains a line break"),
         (["--cluster", "local", *OWN], "has no Slurm"),
     ],
 )

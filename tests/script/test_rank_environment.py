@@ -123,7 +123,7 @@ def test_a_node_without_the_runtime(tmp_path: Path, runtime: Runtime) -> None:
 @pytest.mark.parametrize("path", ["/data:2", "/a,b", "/a\nb"])
 def test_a_folder_that_no_runtime_can_show(path: str) -> None:
     _, point, request = plain_profile()
-    with pytest.raises(UsageError, match="cannot be shown in a container"):
+    with pytest.raises(UsageError, match="cannot be mounted in a container"):
         render(contained("apptainer"), point, request, launch_on(path))
 
 

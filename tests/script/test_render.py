@@ -281,7 +281,7 @@ def test_ones_own_template(tmp_path: Path) -> None:
 )
 def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*; what a template may use is in "):
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*\. What a template may use is in "):
         rendered_with(tmp_path, f"#!/bin/bash\n{text}\n")
     assert not (tmp_path / "planted").exists()
 
@@ -308,7 +308,7 @@ def test_a_template_includes_nothing_from_elsewhere(theirs: Path, name: str, tag
         ("#\n{{ 1 + 'a' }}\n", "2: unsupported operand"),
         ("#\n{{ 1 // 0 }}\n", "2: .*by zero"),
         ('#\n{% include "nosuch.j2" %}\n', r"2: no template `nosuch\.j2` in "),
-        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'; what a template may use is in "),
+        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'. What a template may use is in "),
     ],
 )
 def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
