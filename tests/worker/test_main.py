@@ -166,7 +166,7 @@ def test_without_a_spec(tmp_path: Path) -> None:
     [
         (
             ('"rcc",', '"rcc"'),
-            r"HPCDDP_SPEC is not JSON near `.*\{\"cluster\": \"rcc\" \"workload\".*`: Expecting ',' delimiter\.",
+            r"not JSON near `.*\"rcc\" \"workload\".*`: Expecting ',' delimiter\.",
         ),
         (('"nodes"', '"nods"'), r"unknown key `nods` in point\.layout; did you mean `nodes`\?"),
     ],
