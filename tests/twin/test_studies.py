@@ -159,7 +159,7 @@ def test_a_script_that_was_edited(user: User) -> None:
     (attempt,) = (folder / "jobs" / "adhoc").glob(f"*/r1/{other}.0")
     described = json.loads((attempt.parents[1] / "point.json").read_text())
     assert attempt.parents[1].name == f"n02-g2-b4-{described['id']}"
-    assert "1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc").stdout
+    assert "1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc", exit_code=3).stdout
     assert not [*(folder / "jobs" / "adhoc").glob(f"*/r1/{smaller}.0/launch.json")]
     said = (folder / f"slurm-{smaller}.out").read_text()
     assert "The step has 2 ranks on 1 node; the spec has 4 ranks on 2 nodes." in said
