@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.script import templating
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
@@ -417,3 +420,21 @@ def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None
     text = allocation_script(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
     assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
     assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")
+
+
+def test_compiled_templates_are_written_where_python_writes_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only there, only if Python may write it, and a script is the same by it."""
+    folder, expected = tmp_path / "templates", render(*parts("rcc"), SUBMITTED)
+    shutil.copytree(templating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(templating, "FOLDER", folder)
+    for is_there, dont_write, files in ((False, False, 0), (True, True, 0), (True, False, 1), (True, False, 1)):
+        if is_there:
+            (folder / "__pycache__").mkdir(exist_ok=True)
+        monkeypatch.setattr(sys, "dont_write_bytecode", dont_write)
+        templating._environment.cache_clear()
+        assert render(*parts("rcc"), SUBMITTED) == expected
+        assert len([*folder.glob("__pycache__/*")]) == files
+    monkeypatch.setattr("jinja2.Environment.compile", lambda *_: pytest.fail("compiled again"))
+    templating._environment.cache_clear()
+    assert render(*parts("rcc"), SUBMITTED) == expected
+    templating._environment.cache_clear()
