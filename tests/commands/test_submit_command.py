@@ -144,7 +144,7 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
 def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SITE)
     layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
-    lines = run("render", *layout, "--", "python", "train.py").stdout.splitlines()
+    lines = run("render", *layout, "--", "python", "train.py").stdout.replace(" \\\n ", "").splitlines()
     _, line = (line for line in lines if "train.py" in line[3:])
     assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
 
