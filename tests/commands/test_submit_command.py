@@ -223,7 +223,8 @@ def test_before_it_runs(run: Run, written: Path) -> None:
     assert {(point["batch_per_gpu"], point["global_batch"]) for point in plain} == {(None, None)}
     assert "n01-g2-script-" in run("submit", "rcc.yaml", "--dry-run").stdout
     text = run("render", "rcc.yaml", "--where", "workload.args.width == 4").stdout
-    assert f'"file":"{written}/src/train.py","folder":"{written}"' in text
+    assert f'"file": "{written}/src/train.py"' in text
+    assert f'"folder": "{written}"' in text
     assert "torch.distributed.run" in text
 
 
