@@ -151,15 +151,10 @@ def _fits(rule: EnvRule, profile: ClusterProfile, point: Point, nodes: int) -> b
 def _lines(rules: Sequence[EnvRule], names: Collection[str]) -> Iterator[str]:
     """Of a function's body."""
     for rule in (rule for rule in rules if rule.name in names):
-        indent = "    " if rule.when.nccl else "  "
-        if rule.when.nccl:
-            yield f'  if [[ $HPCDDP_NCCL == *" {_spaceless(rule.when.nccl)} "* ]]; then'
-        if rule.command is None:
-            yield f"{indent}export {rule.name}={shlex.quote(str(rule.value))}"
-        else:
-            yield from _from_command(rule.name, rule.command.strip(), indent)
-        if rule.when.nccl:
-            yield "  fi"
+        indent, export = "    " if rule.when.nccl else "  ", f"export {rule.name}={shlex.quote(str(rule.value))}"
+        body = [indent + export] if rule.command is None else _from_command(rule.name, rule.command.strip(), indent)
+        nccl = _spaceless(rule.when.nccl or "")
+        yield from [f'  if [[ $HPCDDP_NCCL == *" {nccl} "* ]]; then', *body, "  fi"] if nccl else body
 
 
 def _from_command(name: str, command: str, indent: str) -> Iterator[str]:
