@@ -58,8 +58,8 @@ FAULTS = {
     ],
     "hpcddp/script/rank_environment.py": [
         Change(
-            'own = [f"export {name}={shlex.quote(value)}"',
-            'own = [f"export {name}={value}"',
+            'own = [f"  export {name}={shlex.quote(value)}"',
+            'own = [f"  export {name}={value}"',
             "a study's own variable with a space is cut",
         ),
         Change("when.fabric.lower() in fabric.lower()", "when.fabric in fabric.lower()", "the rules for RoCEv2 apply nowhere"),

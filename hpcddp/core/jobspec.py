@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
+
+LINE = 100
+"""Characters of a line in a script, where its text can be divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class JobSpec:
     data_root: str | None = None
     """Where the data are if the point itself does not say; may hold variables, expanded in the job."""
     profile: Mapping[str, Any] = field(default_factory=dict)
-    """The cluster profile as used, for the record."""
+    """The cluster profile as used, for the record; in a script to submit by hand what is read of it (ProfileFacts)."""
     local_device: Literal["rank", "zero"] = added_later("rank")
     """Which GPU a rank uses that srun started: the one of its local rank, or device 0 where it has only its own."""
     script: ScriptPlace | None = added_later(None)
@@ -60,6 +64,22 @@ def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
     """Plain JSON-able values; the profile, which is plain already and large, is not copied for each of many specs."""
     plain: dict[str, Any] = encode(replace(spec, profile={}))
     return {**plain, "profile": spec.profile}
+
+
+def json_lines(plain: Any, indent: str = "", key: str = "") -> str:
+    """JSON for people: what does not fit into a line of 100 characters has its items below it, short ones together."""
+    text = json.dumps(plain, sort_keys=True, allow_nan=False)
+    if not isinstance(plain, dict | list) or (indent and len(indent + key + text) < LINE):
+        return indent + key + text
+    names = [f"{json.dumps(name)}: " for name in sorted(plain)] if isinstance(plain, dict) else [""] * len(plain)
+    items = [plain[name] for name in sorted(plain)] if isinstance(plain, dict) else plain
+    rows = list[str]()
+    for row in (json_lines(item, f"{indent}  ", name) for name, item in zip(names, items, strict=True)):
+        if rows and "\n" not in rows[-1] + row and len(rows[-1] + row.lstrip()) + 2 < LINE:
+            rows[-1] += f", {row.lstrip()}"
+        else:
+            rows.append(row)
+    return ",\n".join(rows).join((f"{indent}{key}{text[0]}\n", f"\n{indent}{text[-1]}"))
 
 
 def spec_from_dict(plain: object) -> JobSpec:

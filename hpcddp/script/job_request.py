@@ -129,7 +129,10 @@ def job_options(rules: SlurmRules) -> tuple[str, ...]:
 def srun_options(profile: ClusterProfile, node: NodeType, point: Point, *, exclusive: bool) -> tuple[str, ...]:
     """Raw srun options that the profile gives for these ranks; `exclusive`: on nodes of their own."""
     is_bound = exclusive and point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks) > 0
-    return (*profile.slurm.srun_options, *([f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}"] if is_bound else []))
+    return (
+        *profile.slurm.srun_options,
+        *([f"--cpu-bind=mask_cpu:{','.join(f'{int(mask, 16):#x}' for mask in node.cpu_masks)}"] if is_bound else []),
+    )
 
 
 def own_options(request: JobRequest) -> Iterator[str]:

@@ -102,7 +102,15 @@ class Job:
         self.commands = list(read_commands("\n".join(lines))) if re.match(r"#!.*\b(ba|da|k|z)?sh\b", text) else []
         self.launches = [*filter(None, (_launch(each, self.layout, has_more="PET_" in text) for each in self.commands))]
         self.settings = [(each.line, f"{name}={value}") for each in self.commands for name, value in each.assigned.items()]
+        self.in_steps = _in_steps(text)
         self.settings += [setting for launch in self.launches for setting in _settings(launch)]
+
+
+def _in_steps(text: str) -> set[int]:
+    """Lines of functions that tasks of a step receive: `bash -c "$(declare -f NAME); NAME"`."""
+    names = "|".join(re.findall(r"\w+", " ".join(re.findall(r"\$\(declare -f ([\w ]+)\)", text))))
+    bodies = re.finditer(rf"^(?:{names})\(\) \{{$.*?^\}}$", text, re.DOTALL | re.MULTILINE) if names else ()
+    return {text.count("\n", 0, body.start()) + 1 + at for body in bodies for at in range(body[0].count("\n") + 1)}
 
 
 def _directive(line: str) -> tuple[dict[str, str], list[str]]:

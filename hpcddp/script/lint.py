@@ -157,7 +157,8 @@ def _around(job: Job, launch: Launch) -> Iterator[Row]:
     yield line, "export", is_partial, text
     unused = launch.arguments.get("node_rank") if launch.arguments.get("rdzv_backend", "static") != "static" else None
     expanded = [(line, word) for word in words if unused not in (word, word.partition("=")[2])]
-    expanded += [(at, text) for at, text in job.settings if launch.kind == "python" and OF_RANK.match(text)]
+    of_job = [setting for setting in job.settings if launch.kind == "python" and setting[0] not in job.in_steps]
+    expanded += [(at, text) for at, text in of_job if OF_RANK.match(text)]
     for at, early in [(at, found[1]) for at, value in expanded if launch.in_step and (found := IN_STEP.search(value))]:
         text = f"${early} is expanded before srun starts: every task gets the same. Put it into single quotes, `bash -c '...'`"
         yield at, "too-early", True, text

@@ -64,15 +64,15 @@ def check_launcher(words: Sequence[str], request: JobRequest) -> None:
     if found is None or (found != "srun" and request.nodes * request.tasks_per_node == 1):
         return
     if found not in OF_TORCH or request.launcher != "torchrun":
-        once = " use --set layout.launcher=torchrun, which starts it once a node, or" if found in OF_TORCH else ""
+        once = " Use `--set layout.launcher=torchrun`, which starts it once per node, or" if found in OF_TORCH else ""
         raise UsageError(
-            f"`{found}` starts ranks, and hpcddp starts the command once for every GPU:{once} give the program itself "
-            "(`-- python train.py`), which has RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            f"`{found}` starts ranks, but hpcddp starts the command once per GPU.{once or ' Instead,'} give the program itself "
+            "(`-- python train.py`): it has RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."
         )
     given = re.search(r"--standalone|--nnodes[= ](\S+)", " ".join(words))
     if given and request.nodes > 1 and given[1] != str(request.nodes):
-        apart = f"`{found} {given[0]}` on {request.nodes} nodes: they would train apart"
-        raise UsageError(f"{apart}. Leave it out: hpcddp sets PET_NNODES")
+        apart = f"`{found} {given[0]}` on {request.nodes} nodes: each would train by itself"
+        raise UsageError(f"{apart}. Remove it; hpcddp sets PET_NNODES.")
 
 
 def _launchers(words: Sequence[str]) -> Iterator[str]:

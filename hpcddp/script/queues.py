@@ -100,7 +100,7 @@ def _unknown_names(profile: ClusterProfile, point: Point, request: JobRequest) -
         key, value, names = "slurm.partition", str(request.partition), ", ".join(table)
     else:
         return None
-    return f"{key} is {value}: the profile of {profile.name} knows {names}; a new one goes into it."
+    return f"{key} is {value}, but the profile of {profile.name} defines {names}. Add a new one to the profile."
 
 
 def walltime_limit_min(profile: ClusterProfile, point: Point, request: JobRequest) -> int | None:
@@ -152,9 +152,9 @@ def _is_given(rule: Qos, slurm: SlurmOptions) -> bool:
 def _none_given(profile: ClusterProfile, slurm: SlurmOptions) -> str:
     names = ", ".join(dict.fromkeys(rule.name for rule in profile.slurm.qos if rule.name))
     if slurm.intent is None:
-        return f"{profile.name} needs a QOS; slurm.qos is one of {names}."
-    what = f"no QOS of {profile.name} is for that and given unasked"
-    return f"slurm.intent is {slurm.intent}: {what}. `{profile.show_command}` lists them; name one with slurm.qos."
+        return f"{profile.name} needs a QOS. Set slurm.qos to one of {names}."
+    what = f"{profile.name} has no automatic QOS with that intent"
+    return f"slurm.intent is {slurm.intent}, but {what}. List them with `{profile.show_command}`; choose one with slurm.qos."
 
 
 def _queues(profile: ClusterProfile, point: Point, rules: Sequence[Qos], partition: str | None) -> list[Queue]:
@@ -194,23 +194,23 @@ def _fits(queue: Queue, job: _Job) -> bool:
 def _checks(queue: Queue, job: _Job) -> Iterator[_Check]:
     """All limits, those first that say that another queue is meant."""
     rule, there, nodes, held = queue.rule, queue.limits, job.nodes, job.of_nodes if queue.always_exclusive else job.requested
-    yield _Check(rule.partition in (None, queue.partition), f"partition {queue.partition} asked for, {rule.partition} needed")
+    yield _Check(rule.partition in (None, queue.partition), f"partition {queue.partition} requested, {rule.partition} needed")
     for types, of_partition in ((rule.node_types, False), (there.node_types, True)):
-        needed = f"nodes of type {job.node_type} asked for, {' or '.join(types)} needed"
+        needed = f"nodes of type {job.node_type} requested, {' or '.join(types)} needed"
         yield _Check(not types or job.node_type in types, needed, of_partition)
-    names = f"QOS {rule.name} asked for, {' or '.join(there.qos)} needed"
+    names = f"QOS {rule.name} requested, {' or '.join(there.qos)} needed"
     yield _Check(not there.qos or rule.name is None or rule.name in there.qos, names, True)
     for limits, of_partition in ((rule, False), (there, True)):
-        least = f"{nodes} nodes asked for, at least {limits.min_nodes} needed"
+        least = f"{nodes} nodes requested, at least {limits.min_nodes} needed"
         yield _Check(nodes >= (limits.min_nodes or 1), least, of_partition)
         yield _Check(
-            _within(nodes, limits.max_nodes), f"{nodes} nodes asked for, at most {limits.max_nodes} allowed", of_partition
+            _within(nodes, limits.max_nodes), f"{nodes} nodes requested, at most {limits.max_nodes} allowed", of_partition
         )
     for limits, of_partition in ((rule, False), (there, True)):
         time = f"slurm.walltime_min is {job.walltime_min}, at most {limits.max_walltime_min} minutes allowed"
         yield _Check(_within(job.walltime_min, limits.max_walltime_min), time, of_partition)
-    yield _Check(_within(held.gpus, rule.max_gpus), f"{held.gpus} GPUs asked for, at most {rule.max_gpus} allowed")
-    yield _Check(_within(held.cpus, rule.max_cpus), f"{held.cpus} CPUs asked for, at most {rule.max_cpus} allowed")
+    yield _Check(_within(held.gpus, rule.max_gpus), f"{held.gpus} GPUs requested, at most {rule.max_gpus} allowed")
+    yield _Check(_within(held.cpus, rule.max_cpus), f"{held.cpus} CPUs requested, at most {rule.max_cpus} allowed")
     most_mb = memory_limit_mb(there.max_mb_per_core, held.cores, nodes)
     memory = f"slurm.mem_mb is {job.mem_mb}, at most {most_mb} allowed with {there.max_mb_per_core} a core"
     yield _Check(_within(job.mem_mb, most_mb), memory, True)
@@ -267,7 +267,7 @@ def _next_step(profile: ClusterProfile, point: Point, request: JobRequest, job: 
     if not fitting and not _fits(refusing, lighter):
         fitting = [queue for queue in queues if _fits(queue, lighter)]
     if not fitting:
-        return f"`{profile.show_command}` lists the limits."
+        return f"List the limits with `{profile.show_command}`."
     best = min(fitting, key=lambda queue: queue.rule.intent == "debug")
     qos, partition = best.rule.name, best.partition
     sets = [f"--set slurm.qos={qos or 'null'}"] if qos != request.qos else []

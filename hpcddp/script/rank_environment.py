@@ -72,9 +72,7 @@ def _binds(container: Container) -> Iterator[str]:
 def _mountable(path: str) -> str:
     """As a shell word; UsageError for a path that no runtime can be given."""
     if re.search(r"[:,\n]", path):
-        raise UsageError(
-            f"`{path}` cannot be shown in a container: a colon or a comma in it would end its name; put it elsewhere"
-        )
+        raise UsageError(f"`{path}` cannot be mounted in a container: a colon or a comma would end its name. Use another path.")
     return shell_word(path)
 
 
@@ -110,7 +108,7 @@ class RuleLines:
 
     def in_step(self, request: JobRequest) -> str:
         """That of a step, and the variables of its point, which stand above all others."""
-        own = [f"export {name}={shlex.quote(value)}" for name, value in request.env]
+        own = [f"  export {name}={shlex.quote(value)}" for name, value in request.env]
         return "\n".join(filter(None, (self.in_steps[request.nodes], *own)))
 
 
@@ -151,16 +149,29 @@ def _fits(rule: EnvRule, profile: ClusterProfile, point: Point, nodes: int) -> b
 
 
 def _lines(rules: Sequence[EnvRule], names: Collection[str]) -> Iterator[str]:
+    """Of a function's body."""
     for rule in (rule for rule in rules if rule.name in names):
-        line = _from_command(rule) if rule.command is not None else f"export {rule.name}={shlex.quote(str(rule.value))}"
-        yield f'if [[ $HPCDDP_NCCL == *" {_spaceless(rule.when.nccl)} "* ]]; then {line}; fi' if rule.when.nccl else line
+        indent, export = "    " if rule.when.nccl else "  ", f"export {rule.name}={shlex.quote(str(rule.value))}"
+        body = [indent + export] if rule.command is None else _from_command(rule.name, rule.command.strip(), indent)
+        nccl = _spaceless(rule.when.nccl or "")
+        yield from [f'  if [[ $HPCDDP_NCCL == *" {nccl} "* ]]; then', *body, "  fi"] if nccl else body
 
 
-def _from_command(rule: EnvRule) -> str:
+def _from_command(name: str, command: str, indent: str) -> Iterator[str]:
     """A comment or a last line of the command ends before the bracket does."""
-    command = str(rule.command).strip()
-    end = "\n" if "#" in command or "\n" in command else ""
-    return f'found=$({command}{end}); if [ -n "$found" ]; then export {rule.name}="$found"; fi'
+    lines = command.split("\n")
+    if len(lines) > 1 or "#" in command:
+        yield f"{indent}found=$("
+        yield from (f"{indent}  {line}" if _may_indent(lines) else line for line in lines)
+        yield f"{indent})"
+    else:
+        yield f"{indent}found=$({command})"
+    yield f'{indent}if [ -n "$found" ]; then export {name}="$found"; fi'
+
+
+def _may_indent(lines: Sequence[str]) -> bool:
+    """Whether no text in quotes and no here-document goes over lines, and no word does."""
+    return not any(line.endswith("\\") or "<<" in line or line.count("'") % 2 or line.count('"') % 2 for line in lines)
 
 
 def _spaceless(condition: str) -> str:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec, data_root_as_given, spec_to_dict
+from hpcddp.core.jobspec import LINE, JobSpec, data_root_as_given, json_lines
 from hpcddp.core.launcher import command_by_hand
-from hpcddp.core.point import Point, to_json
+from hpcddp.core.point import Point
+from hpcddp.core.schema import encode
 from hpcddp.script.job_request import JobRequest, gpu_option, step_gpu_option
 from hpcddp.script.rank_environment import container_lines, rule_lines, shell_word
 from hpcddp.script.templating import render_template
@@ -75,7 +76,7 @@ def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None)
     """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
     command = command_by_hand(profile.compute.python, spec.point)
     folders = ("$HPCDDP_RUNS", "$PWD", *_own_folders(spec))
-    return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root, folders=folders)
+    return ScriptLaunch(command=command, spec=json_lines(encode(spec, keep_defaults=False)), run_root=run_root, folders=folders)
 
 
 def launch_command(words: Sequence[str], run_root: str | None) -> ScriptLaunch:
@@ -132,14 +133,26 @@ def _template_text(
         "rules": rule_lines(profile, point, {each.nodes for each in requests}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
-    return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
+    filters = {"word": _word, "options": _option, "quoted": shlex.quote, "wrapped": _wrapped}
+    return render_template(profile.template, filters, values, marks=marks)
+
+
+def _wrapped(command: str) -> str:
+    """Shell text, continued in another line where it is long: at spaces that no quotes are around."""
+    words = re.findall(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+|\S+""", command)
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1] + word) > LINE:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return "\\\n  ".join(lines).rstrip()
 
 
 def _word(value: object) -> str:
     """One shell word; a line break or NUL is refused, since neither a header line nor an option survives it."""
     text = str(value)
     if value is None or re.search(r"[\n\r\0]", text):
-        raise UsageError(f"{text!r} cannot be in a job script: it is empty or holds a line break")
+        raise UsageError(f"{text!r} cannot be in a job script: it is empty or contains a line break")
     return shlex.quote(text)
 
 
@@ -147,7 +160,7 @@ def _option(text: str) -> str:
     """A raw sbatch option as a header line: the part after `=` quoted."""
     name, equals, value = text.partition("=")
     if not re.fullmatch(r"--[a-z][a-z0-9-]*", name):
-        raise UsageError(f"job option {text!r}: write it as --name=value or --name")
+        raise UsageError(f"job option {text!r}: write --name=value or --name")
     return f"{name}={_word(value)}" if equals else name
 
 

@@ -152,10 +152,10 @@ def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iter
         names = f" ({node.names})" if node.names else ""
         counts = [other.count for other in profile.node_types.values()]
         total = sum(count for count in counts if count is not None)
-        mixed = f"; {total} nodes in all if types may mix" if None not in counts and total >= wanted else ""
+        mixed = f"; all types together have {total}" if None not in counts and total >= wanted else ""
         yield (
-            f"{profile.name} has {node.count} nodes of type {name}{names}; {wanted} asked for. "
-            f"`{profile.show_command}` lists them{mixed}."
+            f"{profile.name} has {node.count} nodes of type {name}{names}, and {wanted} are requested. "
+            f"List the nodes with `{profile.show_command}`{mixed}."
         )
 
 
@@ -163,9 +163,9 @@ def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: N
     typed = node.gres_type or node.constraint or request.nodelist
     if not typed and (rivals := rival_types(profile, point, request.partition)):
         yield (
-            f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type, constraint or "
-            f"partition to ask Slurm for it, so nodes of type {' or '.join(rivals)} could be timed instead. Name the nodes with "
-            f"slurm.nodelist."
+            f"The profile of {profile.name} defines no GPU type, constraint or partition that selects layout.node_type "
+            f"{point.layout.node_type}. Slurm could allocate nodes of type {' or '.join(rivals)}. Name the nodes with "
+            f"`--set slurm.nodelist=NODES`."
         )
 
 
@@ -184,11 +184,11 @@ def _beyond_one_node(profile: ClusterProfile, point: Point, request: JobRequest,
     where = f"a node of type {point.layout.node_type} of {profile.name}"
     gpus, cores = point.layout.gpus_per_node, point.layout.physical_cores_per_rank
     if point.device == "cuda" and node.gpus is not None and gpus > node.gpus:
-        yield f"layout.gpus_per_node is {gpus}: {where} has {node.gpus} GPUs. Ask for at most {node.gpus} and more nodes."
+        yield f"layout.gpus_per_node is {gpus}: {where} has {node.gpus} GPUs. Request at most {node.gpus}, on more nodes."
     if cores is not None and node.physical_cores is not None and gpus * cores > node.physical_cores:
         yield (
             f"layout.physical_cores_per_rank is {cores}: {gpus} ranks take {gpus * cores} physical cores; {where} has "
-            f"{node.physical_cores}. Ask for at most {node.physical_cores // gpus}."
+            f"{node.physical_cores}. Request at most {node.physical_cores // gpus}."
         )
     if request.mem_mb is not None and node.memory_mb is not None and request.mem_mb > node.memory_mb:
         yield f"slurm.mem_mb is {request.mem_mb}: Slurm gives at most {node.memory_mb} MB on {where}."
@@ -199,15 +199,15 @@ def _memory_options(profile: ClusterProfile, point: Point, request: JobRequest) 
     rule, options = profile.slurm.memory_option, [each for each in request.options if each.partition("=")[0] in MEMORY_OPTIONS]
     if rule == "forbidden":
         requested = [*options, *([] if request.mem_mb is None else [f"slurm.mem_mb is {request.mem_mb}"])]
-        yield from (f"{each}: {profile.name} takes no request for memory. Leave it out." for each in requested)
+        yield from (f"{each}, but {profile.name} accepts no memory request. Remove it." for each in requested)
     elif rule == "required" and request.mem_mb is None and not options:
         yield (
-            f"{profile.name} takes no job without a request for memory, and its profile does not say what a node of type "
-            f"{point.layout.node_type} has. Use `--set slurm.mem_mb=MB`."
+            f"{profile.name} requires a memory request, and its profile does not define the memory of node type "
+            f"{point.layout.node_type}. Use `--set slurm.mem_mb=MB`."
         )
     elif rule == "nonzero":
         zeros = [each for each in options if re.fullmatch(r"--mem=0+[KMGT]?", each)]
-        yield from (f"job option {each}: {profile.name} refuses 0. Leave it out, or set slurm.mem_mb." for each in zeros)
+        yield from (f"job option {each}: {profile.name} rejects 0. Remove it, or set slurm.mem_mb." for each in zeros)
 
 
 def _beyond_memory_per_core(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
@@ -215,8 +215,8 @@ def _beyond_memory_per_core(profile: ClusterProfile, point: Point, request: JobR
     most_mb = memory_limit_mb(limit, cores_counted(profile, point, request), request.nodes)
     if request.mem_mb is not None and most_mb is not None and request.mem_mb > most_mb:
         yield (
-            f"slurm.mem_mb is {request.mem_mb}: {profile.name} gives at most {limit} MB a core, {most_mb} MB to the cores of "
-            f"this job. Ask for less, or for more cores with layout.physical_cores_per_rank."
+            f"slurm.mem_mb is {request.mem_mb}, but {profile.name} allows at most {limit} MB per core, {most_mb} MB for this job."
+            f" Request less memory, or more cores with layout.physical_cores_per_rank."
         )
 
 
@@ -229,11 +229,11 @@ def _account_of_another_form(profile: ClusterProfile, point: Point, request: Job
 def _beyond_user(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
     gpus, limit = request.nodes * request.gpus_counted, profile.slurm.max_gpus_per_user
     if limit is not None and gpus > limit:
-        yield f"{gpus} GPUs asked for ({request.nodes} nodes x {request.gpus_counted}): {profile.name} allows {limit} a user."
+        yield f"{gpus} GPUs requested ({request.nodes} nodes x {request.gpus_counted}); {profile.name} allows {limit} per user."
     cores = cores_counted(profile, point, request)
     limit = profile.slurm.max_cores_per_user
     if limit is not None and cores is not None and cores > limit:
-        yield f"{cores} cores asked for on {request.nodes} nodes: {profile.name} allows {limit} a user."
+        yield f"{cores} cores requested on {request.nodes} nodes; {profile.name} allows {limit} per user."
 
 
 def _warned_at_once(request: JobRequest) -> Iterator[str]:
@@ -243,8 +243,8 @@ def _warned_at_once(request: JobRequest) -> Iterator[str]:
         return
     enough_min = math.ceil((warning_s + SIGNAL_EARLY_S + BEGIN_S) / 60)
     yield (
-        f"slurm.walltime_min is {request.walltime_min}: Slurm warns {warning_s} s before the time limit, or up to "
-        f"{SIGNAL_EARLY_S} s earlier, and starting takes up to {BEGIN_S} s: the job would be requeued again and again without "
+        f"slurm.walltime_min is {request.walltime_min}. Slurm warns {warning_s} s before the time limit, or up to "
+        f"{SIGNAL_EARLY_S} s earlier, and a start takes up to {BEGIN_S} s. The job would be requeued repeatedly without "
         f"training. Use `--set slurm.walltime_min={enough_min}` or more, or a later warning (-J --signal=USR2@SECONDS)."
     )
 

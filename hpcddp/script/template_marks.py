@@ -71,11 +71,12 @@ def _marked(token: Token, file: str, block: str) -> str:
 
 
 def marked_lines(marked: str) -> Iterator[MarkedLine]:
-    """The script's lines; one whose text comes from a value alone has the place of the line before."""
-    places: tuple[TemplatePlace, ...] = ()
-    for line in BLANK_LINES.sub("\n\n", marked).removesuffix("\n").split("\n"):
-        places = tuple(dict.fromkeys(_place(mark) for mark in MARK.findall(line))) or places
-        yield MarkedLine(text=MARK.sub("", line), places=places)
+    """The script's lines; one whose text comes from a value alone has the place of what follows the value."""
+    lines = BLANK_LINES.sub("\n\n", marked).removesuffix("\n").split("\n")
+    places = [tuple(dict.fromkeys(_place(mark) for mark in MARK.findall(line))) for line in lines]
+    for at in reversed(range(len(lines) - 1)):
+        places[at] = places[at] or places[at + 1]
+    yield from (MarkedLine(text=MARK.sub("", line), places=found) for line, found in zip(lines, places, strict=True))
 
 
 def _place(mark: str) -> TemplatePlace:

@@ -16,6 +16,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
+from hpcddp.core.text import count
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import data_fingerprint
 from hpcddp.data.pictures.imagenet import EvalImages, damaged_of_all
@@ -142,16 +143,20 @@ def check_launched(point: Point, rank: Rank) -> None:
     if point.work != "comm":
         check_workload(point.workload)
         check_point(point)
-    if rank.world != point.ranks or rank.nodes != point.layout.nodes:
+    if (rank.nodes, rank.world) != (point.layout.nodes, point.ranks):
         raise HpcddpError(
-            f"the step has {rank.world} ranks on {rank.nodes} node(s), the point asks for {point.ranks} on {point.layout.nodes}: "
-            f"look at --nodes and --ntasks-per-node"
+            f"The step has {_size(rank.world, rank.nodes)}; the spec has {_size(point.ranks, point.layout.nodes)}. Make "
+            f"layout.nodes and layout.gpus_per_node of the spec agree with --nodes and --ntasks-per-node of the script."
         )
     if rank.launcher != point.layout.launcher:
         raise HpcddpError(
-            f"the ranks were started by {rank.launcher}, and the point's layout.launcher is {point.layout.launcher}: start "
-            f"them so, or render the point with --set layout.launcher={rank.launcher}"
+            f"{rank.launcher.capitalize()} started the ranks; layout.launcher of the spec is {point.layout.launcher}. Render the "
+            f"script again with `--set layout.launcher={rank.launcher}`."
         )
+
+
+def _size(ranks: int, nodes: int) -> str:
+    return f"{count(ranks, 'rank')} on {count(nodes, 'node')}"
 
 
 def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: Source | None) -> list[GateResult]:

@@ -229,7 +229,7 @@ def test_an_edited_sweep_is_not_replaced(run: Run, local: Local, tmp_path: Path)
 
 def test_what_does_not_fit_is_named(run: Run, tmp_path: Path) -> None:
     bundled(run, tmp_path, points={"nodes": {"layout.nodes": [1, 999]}}, device="cuda")
-    assert "999 asked for" in refused(run, "submit", "old.tar.gz", "--cluster", "rcc", "--dry-run")
+    assert "999 are requested" in refused(run, "submit", "old.tar.gz", "--cluster", "rcc", "--dry-run")
     assert (tmp_path / "old-rcc.yaml").is_file()
 
 

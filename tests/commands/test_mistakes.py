@@ -134,8 +134,8 @@ def test_many_refusals_of_one_kind_are_few_lines(run: Run, tmp_path: Path) -> No
     (tmp_path / "many.yaml").write_text(text.replace("NODES", nodes))
     lines = run("plan", "many.yaml").stderr.splitlines()
     refused = [line for line in lines if not line.startswith("! ")]
-    reasons = [line.partition(" asked for")[0] for line in refused]
-    assert reasons == ["rcc has 6 nodes of type v100 (gn[01-06]); 100", "100 GPUs", "4800 cores"]
+    reasons = [line.partition(" requested")[0] for line in refused]
+    assert reasons == ["rcc has 6 nodes of type v100 (gn[01-06]), and 100 are", "100 GPUs", "4800 cores"]
     assert all(line.endswith(" (and 1,999 more like it)") for line in refused)
     (tmp_path / "two.yaml").write_text(text.replace("NODES", "100, 101"))
     assert len([line for line in run("plan", "two.yaml").stderr.splitlines() if not line.startswith("! ")]) == 6

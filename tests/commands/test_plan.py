@@ -203,7 +203,7 @@ def test_data_without_a_folder_are_remarked_on(run: Run, tmp_path: Path) -> None
 
 def test_refusals_are_listed(run: Run) -> None:
     arguments = ("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.nodes=17", "--group", "in-node")
-    assert "17 nodes asked for, at most 16" in refused(run, *arguments)
+    assert "17 nodes requested, at most 16" in refused(run, *arguments)
     assert run("plan", JOBS / "rcc-bigmnist.yaml", "--where", "layout.nodes == 99").exit_code == 2
 
 

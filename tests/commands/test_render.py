@@ -73,7 +73,7 @@ def test_run_root_of_the_settings_is_written_in_full(run: Run, tmp_path: Path, m
     (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("run_root: $TEST_WORK/runs\n")
     assert "run_root is $TEST_WORK/runs" in refused(run, "render", "--cluster", "rcc")
     monkeypatch.setenv("TEST_WORK", "/w")
-    assert "|| HPCDDP_RUNS=/w/runs\n" in run("render", "--cluster", "rcc").stdout
+    assert "export HPCDDP_RUNS=${HPCDDP_RUNS:-/w/runs}\n" in run("render", "--cluster", "rcc").stdout
 
 
 ON_RCC = ("--cluster", "rcc")
@@ -84,7 +84,7 @@ OWN = ("--", "python", "train.py")
     ("arguments", "message"),
     [
         (["--cluster", "rc"], "no cluster `rc` in clusters/; did you mean `rcc`?"),
-        ([*ON_RCC, "--nodes", "40"], "rcc has 6 nodes of type v100 (gn[01-06]); 40 asked for"),
+        ([*ON_RCC, "--nodes", "40"], "rcc has 6 nodes of type v100 (gn[01-06]), and 40 are requested"),
         ([*ON_RCC, "--node-type", "v10"], "did you mean `v100`"),
         ([*ON_RCC, "--workload", "resnet18"], "MODEL/DATA"),
         (["--cluster", "local"], "hpcddp submit"),
@@ -100,7 +100,7 @@ OWN = ("--", "python", "train.py")
         ([*ON_RCC, "--"], "give a command after --"),
         ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command after -- takes no sweep"),
         ([*ON_RCC, "--explain", *OWN], "or --explain: give"),
-        ([*ON_RCC, "--", "python", "a\nb"], "holds a line break"),
+        ([*ON_RCC, "--", "python", "a\nb"], "contains a line break"),
         (["--cluster", "local", *OWN], "has no Slurm"),
     ],
 )
@@ -161,11 +161,12 @@ def test_a_command_of_ones_own(run: Run) -> None:
     assert "#SBATCH --job-name=train\n" in result.stdout
     assert "#SBATCH --gres=gpu:4\n" in result.stdout
     assert "\n  python train.py --name 'a b'\nrc=$?" in result.stdout
-    assert "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_STEP_NUM_TASKS LOCAL_WORLD_SIZE=4" in result.stdout
+    assert "  export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID GROUP_RANK=$SLURM_NODEID\n" in result.stdout
+    assert "  export WORLD_SIZE=$SLURM_STEP_NUM_TASKS LOCAL_WORLD_SIZE=$SLURM_NTASKS_PER_NODE\n" in result.stdout
     assert "HPCDDP_SPEC" not in result.stdout
     assert "export HPCDDP_CLUSTER=marconi100\n" in result.stdout
     layout = ("--nodes", 2, "--set", "layout.launcher=torchrun")
     text = run("render", "--cluster", "marconi100", *layout, "--", "torchrun", "train.py").stdout
     assert "PET_NNODES=$SLURM_STEP_NUM_NODES PET_NPROC_PER_NODE=4" in text
-    assert "--ntasks-per-node=1 " in text
+    assert "#SBATCH --ntasks-per-node=1\n" in text
     assert "LOCAL_RANK" not in text

@@ -147,7 +147,7 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
 def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SITE)
     layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
-    lines = run("render", *layout, "--", "python", "train.py").stdout.splitlines()
+    lines = run("render", *layout, "--", "python", "train.py").stdout.replace(" \\\n ", "").splitlines()
     _, line = (line for line in lines if "train.py" in line[3:])
     assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
 
@@ -226,7 +226,8 @@ def test_before_it_runs(run: Run, written: Path) -> None:
     assert {(point["batch_per_gpu"], point["global_batch"]) for point in plain} == {(None, None)}
     assert "n01-g2-script-" in run("submit", "rcc.yaml", "--points", "--dry-run").stdout
     text = run("render", "rcc.yaml", "--where", "workload.args.width == 4").stdout
-    assert f'"file":"{written}/src/train.py","folder":"{written}"' in text
+    assert f'"file": "{written}/src/train.py"' in text
+    assert f'"folder": "{written}"' in text
     assert "torch.distributed.run" in text
 
 

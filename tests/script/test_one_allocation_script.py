@@ -22,9 +22,9 @@ else tr , "\\n" <<< "$3"; fi
     "scancel": 'echo "$@" >> "$SAID/scancel"',
     "srun": """
 [ "${@: -1}" = true ] && exec bash "$SAID/probe"
-[[ " $* " == *" --job-name=preflight "* ]] && { echo "$@" >> "$SAID/measured"; exec bash "$SAID/preflight"; }
+[[ " $* " == *" --job-name=preflight "* ]] && { echo "${@//$'\\n'/;}" >> "$SAID/measured"; exec bash "$SAID/preflight"; }
 echo "$MASTER_ADDR" >> "$SAID/masters"
-echo "$@" >> "$SAID/srun"
+echo "${@//$'\\n'/;}" >> "$SAID/srun"
 exec bash "$SAID/$HPCDDP_TASK"
 """,
 }

@@ -91,7 +91,7 @@ def test_a_launcher_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     ("command", "words"),
     [
         ("accelerate launch train.py", "`accelerate launch` starts ranks"),
-        ("torchrun --standalone train.py", "`torchrun --standalone` on 2 nodes: they would train apart"),
+        ("torchrun --standalone train.py", "`torchrun --standalone` on 2 nodes: each would train by itself"),
         ("torchrun --nnodes 1 train.py", "`torchrun --nnodes 1` on 2 nodes"),
         ("bash -c 'python -m torch.distributed.run --nnodes=4 train.py'", "`torch.distributed.run --nnodes=4` on 2 nodes"),
         ("torchrun --nproc_per_node 4 --nnodes=2 train.py", ""),

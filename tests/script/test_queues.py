@@ -81,8 +81,8 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layout__nodes": 33}, "33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."),
-        ({"layout__nodes": 65, "slurm__walltime_min": 500}, "65 nodes asked for, at most 32.*Use `--set slurm.qos=big`."),
+        ({"layout__nodes": 33}, "33 nodes requested, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."),
+        ({"layout__nodes": 65, "slurm__walltime_min": 500}, "65 nodes requested, at most 32.*Use `--set slurm.qos=big`."),
         (
             {"slurm__qos": "week", "slurm__walltime_min": 60, "layout__nodes": 5},
             "5 nodes .* at most 4 allowed on site QOS week in partition small.*`--set slurm.qos=prod --set slurm.partition=main`",
@@ -96,18 +96,18 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
             {"slurm__intent": "debug", "slurm__qos": "debug", "slurm__walltime_min": 121},
             "slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main",
         ),
-        ({"slurm__qos": "spare"}, "nodes of type a100 asked for, v100 needed on site QOS spare.*slurm.qos=prod"),
-        ({"slurm__qos": "week", "slurm__partition": "main"}, "partition main asked for, small needed on site QOS week"),
+        ({"slurm__qos": "spare"}, "nodes of type a100 requested, v100 needed on site QOS spare.*slurm.qos=prod"),
+        ({"slurm__qos": "week", "slurm__partition": "main"}, "partition main requested, small needed on site QOS week"),
         (
             {"layout__node_type": "v100", "slurm__qos": "spare"},
-            "QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`.",
+            "QOS spare requested, prod needed on site in partition old. Use `--set slurm.qos=prod`.",
         ),
         (
             {"layout__node_type": "v100", "layout__nodes": 9},
-            "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show.*site.yaml` lists the limits.",
+            "9 nodes requested, at most 8 allowed on site in partition old. List the limits with `hpcddp clusters show.*yaml`",
         ),
-        ({"slurm__partition": "nope"}, "slurm.partition is nope: the profile of site knows small, main, large, old"),
-        ({"slurm__qos": "nope"}, "slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"),
+        ({"slurm__partition": "nope"}, "slurm.partition is nope, but the profile of site defines small, main, large, old"),
+        ({"slurm__qos": "nope"}, "slurm.qos is nope, but the profile of site defines prod, debug, week, big, spare"),
         (
             {"slurm__partition": "small", "slurm__mem_mb": 160001},
             "mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small.*slurm.partition=main",
@@ -147,10 +147,10 @@ def test_a_rules_partition_stands_above_the_clusters(tmp_path: Path) -> None:
 
 def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
     named = site(tmp_path, "  qos: [{name: a}, {name: b, automatic: false}]\n")
-    assert refusal(named) == "site needs a QOS; slurm.qos is one of a, b."
+    assert refusal(named) == "site needs a QOS. Set slurm.qos to one of a, b."
     assert queue(request_on(named, slurm__qos="b")) == (None, "b")
     debug = site(tmp_path, "  qos: [{intent: production}, {name: dev, intent: debug, automatic: true}]\n")
-    assert "slurm.intent is long: no QOS of site is for that and given unasked" in refusal(debug, slurm__intent="long")
+    assert "slurm.intent is long, but site has no automatic QOS with that intent" in refusal(debug, slurm__intent="long")
     assert queue(request_on(debug, slurm__intent="debug")) == (None, "dev")
 
 
@@ -160,17 +160,17 @@ def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
     assert queue(request_on(profile)) == ("std", None)
     assert queue(request_on(profile, slurm__partition="dev")) == ("dev", None)
     assert queue(request_on(profile, slurm__partition="paid")) == ("paid", None)
-    assert "3 nodes asked for, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
+    assert "3 nodes requested, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
 
 
 def test_limits_of_rule_and_partition_are_said_once_and_of_all_nodes(tmp_path: Path) -> None:
     both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
     said = refusal(site(tmp_path, both), layout__nodes=5)
-    assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
+    assert said.count("5 nodes requested, at most 4 allowed on site in partition main") == 1
     profile = site(tmp_path, "  qos: [{name: prod, automatic: true, max_gpus: 8}]\n")
     assert queue(request_on(profile, layout__nodes=2, layout__gpus_per_node=4)) == (None, "prod")
     said = refusal(profile, layout__nodes=3, layout__gpus_per_node=4)
-    assert "12 GPUs asked for, at most 8 allowed on site QOS prod" in said
+    assert "12 GPUs requested, at most 8 allowed on site QOS prod" in said
 
 
 def test_memory_that_no_partition_gives(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_memory_that_no_partition_gives(tmp_path: Path) -> None:
     assert "Use `--set slurm.partition=more`." in refusal(profile, slurm__partition="main", slurm__mem_mb=32 * 6000)
     for partition in ("main", "more"):
         said = refusal(profile, slurm__partition=partition, slurm__mem_mb=32 * 6000 + 1)
-        assert said.endswith("site.yaml` lists the limits.")
+        assert said.endswith("site.yaml`.")
 
 
 def test_a_partition_of_other_nodes_is_refused(tmp_path: Path) -> None:

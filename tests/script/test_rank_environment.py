@@ -30,8 +30,8 @@ RUNTIMES = get_args(get_type_hints(Container)["runtime"])
 
 SRUN = """\
 #!/bin/bash
-while [ "$1" != bash ]; do [[ $1 != --container* && $1 != --environment* ]] || printf '%s\\n' "$1"; shift; done
-shift 4
+while [[ $1 == -* ]]; do [[ $1 != --container* && $1 != --environment* ]] || printf '%s\\n' "$1"; shift; done
+[ "$1" != bash ] || shift 4
 printf '%s\\n' "$@"
 """
 
@@ -123,7 +123,7 @@ def test_a_node_without_the_runtime(tmp_path: Path, runtime: Runtime) -> None:
 @pytest.mark.parametrize("path", ["/data:2", "/a,b", "/a\nb"])
 def test_a_folder_that_no_runtime_can_show(path: str) -> None:
     _, point, request = plain_profile()
-    with pytest.raises(UsageError, match="cannot be shown in a container"):
+    with pytest.raises(UsageError, match="cannot be mounted in a container"):
         render(contained("apptainer"), point, request, launch_on(path))
 
 
@@ -141,9 +141,9 @@ def test_a_studys_variables_reach_the_ranks_inside(tmp_path: Path, runtime: Runt
     _, point, request = plain_profile()
     request = dataclasses.replace(request, env=(("WANDB_MODE", "off line"),))
     text = render(contained(runtime), point, request, launch_on("/runs"))
-    assert "\nexport HPCDDP_RANK_ENV='export WANDB_MODE='\"'\"'off line'\"'\"''\n" in text
+    assert "\nrank_environment() {\n  export WANDB_MODE='off line'\n}\n" in text
     handed_on = {"apptainer": r"for name in [\w ]* WANDB_MODE[ ;]", "podman-hpc": r"\n  [\w ]* WANDB_MODE; do container"}
-    assert re.search(handed_on.get(runtime, "bash -c 'eval"), text)
+    assert re.search(handed_on.get(runtime, "declare -f rank_environment start_rank"), text)
 
 
 def test_a_script_by_hand(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def script(profile: ClusterProfile, *settings: str) -> str:
 def rank_environment(tmp_path: Path, text: str, version: str = "raise RuntimeError('no NCCL')") -> tuple[dict[str, str], str]:
     """What a rank of the job finds in its environment, where torch has that NCCL, and what the job says besides."""
     env = {**stand_ins(tmp_path), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "PYTHONPATH": str(tmp_path / "site")}
-    (tmp_path / "bin" / "srun").write_text('#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done; exec "$@"\n')
+    (tmp_path / "bin" / "srun").write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done; exec "$@"\n')
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "torch.py").write_text(TORCH.replace("VERSION", version))
@@ -286,18 +286,27 @@ def test_a_studys_own_variables(tmp_path: Path, value: str) -> None:
 def test_variables_of_points_in_one_job(tmp_path: Path) -> None:
     plan = allocation_plan(tmp_path, "repeat=1", axes="{env.NCCL_ALGO: [null, Ring, Tree]}")
     shapes = {dataclasses.replace(request, name="") for request in plan.requests.values()}
-    found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30", allocation_script(plan, tmp_path))
-    assert (len(shapes), [re.findall(r"NCCL_ALGO=(\w+)", words) for words in found]) == (3, [[], ["Ring"], ["Tree"]])
+    found = steps_environments(allocation_script(plan, tmp_path))
+    assert (len(shapes), [re.findall(r"NCCL_ALGO=(\w+)", words) for words, _ in found]) == (3, [[], ["Ring"], ["Tree"]])
+
+
+def steps_environments(text: str) -> list[tuple[str, int]]:
+    """Of each run of one allocation the rules that its ranks start with, and its nodes."""
+    found, written = list[tuple[str, int]](), ""
+    for part in re.split(r"\n(?=rank_environment\(\)|run_step \d)", text):
+        written = part.partition("{\n")[2].partition("\n}")[0] if part.startswith("rank_environment()") else written
+        if part.startswith("run_step"):
+            found.append((written * ("declare -f rank_environment" in part), int(part.split()[3])))
+    return found
 
 
 def test_rules_in_steps_of_one_allocation(tmp_path: Path) -> None:
     rules = (rule("NCCL_NET", "AWS Libfabric", nodes=">1"), rule("NCCL_CROSS_NIC", "1", fabric="RoCE"))
     plan = allocation_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}", profile=rcc(*rules))
     text = allocation_script(plan, tmp_path)
-    found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30 (\d)", text)
-    assert [(int(nodes), words) for words, nodes in found] == [(2, "'export NCCL_NET='\"'\"'AWS Libfabric'\"'\"''"), (1, "''")]
-    counted = ("NCCL_NET=", "export NCCL_CROSS_NIC=1\n", 'eval "$HPCDDP_RANK_ENV"; ')
-    assert [text.count(words) for words in counted] == [2, 1, 2]
+    assert steps_environments(text) == [("  export NCCL_NET='AWS Libfabric'", 2), ("", 1)]
+    counted = ("NCCL_NET=", "export NCCL_CROSS_NIC=1\n")
+    assert [text.count(words) for words in counted] == [1, 1]
 
 
 def gid_command() -> str:

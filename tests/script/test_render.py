@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.script import templating
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
@@ -78,7 +81,7 @@ def test_golden(cluster: str, form: str) -> None:
 def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
     profile, point, request = parts(cluster)
     texts = [render(profile, point, request, launch) for launch in (by_hand(profile, point), SUBMITTED)]
-    outside = [re.sub(r"# --- launch ---.*# --- end of launch ---", "", text, flags=re.DOTALL) for text in texts]
+    outside = [re.sub(r"# --- launch ---.*\nrc=\$\?\n", "", text, flags=re.DOTALL) for text in texts]
     assert texts[0] != texts[1]
     assert outside[0] == outside[1]
 
@@ -95,17 +98,18 @@ def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
         header = [line for line in text.splitlines() if line.startswith("#SBATCH --signal")]
         assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@90"]  # sbatch takes the last: the user's
         assert "#SBATCH --requeue\n" in text
-        assert text.index('trap "" USR2') < text.index('exec "$@"') < text.index('scontrol requeue "$SLURM_JOB_ID"')
+        assert text.index('trap "" USR2') < text.index('exec "$@"') < text.index("\nsrun ") < text.index("scontrol requeue")
         assert shellcheck(text) == ""
 
 
 TORCHRUN = [
     *("#SBATCH --ntasks-per-node=1", "#SBATCH --cpus-per-task={node_cpus}"),
-    "srun --nodes=2 --ntasks-per-node=1 --cpus-per-task={node_cpus} \\",
-    "  bash -c '{rules}export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); export PET_NODE_RANK="
-    '$SLURM_PROCID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT; exec "$@"\' hpcddp \\',
-    "  {python} -u -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --max-restarts=0 --monitor-interval=0.1"
-    " -m hpcddp.worker",
+    *("# Each node's torchrun starts here.", "# shellcheck disable=SC2317,SC2329", "start_rank() {"),
+    "  export PET_NODE_RANK=$SLURM_PROCID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT",
+    *('  exec "$@"', "}", "srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task={node_cpus} \\"),
+    '  bash -c "$(declare -f {rules}start_rank); start_rank \\"\\$@\\"" hpcddp \\',
+    "  {python} -u -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --max-restarts=0 \\",
+    "  --monitor-interval=0.1 -m hpcddp.worker",
 ]
 """Lines of a script that torchrun launches, 2 nodes with 4 ranks, beside those that name the point."""
 
@@ -119,27 +123,29 @@ def test_torchrun(cluster: str) -> None:
         point = next(point for point in points if (point.layout.nodes, point.layout.gpus_per_node) == (2, 4))
         request = job_request(profile, point, source.sweep.slurm, User(account="proj"))
         text = render(profile, point, request, by_hand(profile, point))
-        scripts[launcher] = text.replace(point.label, "LABEL").replace(f'"launcher":"{launcher}"', "").splitlines()
+        scripts[launcher] = re.sub("\n{\n.*?\n}\n", "\n", text.replace(point.label, "LABEL"), flags=re.DOTALL).splitlines()
     assert shellcheck(text) == ""
     cpus = 4 * (request.cpus_per_rank or 0)
-    python = profile.compute.python
-    filled = {"{node_cpus}": str(cpus), "{python}": python, "{rules}": 'eval "$HPCDDP_RANK_ENV"; ' if cluster == "rcc" else ""}
+    filled = {"{node_cpus}": str(cpus), "{python}": profile.compute.python, "{rules}": "rank_environment " * (cluster == "rcc")}
+    expected = [functools.reduce(lambda text, key: text.replace(key, filled[key]), filled, line) for line in TORCHRUN]
+    of_both = scripts["direct"] if cluster == "rcc" else []  # its ranks have a start function for the profile's rules
     added = [line for line in scripts["torchrun"] if line not in scripts["direct"]]
-    assert added == [functools.reduce(lambda text, key: text.replace(key, filled[key]), filled, line) for line in TORCHRUN]
-    assert len(scripts["torchrun"]) == len(scripts["direct"])
+    assert added == [line for line in expected if line not in of_both]
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])
-def test_port_of_every_job_and_step(step: int) -> None:
-    profile, point, request = parts("rcc")
-    (formula,) = re.findall(r"MASTER_PORT=\$\(\((.*?)\)\);", render(profile, point, request, SUBMITTED))
-    ports = [
-        int(subprocess.check_output(["bash", "-c", f"SLURM_JOB_ID={job} SLURM_STEP_ID={s}; echo $(({formula}))"]))
-        for job in (1, 19_999, 67_043_328)
-        for s in (step, step + 1)
-    ]
-    assert all(10_000 <= port < 30_000 for port in ports)
-    assert all(a != b for a, b in zip(ports[::2], ports[1::2], strict=True))
+def test_port_of_every_job_and_step(tmp_path: Path, step: int) -> None:
+    """A step of its own has the job's; steps of one job have different ones."""
+    texts = render(*parts("rcc"), SUBMITTED), allocation_script(allocation_plan(tmp_path, "repeat=1"), tmp_path)
+    for text, steps in zip(texts, ([step], [step, step + 1]), strict=True):
+        (formula,) = set(re.findall(r"MASTER_PORT=\$\(\((.*?)\)\)(?: #.*)?\n", text))
+        ports = [
+            int(subprocess.check_output(["bash", "-c", f"SLURM_JOB_ID={job} SLURM_STEP_ID={s}; echo $(({formula}))"]))
+            for job in (1, 19_999, 67_043_328)
+            for s in steps
+        ]
+        assert all(10_000 <= port < 30_000 for port in ports)
+        assert len(set(ports)) == len(ports)
 
 
 def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
@@ -278,7 +284,7 @@ def test_ones_own_template(tmp_path: Path) -> None:
 )
 def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*; what a template may use is in "):
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*\. What a template may use is in "):
         rendered_with(tmp_path, f"#!/bin/bash\n{text}\n")
     assert not (tmp_path / "planted").exists()
 
@@ -305,7 +311,7 @@ def test_a_template_includes_nothing_from_elsewhere(theirs: Path, name: str, tag
         ("#\n{{ 1 + 'a' }}\n", "2: unsupported operand"),
         ("#\n{{ 1 // 0 }}\n", "2: .*by zero"),
         ('#\n{% include "nosuch.j2" %}\n', r"2: no template `nosuch\.j2` in "),
-        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'; what a template may use is in "),
+        (EXTENDED.replace("LINE", "{{ cluster.nosuch }}"), "3: .* has no attribute 'nosuch'. What a template may use is in "),
     ],
 )
 def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
@@ -333,7 +339,7 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
     assert done.returncode == 0
     python = compute.get("python", "python3").replace("$WORK", "/w").replace("$HOME", "/h")
     image = compute.get("container", {}).get("image", "").replace("$WORK", "/w")
-    assert done.stdout.endswith(f" {image if image and 'pyxis' not in shown else 'hpcddp'} {python} -u x.py\n")
+    assert done.stdout.endswith(f" {f'{image} ' * (image != '' and 'pyxis' not in shown)}{python} -u x.py\n")
     assert image in done.stdout
     assert re.findall(r"^module load (.*)", done.stdout, re.MULTILINE) == compute.get("modules", [])
 
@@ -414,3 +420,21 @@ def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None
     text = allocation_script(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
     assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
     assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")
+
+
+def test_compiled_templates_are_written_where_python_writes_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only there, only if Python may write it, and a script is the same by it."""
+    folder, expected = tmp_path / "templates", render(*parts("rcc"), SUBMITTED)
+    shutil.copytree(templating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(templating, "FOLDER", folder)
+    for is_there, dont_write, files in ((False, False, 0), (True, True, 0), (True, False, 1), (True, False, 1)):
+        if is_there:
+            (folder / "__pycache__").mkdir(exist_ok=True)
+        monkeypatch.setattr(sys, "dont_write_bytecode", dont_write)
+        templating._environment.cache_clear()
+        assert render(*parts("rcc"), SUBMITTED) == expected
+        assert len([*folder.glob("__pycache__/*")]) == files
+    monkeypatch.setattr("jinja2.Environment.compile", lambda *_: pytest.fail("compiled again"))
+    templating._environment.cache_clear()
+    assert render(*parts("rcc"), SUBMITTED) == expected
+    templating._environment.cache_clear()

@@ -96,18 +96,22 @@ def test_hours_at_most() -> None:
 @pytest.mark.parametrize(
     ("cluster", "settings", "message"),
     [
-        ("rcc", {"layout__nodes": 40}, r"rcc has 6 nodes of type v100 \(gn\[01-06\]\); 40 asked for.*hpcddp clusters show rcc"),
-        ("rcc", {"layout__nodes": 7}, "11 nodes in all if types may mix"),
+        (
+            "rcc",
+            {"layout__nodes": 40},
+            r"rcc has 6 nodes of type v100 \(gn\[01-06\]\), and 40 are requested.*hpcddp clusters show rcc",
+        ),
+        ("rcc", {"layout__nodes": 7}, "all types together have 11"),
         ("rcc", {"layout__gpus_per_node": 5}, "layout.gpus_per_node is 5.*has 4 GPUs"),
         ("rcc", {"layout__gpus_per_node": 5, "workload__parallel": "data_parallel"}, "gpus_per_node is 5"),
-        ("marconi100", {"layout__nodes": 17}, "17 nodes asked for, at most 16.*--set slurm.qos=m100_qos_bprod"),
+        ("marconi100", {"layout__nodes": 17}, "17 nodes requested, at most 16.*--set slurm.qos=m100_qos_bprod"),
         ("marconi100", {"slurm__qos": "m100_qos_dbg", "slurm__walltime_min": 180}, "is 180, at most 120.*m100_qos_dbg"),
-        ("marconi100", {"slurm__qos": "m100_qos_dbg", "layout__nodes": 3}, "3 nodes asked for, at most 2.*m100_qos_dbg"),
-        ("marconi100", {"slurm__qos": "m100_qos_bprod", "layout__nodes": 16}, "16 nodes asked for, at least 17"),
+        ("marconi100", {"slurm__qos": "m100_qos_dbg", "layout__nodes": 3}, "3 nodes requested, at most 2.*m100_qos_dbg"),
+        ("marconi100", {"slurm__qos": "m100_qos_bprod", "layout__nodes": 16}, "16 nodes requested, at least 17"),
         ("marconi100", {"slurm__qos": "m100_qos_big"}, "slurm.qos is m100_qos_big.*m100_qos_dbg, m100_qos_bprod"),
         ("marconi100", {"slurm__mem_mb": 250000}, "slurm.mem_mb is 250000.*at most 246000 MB"),
         ("marconi100", {"layout__gpus_per_node": 4, "layout__physical_cores_per_rank": 9}, "36 physical cores.*has 32.*most 8"),
-        ("rcc", {"slurm__qos": "dev", "layout__gpus_per_node": 2}, "2 GPUs asked for, at most 1.*24 CPUs asked for, at most 8"),
+        ("rcc", {"slurm__qos": "dev", "layout__gpus_per_node": 2}, "2 GPUs requested, at most 1.*24 CPUs requested, at most 8"),
         ("rcc", {"layout__node_type": "l40s", "layout__gpus_per_node": 9}, "gpus_per_node is 9.*has 8 GPUs"),
         ("rcc", {"slurm__walltime_min": 20000}, "at most 10080 minutes"),
         (
@@ -181,15 +185,15 @@ def test_account_of_another_form_than_the_clusters_or_the_node_types(tmp_path: P
 def test_memory_forbidden(tmp_path: Path) -> None:
     profile = site(tmp_path, "memory_option: forbidden")
     assert request_on(profile).mem_mb is None
-    assert refusal(profile, slurm__mem_mb=1000) == "slurm.mem_mb is 1000: site takes no request for memory. Leave it out."
+    assert refusal(profile, slurm__mem_mb=1000) == "slurm.mem_mb is 1000, but site accepts no memory request. Remove it."
     for option in ("--mem=0", "--mem-per-cpu=1G", "--mem-per-gpu=1G"):
-        assert f"{option}: site takes no request for memory" in refusal(profile, slurm__options=f"['{option}']")
+        assert f"{option}, but site accepts no memory request" in refusal(profile, slurm__options=f"['{option}']")
 
 
 def test_memory_required(tmp_path: Path) -> None:
     profile = site(tmp_path, "memory_option: required", types="  b: {gpus: 4, physical_cores: 8, constraint: b}\n")
     assert request_on(profile).mem_mb == 320_000
-    assert "takes no job without a request for memory" in refusal(profile, layout__node_type="b")
+    assert "requires a memory request" in refusal(profile, layout__node_type="b")
     assert "Use `--set slurm.mem_mb=MB`." in refusal(profile, layout__node_type="b")
     assert request_on(profile, layout__node_type="b", slurm__mem_mb=1000).mem_mb == 1000
     request_on(profile, layout__node_type="b", slurm__options="['--mem-per-gpu=10G']")
@@ -198,7 +202,7 @@ def test_memory_required(tmp_path: Path) -> None:
 def test_all_memory_refused(tmp_path: Path) -> None:
     profile = site(tmp_path, "memory_option: nonzero")
     assert request_on(profile).mem_mb == 320_000
-    assert "job option --mem=0: site refuses 0" in refusal(profile, slurm__options="['--mem=0']")
+    assert "job option --mem=0: site rejects 0" in refusal(profile, slurm__options="['--mem=0']")
     request_on(profile, slurm__options="['--mem=100G']")
     request_on(site(tmp_path), slurm__options="['--mem=0']")
 
@@ -209,10 +213,10 @@ def test_memory_per_core(tmp_path: Path) -> None:
         tmp_path, "max_mb_per_core: 5000", types="  b: {gpus: 4, physical_cores: 32, max_mb_per_core: 9000, constraint: b}\n"
     )
     assert request_on(profile).mem_mb == request_on(profile, slurm__mem_mb=160_000).mem_mb == 160_000
-    assert "gives at most 5000 MB a core, 160000 MB to the cores" in refusal(profile, slurm__mem_mb=160_001)
+    assert "allows at most 5000 MB per core, 160000 MB for this job" in refusal(profile, slurm__mem_mb=160_001)
     shared = {"layout__exclusive": "false", "layout__physical_cores_per_rank": 4}
     assert request_on(profile, **shared, slurm__mem_mb=20_000).mem_mb == 20_000
-    assert "20000 MB to the cores" in refusal(profile, **shared, slurm__mem_mb=20_001)
+    assert "20000 MB for this job" in refusal(profile, **shared, slurm__mem_mb=20_001)
     assert request_on(profile, layout__node_type="b", slurm__mem_mb=288_000).mem_mb == 288_000
 
 
@@ -222,9 +226,9 @@ def test_nodes_of_the_jobs_own_count_whole(tmp_path: Path) -> None:
     request = request_on(profile, **shared, layout__nodes=2, slurm__walltime_min=60)
     assert (request.gpus_per_node, request.mem_mb, hours_at_most(request)) == (1, 320_000, Hours(node=2.0, gpu=8.0))
     found = refusal(profile, **shared, layout__nodes=3)
-    assert all(words in found for words in ("12 GPUs asked for, at most 8", "192 CPUs asked for, at most 128"))
-    assert "12 GPUs asked for (3 nodes x 4): site allows 8 a user" in found
-    assert "96 cores asked for on 3 nodes: site allows 64 a user" in found
+    assert all(words in found for words in ("12 GPUs requested, at most 8", "192 CPUs requested, at most 128"))
+    assert "12 GPUs requested (3 nodes x 4); site allows 8 per user" in found
+    assert "96 cores requested on 3 nodes; site allows 64 per user" in found
     assert request_on(site(tmp_path, rules.replace("true", "null")), **shared, layout__nodes=3).gpus_counted == 1
 
 
@@ -259,8 +263,8 @@ def test_a_partition_of_one_type_asks_for_it(tmp_path: Path) -> None:
     two = dataclasses.replace(mixed.node_types["b"], count=2, names=None)
     both = dataclasses.replace(mixed, node_types={**mixed.node_types, "b": two})
     said = refusal(both, layout__node_type="b")
-    assert "knows no GPU type, constraint or partition to ask Slurm for it" in said
-    assert "Name the nodes with slurm.nodelist" in said
+    assert "defines no GPU type, constraint or partition that selects" in said
+    assert "Name the nodes with `--set slurm.nodelist=NODES`" in said
 
 
 @pytest.mark.parametrize(
@@ -280,6 +284,6 @@ def test_gpus_name_nodes_among_those_with_fewer(tmp_path: Path, other: str, sett
     untyped = dataclasses.replace(profile.node_types["a"], constraint=None)
     profile = dataclasses.replace(profile, node_types={**profile.node_types, "a": untyped})
     if refused:
-        assert "so nodes of type b could be timed instead" in refusal(profile, **settings)
+        assert "Slurm could allocate nodes of type b" in refusal(profile, **settings)
     else:
         assert request_on(profile, **settings).nodelist is None

@@ -141,11 +141,11 @@ def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"nodes": 99}, r"rcc has 6 nodes of type v100 \(gn\[01-06\]\); 99 asked for"),
+        ({"nodes": 99}, r"rcc has 6 nodes of type v100 \(gn\[01-06\]\), and 99 are requested"),
         ({"gpus_per_node": 9}, "gpus_per_node is 9: a node of type v100 of rcc has 4 GPUs"),
         ({"walltime_min": 99999}, "walltime_min is 99999, at most 10080 minutes allowed"),
         ({"partition": "gpux", "qos": "dev"}, "QOS dev|partition is gpux"),
-        ({"qos": "x"}, "qos is x: the profile of rcc knows dev"),
+        ({"qos": "x"}, "qos is x, but the profile of rcc defines dev"),
         ({"nods": 2}, "no parameter `nods`; did you mean `nodes`"),
         ({"tasks_per_node": 2, "gpus_per_node": 4}, "tasks_per_node is 2 and gpus_per_node is 4, but there is one task per GPU"),
         ({"cpus_per_task": 0}, "cpus_per_task is 0: set a whole number from 1 up"),

@@ -117,7 +117,7 @@ def test_what_points_need_together_may_be_more_than_is_allowed(tmp_path: Path) -
     large = allocation_plan(tmp_path)
     both = dataclasses.replace(large, points=[*small.points, *large.points], requests={**small.requests, **large.requests})
     both = with_rules(both, max_gpus_per_user=8)
-    with pytest.raises(UsageError, match=r"16 GPUs asked for \(4 nodes x 4\): rcc allows 8 a user.\n--one-allocation: one job"):
+    with pytest.raises(UsageError, match=r"16 GPUs requested \(4 nodes x 4\); rcc allows 8 per user.\n--one-allocation: one job"):
         allocation_request(both, runs_of(both))
 
 

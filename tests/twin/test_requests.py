@@ -94,7 +94,7 @@ CASES: Sequence[Case] = (
     ),
     Case(
         rule="Slurm gives a job without GPU type and feature any node. hpcddp refuses it, as other nodes could be timed.",
-        is_met=lambda profile, request, ours, slurms: "so other nodes could be timed instead" in ours and not slurms,
+        is_met=lambda profile, request, ours, slurms: "Slurm could allocate nodes of type" in ours and not slurms,
     ),
     Case(
         rule="MaxMemPerCPU: Slurm raises the CPUs of a task where --mem is more (CPUs/Task in `scontrol show job`, 22.05). "

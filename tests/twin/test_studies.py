@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -143,6 +144,25 @@ def test_a_script_submitted_by_hand(user: User, launcher: str) -> None:
         of_torchrun(attempt)
     assert {row["JobID"]: row["State"] for row in user.twin.sacct()}[job] == "COMPLETED"
     assert "1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc").stdout
+
+
+@pytest.mark.soak
+def test_a_script_that_was_edited(user: User) -> None:
+    """Its spec says what is trained, under an id of its own; ranks that the header does not start end it with a sentence."""
+    folder = user.home / "edited"
+    folder.mkdir()
+    script = user.hpcddp("render", "rcc-bigmnist.yaml", *TWO).stdout
+    edits = [('"batch_per_gpu": 8', '"batch_per_gpu": 4'), ("#SBATCH --nodes=2", "#SBATCH --nodes=1")]
+    sbatch = ["sbatch", "--parsable"]
+    other, smaller = (user.twin.run(sbatch, text=script.replace(*edit), cwd=folder).stdout.strip() for edit in edits)
+    user.twin.wait_jobs(200)
+    (attempt,) = (folder / "jobs" / "adhoc").glob(f"*/r1/{other}.0")
+    described = json.loads((attempt.parents[1] / "point.json").read_text())
+    assert attempt.parents[1].name == f"n02-g2-b4-{described['id']}"
+    assert "1 of 1 runs pass" in user.hpcddp("analyze", folder / "jobs" / "adhoc", exit_code=3).stdout
+    assert not [*(folder / "jobs" / "adhoc").glob(f"*/r1/{smaller}.0/launch.json")]
+    said = (folder / f"slurm-{smaller}.out").read_text()
+    assert "The step has 2 ranks on 1 node; the spec has 4 ranks on 2 nodes." in said
 
 
 def test_slurm_refuses(user: User) -> None:

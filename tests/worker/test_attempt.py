@@ -160,7 +160,7 @@ def test_the_step_must_have_the_points_ranks(tmp_path: Path) -> None:
     spec = given.job(tmp_path, given.point(2))
     (outcome,) = forked.ranks(tmp_path / "output", 1, main.run, spec_to_dict(spec))
     assert outcome.code == 1
-    assert "1 ranks on 1 node(s), the point asks for 2" in outcome.output
+    assert "The step has 1 rank on 1 node; the spec has 2 ranks on 1 node." in outcome.output
 
 
 @pytest.mark.parametrize("what", [given.point(1, steps=1), comm_point(given.point(2))], ids=["training", "benchmark"])

@@ -21,6 +21,7 @@ from hpcddp.core.point import point_from_dict
 from hpcddp.core.schema import decode_record
 from hpcddp.core.start_up import start_up
 from hpcddp.worker import main
+from hpcddp.worker.__main__ import read_spec
 from hpcddp.worker.main import VARIABLES, node_caches, place_caches, remove_caches
 from hpcddp.worker.ranks import Rank, this_rank
 from tests.worker import given
@@ -158,6 +159,23 @@ def test_a_step_of_slurm_where_there_is_torch_alone(tmp_path: Path) -> None:
 
 def test_without_a_spec(tmp_path: Path) -> None:
     assert "hpcddp render" in worker(tmp_path, None).stderr
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (
+            ('"rcc",', '"rcc"'),
+            r"not JSON near `.*\"rcc\" \"workload\".*`: Expecting ',' delimiter\.",
+        ),
+        (('"nodes"', '"nods"'), r"unknown key `nods` in point\.layout; did you mean `nodes`\?"),
+    ],
+    ids=["comma", "key"],
+)
+def test_a_spec_that_was_edited_wrong(edit: tuple[str, str], says: str) -> None:
+    text = '{"point": {"cluster": "rcc", "workload": {}, "layout": {"nodes": 2}}, "study": "s"}'
+    with pytest.raises(HpcddpError, match=says):
+        read_spec(text.replace(*edit))
 
 
 def test_paths_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:

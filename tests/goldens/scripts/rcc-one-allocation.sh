@@ -15,15 +15,13 @@
 
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
+export PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
 export MASTER_ADDR
 
-# Rank 0 makes this file when it was told to stop (SIGUSR2, ignored until the ranks look for it) and its checkpoint is whole.
+# Rank 0 creates this file when it was told to stop (SIGUSR2) and its checkpoint is complete.
 export HPCDDP_REQUEUE="$PWD/requeue.$SLURM_JOB_ID"
 rm -f -- "$HPCDDP_REQUEUE"
 
@@ -117,54 +115,55 @@ any_left() {
 
 tell begun null
 export OMP_NUM_THREADS=1
-# shellcheck disable=SC2016
+# Each rank starts here.
+# shellcheck disable=SC2317,SC2329
+start_rank() {
+  trap "" USR2
+  export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000))
+  exec "$@"
+}
+
 ! any_left || preflight --job-name=preflight \
   --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/preflight/%j_%t_log.out --error=/runs/s/.jobs/job/preflight/%j_%t_log.err \
-  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c "$(declare -f start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/preflight
 # n02-g1-b8-a2c2aa7be996.r1
 export OMP_NUM_THREADS=1
-# shellcheck disable=SC2016
 run_step 0 '' 2 --job-name=n02-g1-b8-a2c2aa7be996.r1 \
   --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/0/%j_%t_log.out --error=/runs/s/.jobs/job/0/%j_%t_log.err \
-  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c "$(declare -f start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/0
 # n02-g1-b8-ffc678d7fe4d.r1
 export OMP_NUM_THREADS=1
-# shellcheck disable=SC2016
 run_step 1 30 2 --job-name=n02-g1-b8-ffc678d7fe4d.r1 \
   --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/1/%j_%t_log.out --error=/runs/s/.jobs/job/1/%j_%t_log.err \
-  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c "$(declare -f start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/1
 # n01-g1-b8-eed853bad67b.r1
 export OMP_NUM_THREADS=1
-# shellcheck disable=SC2016
 run_step 2 '' 1 --job-name=n01-g1-b8-eed853bad67b.r1 \
   --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/2/%j_%t_log.out --error=/runs/s/.jobs/job/2/%j_%t_log.err \
-  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c "$(declare -f start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/2
 # n01-g1-b8-7f83cd68a314.r1
 export OMP_NUM_THREADS=1
-# shellcheck disable=SC2016
 run_step 3 30 1 --job-name=n01-g1-b8-7f83cd68a314.r1 \
   --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/3/%j_%t_log.out --error=/runs/s/.jobs/job/3/%j_%t_log.err \
-  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c "$(declare -f start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/3
 
 # What is left goes on when the job is requeued.
 for ((task = 0; task < 4; task++)); do
   is_over "$task" || touch "$HPCDDP_REQUEUE"
 done
-# --- end of launch ---
-
 if [ -e "$HPCDDP_REQUEUE" ]; then
   rm -f -- "$HPCDDP_REQUEUE"
-  scontrol requeue "$SLURM_JOB_ID" || fail "the checkpoint is there, but Slurm did not requeue the job: submit it again"
+  scontrol requeue "$SLURM_JOB_ID" || fail "the checkpoint is complete, but Slurm did not requeue the job. Submit it again."
   exit 0
 fi
 exit "$rc"

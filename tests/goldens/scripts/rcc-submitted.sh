@@ -15,32 +15,22 @@
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 checked() { "$@" || fail "this line of the job script failed with status $?: $*"; }
 
-export OMP_NUM_THREADS=12
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
-
-if ! type module >/dev/null 2>&1; then
-  for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash /usr/share/Modules/init/bash; do
-    # shellcheck disable=SC1090
-    if [ -r "$init" ]; then . "$init"; break; fi
-  done
-fi
-type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
+for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash /usr/share/Modules/init/bash; do
+  # shellcheck disable=SC1090
+  if ! type module >/dev/null 2>&1 && [ -r "$init" ]; then . "$init"; fi
+done
+type module >/dev/null 2>&1 || fail "this node has no \`module\` command. Set module_init in the profile."
 checked module load pytorch
+
+export OMP_NUM_THREADS=12 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-export MASTER_ADDR
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
 # --- launch ---
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=1 --ntasks-per-node=4 --cpus-per-task=12 \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t_log.out --error=/runs/%j_%t_log.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=12 \
+  --output=/runs/%j_%t_log.out --error=/runs/%j_%t_log.err \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"

@@ -15,25 +15,17 @@
 
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 
-export OMP_NUM_THREADS=72
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
+export OMP_NUM_THREADS=72 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
 export CUDA_CACHE_DISABLE=1
 export MPICH_GPU_SUPPORT_ENABLED=0
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-export MASTER_ADDR
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
 # --- launch ---
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=1 --ntasks-per-node=4 --cpus-per-task=72 \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=72 \
+  --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"

@@ -15,21 +15,11 @@
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 checked() { "$@" || fail "this line of the job script failed with status $?: $*"; }
 
-export OMP_NUM_THREADS=7
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
-# source: docs.olcf.ornl.gov, PyTorch on Frontier (same commit, software/analytics/pytorch_frontier.rst)
-export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
-export NCCL_NET=OFI
-
-if ! type module >/dev/null 2>&1; then
-  for init in /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash; do
-    # shellcheck disable=SC1090
-    if [ -r "$init" ]; then . "$init"; break; fi
-  done
-fi
-type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
+for init in /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash; do
+  # shellcheck disable=SC1090
+  if ! type module >/dev/null 2>&1 && [ -r "$init" ]; then . "$init"; fi
+done
+type module >/dev/null 2>&1 || fail "this node has no \`module\` command. Set module_init in the profile."
 checked module load PrgEnv-gnu/8.7.0
 checked module load cpe/26.03
 checked module load miniforge3/23.11.0-0
@@ -37,24 +27,27 @@ checked module load rocm/7.1.1
 checked module load rccl-net-plugin
 checked module load craype-accel-amd-gfx90a
 # shellcheck disable=SC2016
-export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH:$LD_LIBRARY_PATH" || fail "this line of the job script failed with status $?: "'export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH:$LD_LIBRARY_PATH"'
+export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH:$LD_LIBRARY_PATH" ||
+  fail "this line of the job script failed with status $?: "'export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH:$LD_LIBRARY_PATH"'
+
+export OMP_NUM_THREADS=7 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
+# source: docs.olcf.ornl.gov, PyTorch on Frontier (same commit, software/analytics/pytorch_frontier.rst)
+export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
+export NCCL_NET=OFI
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-# Slurm's own address of it: its name may lead to the node itself only.
+# Slurm's address of the node: on the node itself its name may lead to the loopback device.
 first=$MASTER_ADDR
 MASTER_ADDR=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
-[[ $MASTER_ADDR =~ ^[0-9.]+$ || $MASTER_ADDR == *:* ]] || fail "Slurm's address of $first is '$MASTER_ADDR', which is no number; the profile's rendezvous.master_suffix may help"
-export MASTER_ADDR
+[[ $MASTER_ADDR =~ ^[0-9.]+$ || $MASTER_ADDR == *:* ]] ||
+  fail "Slurm's address of $first is '$MASTER_ADDR', which is no number. Set rendezvous.master_suffix in the profile."
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
 # --- launch ---
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=4 --ntasks-per-node=8 --cpus-per-task=7 --gpus-per-task=1 --gpu-bind=closest \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=7 --gpus-per-task=1 \
+  --gpu-bind=closest \
+  --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"

@@ -14,21 +14,11 @@
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 checked() { "$@" || fail "this line of the job script failed with status $?: $*"; }
 
-export OMP_NUM_THREADS=72
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
-export CUDA_VISIBLE_DEVICES=0,1,2,3
-# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/jupiter.yaml and config/container/jupiter.yaml
-export NCCL_SOCKET_IFNAME=ib0
-
-if ! type module >/dev/null 2>&1; then
-  for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash; do
-    # shellcheck disable=SC1090
-    if [ -r "$init" ]; then . "$init"; break; fi
-  done
-fi
-type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
+for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash; do
+  # shellcheck disable=SC1090
+  if ! type module >/dev/null 2>&1 && [ -r "$init" ]; then . "$init"; fi
+done
+type module >/dev/null 2>&1 || fail "this node has no \`module\` command. Set module_init in the profile."
 checked module load Stages/2025
 checked module load GCC/13.3.0
 checked module load Python/3.12.3
@@ -36,22 +26,24 @@ checked module load CUDA/12
 checked module load PyTorch/2.5.1
 checked module load torchvision/0.20.1
 
+export OMP_NUM_THREADS=72 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
+export CUDA_VISIBLE_DEVICES=0,1,2,3
+# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/jupiter.yaml and config/container/jupiter.yaml
+export NCCL_SOCKET_IFNAME=ib0
+
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-# Slurm's own address of it: its name may lead to the node itself only.
+# Slurm's address of the node: on the node itself its name may lead to the loopback device.
 first=$MASTER_ADDR
 MASTER_ADDR=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
-[[ $MASTER_ADDR =~ ^[0-9.]+$ || $MASTER_ADDR == *:* ]] || fail "Slurm's address of $first is '$MASTER_ADDR', which is no number; the profile's rendezvous.master_suffix may help"
-export MASTER_ADDR
+[[ $MASTER_ADDR =~ ^[0-9.]+$ || $MASTER_ADDR == *:* ]] ||
+  fail "Slurm's address of $first is '$MASTER_ADDR', which is no number. Set rendezvous.master_suffix in the profile."
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
 # --- launch ---
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=4 --ntasks-per-node=4 --cpus-per-task=72 --cpu-bind=sockets \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=72 \
+  --cpu-bind=sockets \
+  --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"

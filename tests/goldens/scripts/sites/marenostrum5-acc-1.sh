@@ -14,23 +14,15 @@
 
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 
-export OMP_NUM_THREADS=20
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
+export OMP_NUM_THREADS=20 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-export MASTER_ADDR
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
 # --- launch ---
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=1 --ntasks-per-node=4 --cpus-per-task=20 \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=20 \
+  --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"

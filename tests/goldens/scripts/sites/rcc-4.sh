@@ -15,25 +15,20 @@
 fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
 checked() { "$@" || fail "this line of the job script failed with status $?: $*"; }
 
-export OMP_NUM_THREADS=12
-export PYTHONUNBUFFERED=1
-export SUBMITIT_EXECUTOR=slurm
-export SLURM_EXPORT_ENV=ALL
-
-if ! type module >/dev/null 2>&1; then
-  for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash /usr/share/Modules/init/bash; do
-    # shellcheck disable=SC1090
-    if [ -r "$init" ]; then . "$init"; break; fi
-  done
-fi
-type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
+for init in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash /usr/share/Modules/init/bash; do
+  # shellcheck disable=SC1090
+  if ! type module >/dev/null 2>&1 && [ -r "$init" ]; then . "$init"; fi
+done
+type module >/dev/null 2>&1 || fail "this node has no \`module\` command. Set module_init in the profile."
 checked module load pytorch
+
+export OMP_NUM_THREADS=12 PYTHONUNBUFFERED=1 SUBMITIT_EXECUTOR=slurm SLURM_EXPORT_ENV=ALL
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-export MASTER_ADDR
+export MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)) # below the ephemeral ports (32768)
 
-# Which conditions of the profile NCCL's version meets: torch is asked once for the job.
+# Which of the profile's conditions NCCL's version meets, by torch, once for the job.
 HPCDDP_NCCL=" $(timeout 300 python3 -c '
 import operator, re, sys, torch
 version = torch.cuda.nccl.version()[:3]
@@ -44,26 +39,36 @@ for condition in sys.argv[1:]:
     if signs[sign](version[: len(parts)], parts):
         print(condition, end=" ")
 ' '<2.21')" ||
-  echo "hpcddp: torch did not say which NCCL it has, so these variables of the profile are not set: NCCL_IB_GID_INDEX" >&2
+  echo "hpcddp: torch reported no NCCL version, so these variables of the profile are not set: NCCL_IB_GID_INDEX" >&2
 export HPCDDP_NCCL
 
 # --- launch ---
-# What each rank does on its own node before it starts.
-# shellcheck disable=SC2016
-export HPCDDP_RANK_ENV='if [[ $HPCDDP_NCCL == *" <2.21 "* ]]; then found=$(for port in /sys/class/infiniband/*/ports/*; do
-  case $(cat "$port/state" 2>/dev/null) in *ACTIVE*) ;; *) continue ;; esac
-  for type in "$port"/gid_attrs/types/*; do
-    case $(cat "$type" "$port/gids/${type##*/}" 2>/dev/null) in *v2*:0000:ffff:*) echo "${type##*/}" ;; esac
-  done | sort -n | head -n 1
-done | sort -u | { read -r index && ! read -r other && echo "$index"; }
-); if [ -n "$found" ]; then export NCCL_IB_GID_INDEX="$found"; fi; fi'
-# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
-# shellcheck disable=SC2016
-srun --nodes=4 --ntasks-per-node=4 --cpus-per-task=12 \
-  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'eval "$HPCDDP_RANK_ENV"; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+# Variables that depend on the node or on NCCL's version.
+# shellcheck disable=SC2317,SC2329
+rank_environment() {
+  if [[ $HPCDDP_NCCL == *" <2.21 "* ]]; then
+    found=$(
+      for port in /sys/class/infiniband/*/ports/*; do
+        case $(cat "$port/state" 2>/dev/null) in *ACTIVE*) ;; *) continue ;; esac
+        for type in "$port"/gid_attrs/types/*; do
+          case $(cat "$type" "$port/gids/${type##*/}" 2>/dev/null) in *v2*:0000:ffff:*) echo "${type##*/}" ;; esac
+        done | sort -n | head -n 1
+      done | sort -u | { read -r index && ! read -r _ && echo "$index"; }
+    )
+    if [ -n "$found" ]; then export NCCL_IB_GID_INDEX="$found"; fi
+  fi
+}
+
+# Each rank starts here.
+# shellcheck disable=SC2317,SC2329
+start_rank() {
+  rank_environment
+  exec "$@"
+}
+
+srun --kill-on-bad-exit=1 --unbuffered --cpus-per-task=12 \
+  --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
+  bash -c "$(declare -f rank_environment start_rank); start_rank \"\$@\"" hpcddp \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
-# --- end of launch ---
-
 exit "$rc"
