@@ -144,13 +144,13 @@ def check_launched(point: Point, rank: Rank) -> None:
         check_point(point)
     if rank.world != point.ranks or rank.nodes != point.layout.nodes:
         raise HpcddpError(
-            f"the step has {rank.world} ranks on {rank.nodes} node(s), the point asks for {point.ranks} on {point.layout.nodes}: "
-            f"look at --nodes and --ntasks-per-node"
+            f"The step has {rank.world} ranks on {rank.nodes} node(s), the point needs {point.ranks} on {point.layout.nodes}. "
+            f"Correct --nodes and --ntasks-per-node."
         )
     if rank.launcher != point.layout.launcher:
         raise HpcddpError(
-            f"the ranks were started by {rank.launcher}, and the point's layout.launcher is {point.layout.launcher}: start "
-            f"them so, or render the point with --set layout.launcher={rank.launcher}"
+            f"{rank.launcher} started the ranks, but the point's layout.launcher is {point.layout.launcher}. Start "
+            f"them that way, or render the point with --set layout.launcher={rank.launcher}."
         )
 
 
@@ -166,5 +166,5 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     found = [gates.same_data(ranks)] if ranks else []
     for gate in found:
         if not gate.passed:
-            print(f"hpcddp: {gate.name}: {gate.evidence}; this run will not count", file=sys.stderr, flush=True)
+            print(f"hpcddp: {gate.name}: {gate.evidence}. This run will be rejected.", file=sys.stderr, flush=True)
     return found

@@ -135,7 +135,7 @@ def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -
     assert run("logs", begun / "r1").stdout.endswith("batch.err\njob 3\n")
     both = run("logs", study.folder / "n01")
     assert (both.exit_code, both.stdout) == (USAGE, "")
-    assert both.stderr == f"{study.folder / 'n01'}: 2 points begin so: {SECOND}, {FIRST}; write more of the one that is meant\n"
+    assert both.stderr == f"{study.folder / 'n01'}: 2 points match: {SECOND}, {FIRST}. Give more characters of one.\n"
     none = run("logs", study.folder / "n09" / "r1")
     assert none.stderr.endswith(f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n")
     (study.folder / "n09").mkdir()
@@ -267,12 +267,12 @@ def test_runs_above_a_lowered_repeat_are_not_submitted_again(run: Run, sweep: Pa
     run("submit", sweep, "-y")
     jobs = {job: one.spec.run for job, one in backend.queued.items()}
     backend.states = {job: JobState(phase="failed", detail="exit code 1 (FAILED)") for job, number in jobs.items() if number == 2}
-    assert "submit it again" in run("status", study).stdout
+    assert "submit the run again" in run("status", study).stdout
     sweep.write_text(SWEEP.replace("repeat: 2", "repeat: 1"))
     assert "nothing to submit" in run("submit", sweep, "-y").stdout
     result = run("status", study)
     assert result.stdout.count("exit code 1 (FAILED), not in the sweep any more") == 2
-    assert "submit it again" not in result.stdout
+    assert "submit the run again" not in result.stdout
     finish(study)
     assert run("status", study).exit_code == 0
     assert run("submit", sweep, "-y", "--wait").exit_code == 0

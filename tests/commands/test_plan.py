@@ -218,8 +218,8 @@ def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path
     ("arguments", "says"),
     [
         (["--cluster", "local"], "a single rank talks to nobody: choose layouts of two ranks or more"),
-        (["small.yaml", "--nodes", "2"], "--nodes is for use without a sweep file"),
-        (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose among the points of a sweep file"),
+        (["small.yaml", "--nodes", "2"], "--nodes cannot be used with a sweep file"),
+        (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose points of a sweep file"),
         (["--cluster", "rcc", "--nodes", "40"], "rcc has 6 nodes of type v100"),
     ],
 )

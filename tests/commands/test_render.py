@@ -90,14 +90,14 @@ OWN = ("--", "python", "train.py")
         (["--cluster", "local"], "hpcddp submit"),
         ([*ON_RCC, "--where", "layout.nodes == 1"], "sweep file"),
         ([JOBS / "rcc-bigmnist.yaml", "-o", "config.sh"], "points go into a folder, and config.sh is a file"),
-        ([JOBS / "rcc-bigmnist.yaml", "--nodes", "2"], "--nodes is for use without a sweep file"),
+        ([JOBS / "rcc-bigmnist.yaml", "--nodes", "2"], "--nodes cannot be used with a sweep file"),
         ([*ON_RCC, "-J", "qos=dev"], "job option 'qos=dev'"),
         ([*ON_RCC, "-J", "-p=gpu"], "job option '-p=gpu'"),
         ([*ON_RCC, "-J", "--array=0-3"], "job option --array=0-3: hpcddp sets --array itself; each run is a job"),
         ([*ON_RCC, "--explain", "-o", "job.sh"], "--explain prints what is not a script"),
         ([*ON_RCC, "--format", "json"], "--format json is of --explain"),
         ([*ON_RCC, "--explain", "--comm", "on", "--comm", "off"], "2 points: --explain shows one"),
-        ([*ON_RCC, "--"], "behind -- stands a command"),
+        ([*ON_RCC, "--"], "`--` needs a command after it"),
         ([JOBS / "rcc-bigmnist.yaml", *OWN], "a command behind -- has no sweep"),
         ([*ON_RCC, "--explain", *OWN], "no --explain"),
         ([*ON_RCC, "--", "python", "a\nb"], "holds a line break"),
@@ -144,7 +144,11 @@ def test_a_template_beside_the_sweep(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("template", "complaint"),
-    [("nosuch.j2", "`nosuch.j2` is not there"), ("../t.sh.j2", "`../t.sh.j2` lies elsewhere"), ("link.j2", "lies elsewhere")],
+    [
+        ("nosuch.j2", "`nosuch.j2` is not there"),
+        ("../t.sh.j2", "`../t.sh.j2` is in another folder"),
+        ("link.j2", "is in another folder"),
+    ],
 )
 def test_a_sweeps_template_lies_with_the_sweep(run: Run, tmp_path: Path, template: str, complaint: str) -> None:
     """A sweep reads no file of its own choice, through a link neither; the line is named."""

@@ -49,7 +49,7 @@ def test_what_failed_is_submitted_and_what_is_missing_is_not(run: Run, waiting: 
     assert (result.exit_code, sent(waiting)) == (1, []), result.output  # no answer to the question
     assert "1 run to submit of 4 runs (1 more missing)" in result.stdout
     assert "NODE_FAIL" in result.stdout
-    assert "next: submit it again" in result.stdout
+    assert "next: submit the run again" in result.stdout
     result = run("submit", "small.yaml", "--failed", "-y")
     assert (result.exit_code, sent(waiting)) == (0, [(failed.label, failed.run)]), result.output
     result = run("submit", "small.yaml", "-y")
@@ -296,11 +296,11 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
     ("options", "message"),
     [
         (["--after", "4711", "--cluster", "local"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
-        (["--after", "prepare"], "'prepare' is no job's number; `squeue --me` lists yours"),
+        (["--after", "prepare"], "'prepare' is not a job number, such as 4711 or 4711_3. List yours with `squeue --me`"),
         (["--after", "1", "--smoke"], "--smoke tests now what --after waits for: give one of them"),
         (["--after", "1", "--preflight"], "--preflight tests now what --after waits for: give one of them"),
         (["--max-jobs", "0"], "0 is not in the range x>=1"),
-        (["--set", "budget.node_hours=-1"], "-1.0 is below 0"),
+        (["--set", "budget.node_hours=-1"], "-1.0 is below the minimum 0"),
         (["--set", "budget.hours=1"], "unknown key `hours` in budget; did you mean `gpu_hours`?"),
     ],
 )

@@ -103,14 +103,14 @@ def test_a_mirror_takes_the_sites_place(server: FileServer, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mirror", ["file:///etc/", "mirror.example.org", "http://", "http://[::1/"])
 def test_what_is_no_address_is_refused(tmp_path: Path, mirror: str) -> None:
-    with pytest.raises(UsageError, match="is no address"):
+    with pytest.raises(UsageError, match="is not an address"):
         fetched(tmp_path / "root", mirror=mirror)
     assert not (tmp_path / "root").exists()
 
 
 def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
     site = f"http://127.0.0.1:{unused_port()}/"
-    with pytest.raises(HpcddpError, match=r"refused.*login nodes do; or copy the file .MD5 [0-9a-f]{32}. into .*--mirror"):
+    with pytest.raises(HpcddpError, match=r"refused.*Try a login node.* or copy the file .MD5 [0-9a-f]{32}. to .*--mirror"):
         fetched(tmp_path, site)
 
 
@@ -154,7 +154,7 @@ def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
     second.join()
     assert server.requests == []
-    assert remarks == [f"{tmp_path}: process {os.getpid()} on {os.uname().nodename} writes there; waiting until it is done"]
+    assert remarks == [f"{tmp_path}: process {os.getpid()} on {os.uname().nodename} writes there; waiting until it has finished"]
 
 
 FETCHING = """

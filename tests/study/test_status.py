@@ -98,9 +98,9 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 
 def test_queued_run_says_why(study: Study) -> None:
-    backend = answer("queued", "the nodes it needs are busy (Resources)")
+    backend = answer("queued", "required nodes are busy (Resources)")
     state = first(study, backend)
-    assert (state.phase, state.detail, state.job) == ("queued", "the nodes it needs are busy (Resources)", "7")
+    assert (state.phase, state.detail, state.job) == ("queued", "required nodes are busy (Resources)", "7")
     assert backend.polled == [{"7": f"{LABEL}.r1"}]
 
 
@@ -147,14 +147,14 @@ def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(fresh: St
     write_end(fresh, state="failed", reason=fault["sentence"], fault=fault)
     step = first(fresh, answer("failed", "exit code 1")).next_step or ""
     assert ("--set slurm.exclude=gn01" in step) == (backend == "slurm")
-    assert step.startswith("submit it again")
+    assert step.startswith("submit the run again")
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
+    reason = "stopped by SIGUSR2, with a checkpoint after step 72; submit the run again to resume from it"
     write_end(study, state="interrupted", reason=reason)
     for phase in ("done", "failed"):
-        state = first(study, answer(phase, "its time limit was over (TIMEOUT)" if phase == "failed" else None))
+        state = first(study, answer(phase, "it reached its time limit (TIMEOUT)" if phase == "failed" else None))
         assert (state.phase, state.detail) == ("failed", reason)
 
 
@@ -205,7 +205,7 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     ("ended", "detail"),
     [
         ("exit code 1 (FAILED)", "rank 3 on gn02: RuntimeError: no data"),
-        ("rank 3 ended with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
+        ("rank 3 failed with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
         ("killed by signal 9 (FAILED)", "killed by signal 9 (FAILED); rank 3 on gn02: RuntimeError: no data"),
     ],
 )
@@ -235,7 +235,7 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
 
 
 def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(fresh: Study) -> None:
-    forgotten = answer("failed", "Slurm does not know this job any more")
+    forgotten = answer("failed", "Slurm no longer lists this job")
     logged(fresh, "cancelled", job="7", reason=user_name())
     assert first(fresh, forgotten).detail == "cancelled by you (CANCELLED)"
     logged(fresh, "cancelled", job="7", reason="alice")
@@ -324,14 +324,14 @@ def test_a_reason_that_many_points_have_is_told_once() -> None:
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
     states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
-    other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
+    other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit the run again")
     lines = status_table([*states[:10], other, *states[11:]]).splitlines()
     assert lines[:3] == [f"{labels[0]}  r1-2   failed", f"{labels[1]}  r1-2   failed", "and 3,995 runs more, of 1,998 points:"]
     assert " ".join(line.strip() for line in lines[3:5]) == reason
     assert lines[5:] == [
         "    next: ask for more with slurm.mem_mb",
         f"{labels[5]}  r1     failed  1        cancelled by you (CANCELLED)",
-        "    next: submit it again",
+        "    next: submit the run again",
         "4,000 runs: 4000 failed",
     ]
     of_three = status_table([dataclasses.replace(state, run=1) for state in states[:6:2]]).splitlines()

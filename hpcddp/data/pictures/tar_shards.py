@@ -68,7 +68,7 @@ def read_pack_manifest(root: Path) -> PackManifest:
     found = decode_manifest(PackManifest, root / TAR_MANIFEST, AGAIN)
     for shard in (*found.train, *found.val):
         if Path(shard.name).name != shard.name:
-            raise UsageError(f"{root / TAR_MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
+            raise UsageError(f"{root / TAR_MANIFEST} names {shard.name!r}, which does not exist beside it: {AGAIN}")
     return found
 
 
@@ -143,7 +143,7 @@ def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
     if found.get("sha256") != facts.sha256:
         raise UsageError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
     if not _consistent(index, held, facts.samples):
-        raise UsageError(f"{file} does not list {thousands(facts.samples)} pictures inside {tar.name}: {AGAIN}")
+        raise UsageError(f"{file} does not list {thousands(facts.samples)} images inside {tar.name}: {AGAIN}")
     return index
 
 

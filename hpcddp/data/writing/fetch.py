@@ -89,7 +89,7 @@ def _checked_site(mirror: str) -> str:
     except ValueError as error:
         raise UsageError(f"--mirror {mirror} is no address: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--mirror {mirror} is no address: give one such as https://mirror.example.org/mnist")
+        raise UsageError(f"--mirror {mirror} is not an address such as https://mirror.example.org/mnist")
     return f"{mirror.rstrip('/')}/"
 
 
@@ -105,9 +105,8 @@ def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], advance: A
         else:
             return
     raise HpcddpError(
-        f"{file.name} could not be fetched: {'; '.join(failures)}. Compute nodes often have no network, login nodes do; "
-        f"or copy the file ({file.algorithm.upper()} {file.digest}) into {root} from elsewhere, or name a server that has it "
-        f"with --mirror"
+        f"{file.name} could not be fetched: {'; '.join(failures)}. Try a login node, as compute nodes often have no network; "
+        f"or copy the file ({file.algorithm.upper()} {file.digest}) to {root}, or choose another server with --mirror."
     )
 
 
