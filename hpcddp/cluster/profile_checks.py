@@ -86,13 +86,13 @@ def _rules(profile: ClusterProfile) -> Iterator[Finding]:
 def _rule_in_partition(path: Path, rule: Qos, partition: Partition) -> Iterator[Finding]:
     where = f"no job fits this rule: partition {rule.partition}"
     if rule.name and partition.qos and rule.name not in partition.qos:
-        yield (*path, "partition"), f"{where} takes QOS {_or(partition.qos)}; {rule.name} is expected there"
+        yield (*path, "partition"), f"{where} allows QOS {_or(partition.qos)}; {rule.name} is expected there"
     if rule.node_types and partition.node_types and not set(rule.node_types) & set(partition.node_types):
         yield (*path, "node_types"), f"{where} has nodes of type {_or(partition.node_types)}; one of them is expected"
     if partition.max_nodes is not None and rule.min_nodes > partition.max_nodes:
-        yield (*path, "min_nodes"), f"{where} takes {partition.max_nodes} nodes at most; no more is expected as min_nodes"
+        yield (*path, "min_nodes"), f"{where} allows at most {partition.max_nodes} nodes, below min_nodes"
     if rule.max_nodes is not None and rule.max_nodes < (partition.min_nodes or 1):
-        yield (*path, "max_nodes"), f"{where} takes {partition.min_nodes} nodes at least; no fewer is expected as max_nodes"
+        yield (*path, "max_nodes"), f"{where} needs at least {partition.min_nodes} nodes, above max_nodes"
 
 
 def _account_forms(profile: ClusterProfile) -> Iterator[Finding]:

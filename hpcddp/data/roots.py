@@ -49,4 +49,4 @@ def decode_manifest(cls: type[Found], file: Path, advice: str) -> Found:
     try:
         return decode(cls, plain)
     except SchemaError as error:
-        raise UsageError(f"{file} is no manifest that this version reads: {error}; {advice}") from error
+        raise UsageError(f"{file} is not a manifest that this version reads: {error}; {advice}") from error

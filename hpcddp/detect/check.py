@@ -43,7 +43,7 @@ class Comparison:
 def check_cluster(profile: ClusterProfile) -> Comparison:
     """Asks Slurm; UnansweredError where it says nothing."""
     if profile.backend != "slurm":
-        raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): there is no Slurm to compare with")
+        raise UsageError(f"{profile.name} has no Slurm to compare with: its backend is `{profile.backend}`")
     start_s = time.monotonic()
     live = read_live(start_s + READING_S)
     return Comparison(findings=(*compare_profile(profile, live), *_tried(profile, live, start_s + TIME_LIMIT_S)))

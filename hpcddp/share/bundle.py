@@ -111,7 +111,7 @@ def _contents(study: Study, without: tuple[str, ...]) -> _Contents:
             path = prefix + name
             kind = kind_of(path)
             if path == ABOUT:
-                found.left_out["the account of the bundle that it came from"] += 1
+                found.left_out["bundle.json of an earlier bundle"] += 1
             elif os.path.islink(os.path.join(folder, name)):
                 found.left_out[LINKS] += 1
             elif kind is None:

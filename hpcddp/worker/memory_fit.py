@@ -107,7 +107,7 @@ def _advice(point: Point | None, memory: Memory | None) -> str:
     batch = point.workload.batch_per_gpu
     fits = fitting_batch(point, memory.limit, memory.need) if memory else None
     if batch == 1:
-        return ", with one sample per GPU: nothing smaller is left; take a smaller model, or a node type with more memory"
+        return ", with one sample per GPU: use a smaller model, or a node type with more memory"
     if fits is None:
         return f", with batch_per_gpu {batch}: take a smaller one, such as {batch // 2}, or split it by workload.accumulate"
     parts = next((parts for parts in (2, 4, 8, 16, 32) if batch % parts == 0 and batch // parts <= fits), None)

@@ -78,7 +78,7 @@ def summarize(job: JobSpec, found: Sequence[SmokeFindings], silent: str) -> Smok
     missing_on = [host for host in _hosts(found, readable=False) if host not in found_on]
     root, default = data_root_as_given(job), job.profile.get("default_node_type")
     if missing_on:
-        problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
+        problems.append(f"the data folder {root} is missing or not readable on {', '.join(missing_on)}")
     return SmokeSummary(
         ok=not problems,
         problems=tuple(dict.fromkeys(problems)),
@@ -133,7 +133,7 @@ class _TorchFindings:
         group.leave()
         self.summed = int(ones.item())
         if self.summed != rank.world:
-            raise HpcddpError(f"an all-reduce of ones over {rank.world} ranks came out as {self.summed}")
+            raise HpcddpError(f"an all-reduce of ones over {rank.world} ranks gave {self.summed}")
 
 
 def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:

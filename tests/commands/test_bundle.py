@@ -179,7 +179,7 @@ def test_the_sweep_is_written_for_the_other_cluster(run: Run, tmp_path: Path) ->
         "device": "cpu",
         "slurm": {"walltime_min": 7},
     }
-    left_out = [line.rpartition(": ")[2] for line in result.stderr.splitlines() if line.startswith("! omitted")]
+    left_out = [line.rpartition(": ")[2] for line in result.stderr.splitlines() if line.startswith("! left out")]
     account, *keys = left_out
     assert account == "account abc"
     assert keys == [f"layout.node_type {SWEEP['layout']['node_type']}", "workload.data.root /scratch/g/abc/x", *IN_SLURM]

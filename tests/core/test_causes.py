@@ -29,7 +29,7 @@ OLD_DRIVER, FABRIC = (
 )
 OTHER_GPU, FULL = "its torch, or an extension, is not built for its node's GPU", "its node's /dev/shm is full"
 MANY_FILES, MANY_THREADS = "it reached the limit of open files", "it reached the limit of processes and threads"
-NOT_THERE, UNREACHED = "`{}` is not there on its node", "its nodes cannot reach each other over the network"
+NOT_THERE, UNREACHED = "`{}` does not exist on its node", "its nodes cannot reach each other over the network"
 CUT_OFF = "a checkpoint is incomplete: the disk or a quota is full"
 
 BY_STEP: dict[str, list[tuple[str, str]]] = {
@@ -119,8 +119,8 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598", CUT_OFF),  # meta-pytorch/torchforge#568
     ],
     COMPUTE: [
-        ('FATAL:   "python": executable file not found in $PATH', "`python` is not there in its container"),
-        ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` is not there in its container"),
+        ('FATAL:   "python": executable file not found in $PATH', "`python` does not exist in its container"),
+        ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` does not exist in its container"),
         ("srun: fatal: Can not execute /opt/conda/bin/python", NOT_THERE.format("/opt/conda/bin/python")),  # NVIDIA/pyxis#104
         ("slurmstepd: error: execve(): /usr/bin/ls: No such file or directory", NOT_THERE.format("/usr/bin/ls")),
         ("/bin/sh: 1: fastp: not found", NOT_THERE.format("fastp")),  # nf-core/sarek#1600

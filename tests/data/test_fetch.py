@@ -60,11 +60,11 @@ def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
 CUT = CONTENTS["digits.gz"][:-1]
 FLIPPED = bytes([255]) + CONTENTS["digits.gz"][1:]
 TORN = {
-    "cut": (file_answer(CUT), "2,303,999 bytes came, the file has 2,304,000"),
-    "cut, and the length of the rest promised": (file_answer(CUT, promised=len(CUT) + 1), "2,303,999 bytes came"),
-    "other bytes": (file_answer(FLIPPED), "what came has the MD5 [0-9a-f]{32}, the file [0-9a-f]{32}"),
-    "too long": (file_answer(FLIPPED + bytes(10)), "bytes or more came, the file has 2,304,000"),
-    "nothing": (file_answer(b""), "0 bytes came"),
+    "cut": (file_answer(CUT), "2,303,999 bytes were received, but the file has 2,304,000"),
+    "cut, and the length of the rest promised": (file_answer(CUT, promised=len(CUT) + 1), "2,303,999 bytes were received"),
+    "other bytes": (file_answer(FLIPPED), "MD5 is [0-9a-f]{32}, but [0-9a-f]{32} is expected"),
+    "too long": (file_answer(FLIPPED + bytes(10)), "bytes or more were received, but the file has 2,304,000"),
+    "nothing": (file_answer(b""), "0 bytes were received"),
 }
 
 

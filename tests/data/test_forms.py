@@ -162,7 +162,7 @@ def test_a_damaged_shard_is_named(own: Path, name: str, damage: str) -> None:
     (own / name).unlink()
     if damage == "cut":
         (own / name).write_bytes(content[:-1])
-    with pytest.raises(HpcddpError, match=r"train-00002.u8 or its labels are missing or cut short in .*it keeps what is whole"):
+    with pytest.raises(HpcddpError, match=r"train-00002.u8 or its labels are missing or cut short in .*intact files stay"):
         opened("shards", own)
 
 

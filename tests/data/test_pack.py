@@ -123,7 +123,7 @@ Harm = Callable[[Path, Path], object]
     [
         (lambda first, tar: index_file(tar).unlink(), r"the index of .*train-00001.tar is missing"),
         (lambda first, tar: tar.unlink(), r"the tar file .*train-00001.tar is missing"),
-        (lambda first, tar: index_file(tar).write_text("{"), "is no index of a tar file"),
+        (lambda first, tar: index_file(tar).write_text("{"), "is not an index of a tar file"),
         (lambda first, tar: index_file(first).rename(index_file(tar)), "is missing|its index is of one"),
         (lambda first, tar: tar.write_bytes(first.read_bytes()), "index is of|is of another tar"),
         (lambda first, tar: tar.write_bytes(bytes(tar.stat().st_size)), "is of another tar"),

@@ -115,8 +115,8 @@ def test_a_folder_of_an_earlier_version_has_its_lengths_and_labels_compared(shar
         ("{", "cannot be read as a manifest"),
         ("[" * 100_000, "cannot be read as a manifest"),
         ("\udcff", "cannot be read as a manifest"),
-        ("3", "is no manifest that this version reads"),
-        ('{"copies": 0}', "is no manifest that this version reads"),
+        ("3", "is not a manifest that this version reads"),
+        ('{"copies": 0}', "is not a manifest that this version reads"),
         ('{"schema": 2, "sticks": 3}', "is of a newer version of hpcddp .schema 2; this one reads 1.: use that version"),
     ],
 )

@@ -18,7 +18,7 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
-MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "there is no module `python/9` on its node"
+MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "module `python/9` does not exist on its node"
 
 NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")
 """Of a cluster that keeps no accounts."""
@@ -218,8 +218,8 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("hpcddp: this node has no `module` command; the profile's module_init", "its node has no `module` command"),
         ("hpcddp: this node has no apptainer or singularity", "its node has no apptainer or singularity"),
         ("hpcddp: Slurm's address of n1 is 'n1', which is no number; the", "Slurm's address of n1 is `n1`, not numeric"),
-        ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` is not there on its node"),
-        ("hpcddp: line 1: exec: python3: not found", "`python3` is not there on its node"),
+        ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` does not exist on its node"),
+        ("hpcddp: line 1: exec: python3: not found", "`python3` does not exist on its node"),
         ("ModuleNotFoundError: No module named 'torch'", "the Python of its node has no torch"),
         ("ModuleNotFoundError: No module named 'mymodels'", "the Python of its node has no module `mymodels`"),
         (

@@ -143,7 +143,7 @@ def _name(point: Path) -> str:
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         (
             "module",
-            "there is no module `pytorch/99` on its node",
+            "module `pytorch/99` does not exist on its node",
             "choose a module that `module avail` lists there",
             "pytorch/99",
         ),

@@ -113,7 +113,7 @@ def test_nothing_foreign_is_unpickled(tmp_path: Path, monkeypatch: pytest.Monkey
     file.write_bytes(data)
     found, _, passed_over = newest_intact([file])
     assert found is None
-    assert "is no checkpoint: Weights only load failed" in passed_over[0]
+    assert "is not a checkpoint: Weights only load failed" in passed_over[0]
     assert not (tmp_path / "pwned").exists()
 
 

@@ -137,7 +137,7 @@ def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
         missing = "the tar file" if Path(error.filename) == tar else "the index of"
         raise UsageError(f"{missing} {tar} is missing: {AGAIN}") from error
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
+        raise UsageError(f"{file} is not an index of a tar file ({error}): {AGAIN}") from error
     if held != facts.size_bytes or found.get("tar_bytes") != held:
         raise UsageError(f"{tar} has {thousands(held)} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
     if found.get("sha256") != facts.sha256:

@@ -141,7 +141,7 @@ class Part:
 def verify_imagenet(root: Path, *, progress: OnProgress, processes: int = 1) -> Verified:
     """Every picture decoded in full, and every tar file against its checksum; HpcddpError where there is no ImageNet."""
     if (root / TAR_MANIFEST).is_file():
-        plan, remedy = _tar_plan(root), "remove damaged tar files and pack again with the same options, which makes them anew"
+        plan, remedy = _tar_plan(root), "delete damaged tar files, then pack again with the same options"
     else:
         check_classes(root)
         plan, remedy = [], "fetch them again; training replaces and counts each"

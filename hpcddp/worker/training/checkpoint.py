@@ -104,7 +104,7 @@ def _damage(file: Path, data: bytes) -> str | None:
     try:
         unpack(data)
     except (pickle.UnpicklingError, RuntimeError) as error:
-        return f"is no checkpoint: {str(error).splitlines()[0]}"
+        return f"is not a checkpoint: {str(error).splitlines()[0]}"
     return None
 
 
