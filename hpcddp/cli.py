@@ -77,6 +77,6 @@ def main() -> None:
     hpcddp init rcc-bigmnist                   copy a sweep to edit
     hpcddp plan rcc-bigmnist.yaml              show points, node hours, files
     hpcddp submit rcc-bigmnist.yaml            submit the runs still missing
-    hpcddp status .                            show queued, running, done, failed runs
+    hpcddp status .                            show the state of each run
     hpcddp analyze .                           print tables, draw figures
     """
