@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-AGAIN = "submit the run again"
+AGAIN = "submit it again"
 EXCLUDE_NODE = f"{AGAIN}; to exclude {{node}}: --set slurm.exclude={{node}}"
 EXCLUDE_WITHOUT_GPU = (
     f"{AGAIN}; if {{node}} fails every time, tell its administrators and exclude it: --set slurm.exclude={{node}}"

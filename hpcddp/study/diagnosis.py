@@ -28,18 +28,17 @@ from hpcddp.core.causes import (
 )
 from hpcddp.study.logs import LogLine
 
-READ_LOGS = "`hpcddp logs` shows what it wrote; submit the run again"
+READ_LOGS = "`hpcddp logs` shows what it wrote; submit it again"
 
 NO_STEP_IN_TIME = (
-    "find with `hpcddp logs` what its ranks waited for, and fix that; then submit the run again. "
-    "A longer limit alone would not help"
+    "find with `hpcddp logs` what its ranks waited for, and fix that; then submit it again. A longer limit alone would not help"
 )
 """Of a run whose time limit was over before it made a step."""
 
 BY_STATE: Mapping[str, str] = {
     "CANCELLED": f"{AGAIN} if that was not meant",
-    "TIMEOUT": "raise slurm.walltime_min in the sweep{above}, or take fewer steps; then submit the run again",
-    "DEADLINE": "leave --deadline out, or give a later one; then submit the run again",
+    "TIMEOUT": "raise slurm.walltime_min in the sweep{above}, or take fewer steps; then submit it again",
+    "DEADLINE": "leave --deadline out, or give a later one; then submit it again",
     "OUT_OF_MEMORY": MORE_MEMORY,
     "NODE_FAIL": EXCLUDE_NODE,
     "BOOT_FAIL": EXCLUDE_NODE,
@@ -52,16 +51,16 @@ BY_FAULT: Mapping[str, str] = {
     "silent": EXCLUDE_NODE,
     "hung": "look at the place it names, and at `hpcddp logs`; if {node} fails every time: --set slurm.exclude={node}",
     "late": "`hpcddp logs` shows where it was: fix what takes it so long; if {node} fails every time: --set slurm.exclude={node}",
-    "stuck": "submit the run again; if it comes back, ask the site to check the network between these nodes",
+    "stuck": "submit it again; if it comes back, ask the site to check the network between these nodes",
     "out_of_memory": "set workload.batch_per_gpu{fits} in the sweep, which creates a different point; then submit",
     "disk": MAKE_ROOM,
     "loader": "lower workload.loader_workers_per_rank in the sweep, which creates a different point; then submit",
-    "contact": "submit the run again; if it comes back, `hpcddp logs` shows what each rank said",
-    "time_out": "submit the run again; if it comes back, `hpcddp logs` shows what each rank said",
-    "user": "fix that; then submit the run again",
+    "contact": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "time_out": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "user": "fix that; then submit it again",
     "diverged": "lower workload.optimizer.lr in the sweep, which creates a different point; then submit",
     "interrupted": AGAIN,
-    "error": "`hpcddp logs` shows where in the code; fix it, then submit the run again",
+    "error": "`hpcddp logs` shows where in the code; fix it, then submit it again",
 }
 """Kind of a fault (worker/watchdog/detector.py and worker/faults.py) -> next step; its sentence is the worker's own."""
 
@@ -84,7 +83,7 @@ BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"the job is not requeued"),
-        "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit the run again",
+        "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit it again",
     ),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), FIX_COMPUTE),
 )

@@ -267,12 +267,12 @@ def test_runs_above_a_lowered_repeat_are_not_submitted_again(run: Run, sweep: Pa
     run("submit", sweep, "-y")
     jobs = {job: one.spec.run for job, one in backend.queued.items()}
     backend.states = {job: JobState(phase="failed", detail="exit code 1 (FAILED)") for job, number in jobs.items() if number == 2}
-    assert "submit the run again" in run("status", study).stdout
+    assert "submit it again" in run("status", study).stdout
     sweep.write_text(SWEEP.replace("repeat: 2", "repeat: 1"))
     assert "nothing to submit" in run("submit", sweep, "-y").stdout
     result = run("status", study)
     assert result.stdout.count("exit code 1 (FAILED), not in the sweep any more") == 2
-    assert "submit the run again" not in result.stdout
+    assert "submit it again" not in result.stdout
     finish(study)
     assert run("status", study).exit_code == 0
     assert run("submit", sweep, "-y", "--wait").exit_code == 0

@@ -49,7 +49,7 @@ def test_what_failed_is_submitted_and_what_is_missing_is_not(run: Run, waiting: 
     assert (result.exit_code, sent(waiting)) == (1, []), result.output  # no answer to the question
     assert "1 run to submit of 4 runs (1 more missing)" in result.stdout
     assert "NODE_FAIL" in result.stdout
-    assert "next: submit the run again" in result.stdout
+    assert "next: submit it again" in result.stdout
     result = run("submit", "small.yaml", "--failed", "-y")
     assert (result.exit_code, sent(waiting)) == (0, [(failed.label, failed.run)]), result.output
     result = run("submit", "small.yaml", "-y")

@@ -212,7 +212,7 @@ def test_a_log_names_the_cause(text: str, cause: str, step: str) -> None:
     reason = logged(text)
     assert reason.sentence == cause
     assert step in reason.next_step
-    assert not reason.next_step.startswith("submit the run again")
+    assert not reason.next_step.startswith("submit it again")
     assert "in the code; fix" not in reason.next_step
 
 

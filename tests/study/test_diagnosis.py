@@ -43,8 +43,8 @@ def log(*lines: str) -> list[LogLine]:
 @pytest.mark.parametrize(
     ("job", "sentence", "next_step"),
     [
-        (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit the run again if that was not meant"),
-        (ended("CANCELLED"), "cancelled (CANCELLED)", "submit the run again if that was not meant"),
+        (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit it again if that was not meant"),
+        (ended("CANCELLED"), "cancelled (CANCELLED)", "submit it again if that was not meant"),
         (
             ended("TIMEOUT", time_limit="1-12:20:00"),
             "it reached its time limit of 2,180 min (TIMEOUT)",
@@ -109,8 +109,8 @@ def test_the_node_that_failed_is_told_from_the_jobs_others(end: AttemptEnd | Non
 def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None:
     lost, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
     assert reason_of(lost, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
-    assert reason_of(lost, None, ()).next_step == "submit the run again"
-    assert reason_of(bare, None, log("RuntimeError: No CUDA GPUs are available")).next_step == "submit the run again"
+    assert reason_of(lost, None, ()).next_step == "submit it again"
+    assert reason_of(bare, None, log("RuntimeError: No CUDA GPUs are available")).next_step == "submit it again"
     hung = Fault(kind="hung", rank=1, host="", sentence="rank 1 hung")
     assert reason_of(bare, failed(hung), ()).next_step == "look at the place it names, and at `hpcddp logs`"
 
@@ -152,7 +152,7 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
         ("contact", "what each rank said"),
         ("time_out", "what each rank said"),
         ("user", "fix that"),
-        ("interrupted", "submit the run again"),
+        ("interrupted", "submit it again"),
         ("error", "where in the code"),
         ("a kind of the future", "where in the code"),
     ],
@@ -184,7 +184,7 @@ def test_what_is_read_only_gets_no_larger() -> None:
     met = reason_of(CODE_1, recorded("disk", sentence), ())
     logged = reason_of(CODE_1, None, log("OSError: [Errno 30] Read-only file system: '/home/x/end.json'"))
     for reason in (met, logged, reason_of(nothing, None, ())):
-        assert reason.next_step == "choose with --runs a folder that the compute nodes can write to; then submit the run again"
+        assert reason.next_step == "choose with --runs a folder that the compute nodes can write to; then submit it again"
 
 
 def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_without_slurm_a_machine_without_a_gpu_is_not_kept_off() -> None:
     here = JobState(phase="failed", nodes="laptop")
     met = reason_of(*without_node(here, recorded("user", "rank 0 on laptop: finds no GPU")), ())
     logged = reason_of(*without_node(here, None), log("RuntimeError: No CUDA GPUs are available"))
-    assert (met.next_step, logged.next_step) == ("submit the run again", "submit the run again")
+    assert (met.next_step, logged.next_step) == ("submit it again", "submit it again")
 
 
 def test_a_limit_of_the_process_is_not_the_memory_of_the_node() -> None:

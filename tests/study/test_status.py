@@ -147,11 +147,11 @@ def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(fresh: St
     write_end(fresh, state="failed", reason=fault["sentence"], fault=fault)
     step = first(fresh, answer("failed", "exit code 1")).next_step or ""
     assert ("--set slurm.exclude=gn01" in step) == (backend == "slurm")
-    assert step.startswith("submit the run again")
+    assert step.startswith("submit it again")
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    reason = "stopped by SIGUSR2, with a checkpoint after step 72; submit the run again to resume from it"
+    reason = "stopped by SIGUSR2, with a checkpoint after step 72; submit it again to resume from it"
     write_end(study, state="interrupted", reason=reason)
     for phase in ("done", "failed"):
         state = first(study, answer(phase, "it reached its time limit (TIMEOUT)" if phase == "failed" else None))
@@ -324,14 +324,14 @@ def test_a_reason_that_many_points_have_is_told_once() -> None:
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
     states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
-    other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit the run again")
+    other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
     lines = status_table([*states[:10], other, *states[11:]]).splitlines()
     assert lines[:3] == [f"{labels[0]}  r1-2   failed", f"{labels[1]}  r1-2   failed", "and 3,995 runs more, of 1,998 points:"]
     assert " ".join(line.strip() for line in lines[3:5]) == reason
     assert lines[5:] == [
         "    next: ask for more with slurm.mem_mb",
         f"{labels[5]}  r1     failed  1        cancelled by you (CANCELLED)",
-        "    next: submit the run again",
+        "    next: submit it again",
         "4,000 runs: 4000 failed",
     ]
     of_three = status_table([dataclasses.replace(state, run=1) for state in states[:6:2]]).splitlines()

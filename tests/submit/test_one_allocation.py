@@ -211,7 +211,7 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path, study: Study, back
     assert cut.detail == "it reached its time limit of 180 min (TIMEOUT)"
     assert str(cut.next_step).startswith("raise slurm.walltime_min in the sweep above 180")
     assert never.detail == "its turn did not come: it reached its time limit of 180 min (TIMEOUT)"
-    assert never.next_step == "submit the run again"
+    assert never.next_step == "submit it again"
     again = submit_runs(study, allocation_plan(tmp_path), backend)
     assert [(run.label, run.run) for run in again] == [(run.label, run.run) for run in runs[1:]]
 

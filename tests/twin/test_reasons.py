@@ -135,7 +135,7 @@ def _name(point: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "says", "next_step", "line"),
     [
-        (CANCELLED, "cancelled by you (CANCELLED)", "submit the run again if that was not meant", None),
+        (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
         (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
         ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
         (KILLED, "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),

@@ -175,7 +175,7 @@ def test_the_warm_up_begins_again(thrice: list[Ran]) -> None:
 def test_an_interrupted_attempt_says_so_and_two_checkpoints_are_kept(thrice: list[Ran]) -> None:
     end = thrice[1].end
     assert (end["state"], {gate["passed"] for gate in end["gates"]}) == ("interrupted", {True})
-    assert end["reason"] == "stopped by SIGUSR2, with a checkpoint after step 32; submit the run again to resume from it"
+    assert end["reason"] == "stopped by SIGUSR2, with a checkpoint after step 32; submit it again to resume from it"
     left = [file for part in thrice for file in sorted(part.attempt.glob("checkpoints/*"))]
     assert [(file.parts[-3], file.name.split(".")[0]) for file in left] == [("8.0", "00000033"), ("9.0", "00000053")]
 

@@ -276,7 +276,7 @@ def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
     first = scripted(tmp_path, what, RESUMING)
     steps = first.end["steps"]
     assert first.end["state"] == "interrupted"
-    assert first.end["reason"].startswith(f"stopped by SIGUSR2, with a checkpoint after step {steps - 1}; submit the run again")
+    assert first.end["reason"].startswith(f"stopped by SIGUSR2, with a checkpoint after step {steps - 1}; submit it again")
     (folder,) = (first.attempt / "checkpoints").iterdir()
     assert {file.name for file in folder.iterdir()} == {"0.pt", "1.pt", "hpcddp.json"}
     second = scripted(tmp_path, what, RESUMING, job="8")

@@ -217,7 +217,7 @@ def interruption_words(steps: int, *, requeues: bool, stops_too_early: bool) -> 
             f"the job is not requeued. The time limit is too close to the start. The last checkpoint is after step "
             f"{steps - 1}."
         )
-    then = "the job is requeued and resumes from it" if requeues else "submit the run again to resume from it"
+    then = "the job is requeued and resumes from it" if requeues else "submit it again to resume from it"
     return f"stopped by SIGUSR2, with a checkpoint after step {steps - 1}; {then}"
 
 
