@@ -6,6 +6,7 @@
 #   make lint     ruff, mypy, import-linter, lines of each room, shellcheck
 #   make words    every sentence that the program can print, and what is wrong with its words
 #   make docs     writes the pages of docs/ that are made from the code
+#   make pictures  draws docs/figures from the demo: the first screens of plan, analyze, status and the page
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
 #   make mutants  plants 60 faults, one after the other, and says which ones the tests find
@@ -21,7 +22,7 @@ LOCKED := 3.13 3.12 3.11
 IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
 PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test quick lint words docs bench soak gpu wheelhouse newest lock packages mutants
+.PHONY: demo test quick lint words docs pictures bench soak gpu wheelhouse newest lock packages mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -92,6 +93,10 @@ words: $(VENV)/installed-test
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs
+
+pictures: $(VENV)/installed-test packages
+	test -d demo/runs/local-mnist || $(MAKE) demo
+	$(BIN)/python -m tests.docs.pictures demo/runs/local-mnist
 
 $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 	@echo "== installing hpcddp and what $< locks into $(VENV): the first time this fetches PyTorch, several GB"

@@ -1,6 +1,6 @@
 """Records in; scaling table, sentence, figures, CSV and JSON out. The one public function is `analyze`.
 
-Each room imports only those of lower floors; docs/architecture.md has the floors, and the way of a run through them.
+Each room imports only those of lower layers; docs/architecture.md has the layers, and the path of a run through them.
 It reads records and nothing else: no torch, no submitit, no pickle. Imported as `hpcddp.analysis` (a link) only.
 """
 

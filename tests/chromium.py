@@ -72,9 +72,9 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._ask("Emulation.setEmulatedMedia", media=medium, features=[feature])
 
-    def picture(self) -> str:
-        """The whole page as PNG, base64."""
-        return str(self._ask("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+    def picture(self, *, beyond: bool = True) -> str:
+        """The page as PNG, base64: all of it, or without `beyond` what the window shows."""
+        return str(self._ask("Page.captureScreenshot", captureBeyondViewport=beyond)["data"])
 
     def to_paper(self) -> None:
         """Prints the page; returns after its events beforeprint and afterprint."""

@@ -16,7 +16,10 @@ from hpcddp.cli import main
 from tests.analysis.synthetic import point, write_study
 from tests.machine import CHECKOUT
 
-USAGE, TROUBLESHOOTING = ((CHECKOUT / "docs" / name).read_text(encoding="utf-8") for name in ("usage.md", "troubleshooting.md"))
+USAGE, CLUSTERS, DATA, TROUBLESHOOTING = (
+    (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("usage.md", "clusters.md", "data.md", "troubleshooting.md")
+)
 HEAVY = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "sklearn")
 SWEEP = "jobs/rcc-bigmnist.yaml"
 
@@ -49,7 +52,8 @@ def test_options_have_help(name: str) -> None:
 
 @each_command
 def test_usage_mentions(name: str) -> None:
-    assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", USAGE, re.MULTILINE)
+    """Or the pages that it links to for groups of commands."""
+    assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", USAGE + CLUSTERS + DATA, re.MULTILINE)
 
 
 def test_the_exit_codes_have_a_table() -> None:

@@ -11,9 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, errors, evenly, log_axis, rate_axis, size_axis, tracks, whiskers
+from hpcddp.analysis.figures.axis import (
+    EndLabel,
+    PointStyle,
+    draw_spread,
+    end_labels,
+    evenly,
+    log_axis,
+    rate_axis,
+    size_axis,
+    tracks,
+)
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
+from hpcddp.analysis.study.effects import Ratios, spread_note, spreads
 from hpcddp.analysis.study.series import differing, full_names, short_names
 from hpcddp.analysis.util.wording import points, quantity, time_words, times, unit
 from hpcddp.analysis.verdicts.findings import Findings
@@ -38,7 +49,7 @@ LEGEND_LETTERS = 34
 def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
     """`epochs`: evaluated rows of epochs_frame, each with its `point`; `names`: of points, as in the legend; `target`: of all."""
     styles = {point: (name, colour) for (point, name), colour in zip(names.items(), SIZES, strict=False)}
-    with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
+    with new_figure(style, PANEL_MM, len(AGAINST), "A line per run.") as (figure, axes):
         for ax, column in zip(axes, AGAINST, strict=True):
             _panel(ax, epochs, column, styles, target)
             entitle(ax, style, "", "Accuracy, %")
@@ -94,11 +105,18 @@ def _values(row: Any, name: str) -> dict[str, str]:
     }
 
 
-def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: Style = DEFAULT) -> MarkedFigure:
-    """`targets`: rows of targets_frame of series with a baseline and a larger size; a panel each."""
+def to_accuracy_figure(
+    targets: pd.DataFrame, names: Mapping[str, str], epochs: pd.DataFrame, style: Style = DEFAULT
+) -> MarkedFigure:
+    """`targets`: rows of targets_frame of series with a baseline and a larger size; a panel each. `epochs`: evaluated rows of
+    epochs_frame.
+    """
     series = [group for _, group in targets.groupby("series", sort=False)]
-    with new_figure(style, PANEL_MM, len(series)) as (figure, axes):
-        labels = [_speedups(ax, group) for ax, group in zip(axes, series, strict=True)]
+    ratios = _time_ratios(targets, epochs)
+    drawn = [spread for group in series for spread in spreads(group, f"speedup_{base_of(group)}", ratios)]
+    note = spread_note(drawn, "the ratio of medians", "the baseline's median time over each run's")
+    with new_figure(style, PANEL_MM, len(series), note) as (figure, axes):
+        labels = [_speedups(ax, group, ratios) for ax, group in zip(axes, series, strict=True)]
         for ax, group, texts in zip(axes, series, labels, strict=True):
             low, high = ax.get_ylim()
             rate_axis(ax, low, high, "{:g}".format)
@@ -114,26 +132,34 @@ def base_of(series: pd.DataFrame) -> str | None:
     return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
 
 
-def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
+def _speedups(ax: Axes, series: pd.DataFrame, ratios: Ratios) -> list[EndLabel]:
     base = str(base_of(series))
     known, colour = series[series[f"speedup_{base}"].notna()], BASELINES[base]
     speedups, rates, gpus = known[f"speedup_{base}"], known[f"throughput_{base}"], known["gpus"]
     ideal = gpus.iloc[-1] / gpus.iloc[0]
     ax.plot([gpus.iloc[0], gpus.iloc[-1]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
     for line in tracks(known):
-        ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
-        ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
+        for column, of in ((f"throughput_{base}", INK), (f"speedup_{base}", colour)):
+            ax.plot(line["gpus"], line[column], color=of, zorder=2)
     ax.plot(gpus, rates, "o", color=INK, zorder=3)
-    ends = errors(speedups, known[f"speedup_{base}_low"], known[f"speedup_{base}_high"])
-    ax.errorbar(gpus, speedups, ends, fmt="s", color=colour, zorder=4, **whiskers())
-    for _, row in known.iterrows():
-        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, base))
+    for spread, (_, row) in zip(spreads(known, f"speedup_{base}", ratios), known.iterrows(), strict=True):
+        draw_spread(ax, spread, PointStyle(colour, "s"))
+        mark_point(ax, spread.x, spread.middle, _speedup_values(row, base))
     ax.set_yscale("log")
     ax.set_ylim(min(0.9, 0.9 * speedups.min()), 1.15 * max(ideal, rates.max()))
     size_axis(ax, series)
     target = f"to {points(known['target'].iloc[-1])} %"
     ends_at = ((ideal, "ideal", FAINT), (rates.iloc[-1], "samples/s", INK), (speedups.iloc[-1], target, colour))
     return [EndLabel(y, text, of) for y, text, of in ends_at if pd.notna(y)]
+
+
+def _time_ratios(targets: pd.DataFrame, epochs: pd.DataFrame) -> Ratios:
+    """Of each size its median time to the target by that of each run that reached it."""
+    at = ["series", "nodes", "gpus_per_node"]
+    both = epochs.merge(targets[[*at, "target", "train_s"]], on=at, suffixes=("", "_median"))
+    first = both[both["accuracy"] >= both["target"]].groupby([*at, "label", "run"])[["train_s", "train_s_median"]].min()
+    ratios = (first["train_s_median"] / first["train_s"]).dropna()
+    return {point: list(map(float, group)) for point, group in ratios.groupby(level=at)}  # type: ignore[misc]
 
 
 def _speedup_values(row: Any, base: str) -> dict[str, str]:
@@ -181,7 +207,7 @@ def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str
             notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; epochs.csv has them all")
     wide = [group for _, group in targets.groupby("series", sort=False) if base_of(group) is not None]
     if wide:
-        figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), style)
+        figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), evaluated, style)
     if len(wide) > MAX_PANELS:
         notes.append(f"figures/to_accuracy.png shows {MAX_PANELS} of {len(wide)} series; to_accuracy.csv has them all")
     return figures, notes

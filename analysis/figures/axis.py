@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -16,9 +16,11 @@ from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.style import lay_out, mark_point, pt
+from hpcddp.analysis.study.effects import Ratios, Spread, spreads
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, shortened, times, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -108,12 +110,12 @@ def size_ticks(sizes: Sequence[int], below: Callable[[int], str] = str) -> list[
     """
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
     if 2 * len(set(sizes) & set(powers)) < len(sizes):
-        return _with_room(sizes, sizes, below)
+        return with_room(sizes, sizes, below)
     evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
-    return next(ticks for ticks in evenly if _with_room(ticks, sizes, below) == ticks)
+    return next(ticks for ticks in evenly if with_room(ticks, sizes, below) == ticks)
 
 
-def _with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
+def with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
     """The largest, and of the others those whose labels do not reach the next one's."""
     letters_of = {tick: max(len(str(tick)), len(below(tick))) for tick in ticks}
     found = [ticks[-1]]
@@ -154,7 +156,7 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
-        write_beside(ax, label.text, label.y, (pt(4), height - wanted), color=label.colour)
+        write_beside(ax, label.text, label.y, (pt(5), height - wanted), color=label.colour)
 
 
 def write_beside(ax: Axes, text: str, y: float, away_pt: tuple[float, float], **properties: Any) -> None:
@@ -208,27 +210,60 @@ def hollow() -> dict[str, Any]:
     return {"marker": "o", "markerfacecolor": "none", "markeredgecolor": FAINT, "markeredgewidth": pt(0.8)}
 
 
-def errors(middle: pd.Series[Any], low: pd.Series[Any], high: pd.Series[Any]) -> list[pd.Series[Any]]:
-    """Of intervals, what is below and above; nothing where they are not known."""
-    return [(middle - low).fillna(0).astype(float), (high - middle).fillna(0).astype(float)]
+RUN_PT = 2.6
+"""Between the dots of a point's runs, which stand side by side."""
 
 
-def whiskers() -> dict[str, Any]:
-    """How an interval is drawn."""
-    return {"elinewidth": pt(1), "capsize": pt(2.5), "capthick": pt(0.8)}
+@dataclass(frozen=True)
+class PointStyle:
+    """Of points and their line."""
+
+    colour: str
+    marker: str = MARKERS[0]
+    hollow: bool = False
+    right: float = 0.0
+    """Points by which it is moved, so that it lies on no other line."""
+
+    def symbol(self, size: float = 4.0) -> dict[str, Any]:
+        """Of one point."""
+        face = "white" if self.hollow else self.colour
+        return {"color": self.colour, "marker": self.marker, "markersize": pt(size), "markerfacecolor": face, "linestyle": ""}
 
 
-def draw_measured(ax: Axes, points: pd.DataFrame, column: str, colour: str, scale: int = 1) -> None:
-    """`column` times `scale` where it is known, its intervals (COLUMN_low, COLUMN_high), and the lines between points."""
+def moved(ax: Axes, right: float) -> Transform:
+    """Data coordinates, so many points further to the right."""
+    return ax.transData if not right else ax.transData + ScaledTranslation(pt(right) / 72, 0, ax.figure.dpi_scale_trans)
+
+
+def draw_spread(ax: Axes, spread: Spread, point_style: PointStyle) -> None:
+    """The median with its interval; without one the runs side by side, and a dash at their median."""
+    at, middle = moved(ax, point_style.right), spread.middle
+    if spread.ends is not None or len(spread.runs) < 2:
+        low, high = spread.ends or (middle, middle)
+        bar: dict[str, Any] = {"elinewidth": pt(1), "capsize": pt(2.5 if high > low else 0), "capthick": pt(0.8)}
+        off = [[middle - low], [high - middle]]
+        ax.errorbar([spread.x], [middle], off, transform=at, zorder=3, clip_on=False, **point_style.symbol(), **bar)
+        return
+    ax.update_datalim([(spread.x, run) for run in spread.runs])
+    count = len(spread.runs)
+    dash: dict[str, Any] = {"color": point_style.colour, "markersize": pt(RUN_PT * count + 3)}
+    ax.plot([spread.x], [middle], "_", transform=at, zorder=3, clip_on=False, **dash)
+    for i, run in enumerate(spread.runs):
+        aside = moved(ax, point_style.right + RUN_PT * (i - (count - 1) / 2))
+        ax.plot([spread.x], [run], transform=aside, zorder=4, clip_on=False, markeredgewidth=pt(0.6), **point_style.symbol(2.4))
+
+
+def draw_measured(ax: Axes, points: pd.DataFrame, column: str, ratios: Ratios, point_style: PointStyle) -> None:
+    """`column` where it is known, as `spreads` has it, and the lines between points."""
     known = points.dropna(subset=[column])
+    middles = dict(zip(known.index, spreads(known, column, ratios), strict=True))
     for line in tracks(known):
-        ax.plot(line["gpus"], line[column] * scale, color=colour, zorder=2)
+        ys = [middles[i].middle for i in line.index]
+        ax.plot(line["gpus"], ys, color=point_style.colour, transform=moved(ax, point_style.right), zorder=2)
     for marker, group in by_marker(points):
-        rows = group.dropna(subset=[column])
-        middle, low, high = (rows[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
-        ax.errorbar(rows["gpus"], middle, errors(middle, low, high), fmt=marker, color=colour, zorder=3, **whiskers())
-        for _, row in rows.iterrows():
-            mark_point(ax, row["gpus"], row[column] * scale, point_values(row))
+        for i, row in group[group.index.isin(known.index)].iterrows():
+            draw_spread(ax, middles[i], replace(point_style, marker=marker))
+            mark_point(ax, row["gpus"], middles[i].middle, point_values(row))
 
 
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
@@ -240,18 +275,24 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     return lines or [ordered[i : i + 1] for i in range(len(ordered))]
 
 
+IDEALS_APART = 0.02
+"""Of the panel's height: closer than that, perfect scaling from one GPU and from one node is one line."""
+
+
 def draw_ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
-    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs."""
+    """Perfect scaling, dashed, from each baseline that is there to `largest` GPUs; one line where two would lie on each other."""
     gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
-    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
+    bases = {1: (f"1 {gpu}", BASELINES["1gpu"])} | ({node: ("1 node", BASELINES["1node"])} if node > 1 else {})
+    single = points[(points["nodes"] == 1) & points["gpus_per_node"].isin(list(bases)) & (points["gpus"] < largest)]
+    rates = {int(row["gpus"]): float(row["samples_per_s"]) for _, row in single.iterrows()}
+    ends = {gpus: rate * largest / gpus for gpus, rate in rates.items()}
+    height = math.log(max(ends.values(), default=1.0) / float(points["samples_per_s"].min()))
+    one = len(ends) == 2 and abs(math.log(ends[1] / ends[node])) < IDEALS_APART * height
     labels = []
-    for base, (gpus, text) in bases.items():
-        there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
-        if len(there) and gpus < largest:
-            rate = float(there["samples_per_s"].iloc[0])
-            label = EndLabel(rate * largest / gpus, text, BASELINES[base])
-            ax.plot((gpus, largest), (rate, label.y), "--", color=label.colour, linewidth=pt(0.9), zorder=1)
-            labels.append(label)
+    for gpus in list(ends)[: 1 if one else 2]:
+        text, colour = bases[gpus]
+        ax.plot((gpus, largest), (rates[gpus], ends[gpus]), "--", color=colour, linewidth=pt(0.9), zorder=1)
+        labels.append(EndLabel(ends[gpus], f"ideal from {text}{', 1 node' if one else ''}", colour))
     return labels
 
 

@@ -15,9 +15,21 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
+from hpcddp.analysis.figures import style as figure_style
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, mark_box, new_figure, parts_legend, pt
+from hpcddp.analysis.figures.style import (
+    DEFAULT,
+    LINE_MM,
+    MarkedFigure,
+    Style,
+    entitle,
+    in_column,
+    mark_box,
+    new_figure,
+    parts_legend,
+    pt,
+)
 from hpcddp.analysis.study.frames import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
@@ -31,7 +43,7 @@ BAR = 0.72
 """Height of a bar, as a share of a line."""
 
 BAR_MM = 5.2
-AROUND_MM = 36.0
+AROUND_MM = 32.0
 
 TEXT_MM = 3.7
 """A line of a heading."""
@@ -48,6 +60,11 @@ class Line:
     at: float
     """Its middle, in bars from the first line on."""
     row: pd.Series[Any] | None = None
+
+    @property
+    def layout(self) -> str:
+        """Of a bar that is named by its GPUs, too."""
+        return self.text if self.row is None or " x " in self.text else f"{self.row['nodes']} x {self.row['gpus_per_node']}"
 
 
 @dataclass(frozen=True)
@@ -67,15 +84,43 @@ class BarLayout:
 def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
-    with new_figure(style, AROUND_MM + BAR_MM * layout.height) as (figure, (ax,)):
+    note = in_column(_note(scaling), figure_style.letters(style, 1))
+    with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
         heights, bars = list(layout.bars.values()), scaling.loc[list(layout.bars)]
         handles = [*_bars(ax, heights, bars), *_without_hook(ax, heights, bars)]
         _mark_parts(ax, layout.lines, bars)
         for line in layout.lines:
             _write_beside(ax, line)
         _axes(ax, layout, scaling)
-        parts_legend(figure, handles, "outside upper left")
+        head_sizes(ax, style, "Where the step goes, by", scaling)
+        parts_legend(figure, handles, note)
     return figure
+
+
+def _note(scaling: pd.DataFrame) -> str:
+    """Of which runs the parts are, and what an exchange is that was not split."""
+    runs = sorted(set(scaling["breakdown_n"].astype(int)))
+    of = "each point's only run" if runs == [1] else f"the median run of {' to '.join(map(str, sorted({runs[0], runs[-1]})))}"
+    parts = shown_parts(scaling)
+    mixed = {"comm_exposed", "transfer"} <= set(parts) and (parts["comm_exposed"] > 0).any()
+    return f"Parts are of {of}." + (" Without sync wait beside it, an exchange includes it." if mixed else "")
+
+
+def head_sizes(ax: Axes, style: Style, text: str, scaling: pd.DataFrame) -> None:
+    """Above the rows what they are by; on paper that alone."""
+    gpus = f"{unit(scaling['device'].iloc[0])}s"
+    by = gpus if by_gpus(scaling) else f"nodes x {gpus} per node"
+    if style.titles:
+        figure_style.head(ax, f"{text} {by}")
+    else:
+        figure_style.at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+
+
+def by_gpus(scaling: pd.DataFrame) -> bool:
+    """Whether the number of GPUs says which point it is: one series, its nodes full wherever there are several."""
+    several = scaling[scaling["nodes"] > 1]
+    full = bool((several["gpus_per_node"] == scaling["gpus_per_node"].max()).all())
+    return full and scaling["series"].nunique() == 1 and scaling["gpus"].is_unique
 
 
 def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], bar_mm: float) -> BarLayout:
@@ -94,22 +139,25 @@ def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str
             lines.append(Line("\n".join(text), height + space - len(text) * TEXT_MM / bar_mm / 2 - 0.5))
             height += space
         for _, row in points.iterrows():
-            size = f"{row['nodes']} x {row['gpus_per_node']}"
+            size = str(row["gpus"]) if by_gpus(scaling) else f"{row['nodes']} x {row['gpus_per_node']}"
             lines.append(Line(f"{size}, {short[key]}" if beside[i] else size, height, row))
             height += 1
     return BarLayout(lines, height)
 
 
 def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
-    """Draws the parts next to each other; returns handles for those that can be seen anywhere."""
+    """Draws the parts next to each other; returns handles for those that anyone can see."""
     left = pd.Series(0.0, index=rows.index)
     parts = shown_parts(rows)
     for part, seconds in parts.items():
         width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
         if width.max() > 0:
-            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)])
+            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)], edgecolor="white", linewidth=pt(0.4))
         left = left + width
-    return [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts, step_total_s(rows))]
+    visible = visible_parts(parts, step_total_s(rows))
+    return [
+        Patch(color=PARTS[part], label=NAMES[part]) for part in visible if part != "comm_exposed" or "transfer" not in visible
+    ]
 
 
 def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
@@ -119,7 +167,7 @@ def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
 
 
 def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    bars = [(line.at, line.text) for line in lines if line.row is not None]
+    bars = [(line.at, line.layout) for line in lines if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
     for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
         left_ms = 0.0
@@ -143,16 +191,12 @@ def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> lis
 def _write_beside(ax: Axes, line: Line) -> None:
     """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
     if line.row is None:
-        at_edge(ax, line.text, (0, line.at), "data", 0)
+        figure_style.at_edge(ax, line.text, (0, line.at), "data", 0)
         return
     at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
-    ax.annotate(quantity(_step_ms(line.row)), (at_ms, line.at), xytext=(pt(3), 0), textcoords="offset points", va="center")
-
-
-def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **properties: Any) -> None:
-    """`at`: a fraction of the figure's width, and a height in the coordinates called `height`; the text is `up` points above."""
-    where = {"xycoords": ("figure fraction", height), "xytext": (pt(3), pt(up)), "textcoords": "offset points"}
-    ax.annotate(text, at, **{"va": "center", **where, **properties})
+    ax.annotate(
+        f"{quantity(_step_ms(line.row))} ms", (at_ms, line.at), xytext=(pt(3), 0), textcoords="offset points", va="center"
+    )
 
 
 def _step_ms(row: pd.Series[Any]) -> float:
@@ -162,10 +206,9 @@ def _step_ms(row: pd.Series[Any]) -> float:
 
 def _axes(ax: Axes, layout: BarLayout, scaling: pd.DataFrame) -> None:
     name_rows(ax, list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None], layout.height - 0.4)
-    ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
+    ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.24)
     ax.grid(axis="x", color=GRID)
-    ax.set_xlabel("Step, ms")
-    at_edge(ax, f"nodes x {unit(scaling['device'].iloc[0])}s per node", (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+    ax.set_xlabel("ms")
 
 
 RANK_MM = 3.6
@@ -188,7 +231,8 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
-        parts_legend(figure, _handles(parts, travels), "outside lower left")
+        untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), figure_style.letters(style, 1))
+        parts_legend(figure, _handles(parts, travels), untitled)
     return figure
 
 
@@ -219,7 +263,7 @@ def _timeline_panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms
     ax.add_collection(PolyCollection([bar.outline for bar in bars], facecolors=[bar.colour for bar in bars], linewidths=0))
     for bar in bars:
         if bar.end > bar.begin:
-            mark_box(ax, (bar.begin, bar.end), (bar.low, bar.high), bar.values)
+            mark_box(ax, (bar.begin, bar.end), bar.sides, bar.values)
     names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     at = [*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))]
     name_rows(ax, at, names, len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4)
@@ -264,17 +308,15 @@ class Bar(NamedTuple):
     """What it says when it is pointed at."""
 
     @property
-    def low(self) -> float:
-        return self.row - self.height / 2
-
-    @property
-    def high(self) -> float:
-        return self.row + self.height / 2
+    def sides(self) -> tuple[float, float]:
+        """Where it begins and ends vertically."""
+        return self.row - self.height / 2, self.row + self.height / 2
 
     @property
     def outline(self) -> list[tuple[float, float]]:
         """Its corners."""
-        return [(self.begin, self.low), (self.end, self.low), (self.end, self.high), (self.begin, self.high)]
+        low, high = self.sides
+        return [(self.begin, low), (self.end, low), (self.end, high), (self.begin, high)]
 
 
 COMPUTED, TRAVELLED = 0.78, 0.5
@@ -300,16 +342,16 @@ def _travelled(travels: pd.DataFrame, first_row: float) -> Iterator[Bar]:
         first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
         name, row = {bucket_name(each): ""}, first_row + number
         yield Bar(first, last, row, COMPUTED, WAITS, name | {"waits for the last rank": f"{quantity(last - first)} ms"})
-        travel = {"travels": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
+        travel = {"in flight": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
         yield Bar(last, done, row, TRAVELLED, TRAVELS, name | travel)
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
     handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in parts_of_steps(parts)]
     if (travels["last_ready_s"] > travels["first_ready_s"]).any():
-        handles.append(Patch(color=WAITS, label="bucket waits"))
+        handles.append(Patch(color=WAITS, label="bucket waits for a rank"))
     if len(travels):
-        handles.append(Patch(color=TRAVELS, label="bucket travels"))
+        handles.append(Patch(color=TRAVELS, label="bucket in flight"))
     return handles
 
 

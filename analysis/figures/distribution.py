@@ -18,11 +18,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
-from hpcddp.analysis.figures.breakdown import BarLayout, at_edge, lay_lines
+from hpcddp.analysis.figures.breakdown import BarLayout, head_sizes, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, at_edge, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
-from hpcddp.analysis.util.wording import quantity, times, unit
+from hpcddp.analysis.util.wording import quantity, times
 from hpcddp.analysis.verdicts.findings import bins_of
 from hpcddp.core.text import count, thousands
 
@@ -96,13 +96,9 @@ def distribution_figure(
             else:
                 ridge = found[line.row.name]
                 _ridge(ax, line.at, edges, ridge)
-                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.text, **ridge.values})
+                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
         _axes(ax, layout, edges, found)
-        by = f"nodes x {unit(scaling['device'].iloc[0])}s per node"
-        if style.titles:
-            entitle(ax, style, f"Steps, by {by}")
-        else:
-            at_edge(ax, by, (0, 1), "axes fraction", 2, va="bottom", color=FAINT)
+        head_sizes(ax, style, "Steps, by", scaling.loc[list(found)])
     return figure
 
 
@@ -207,7 +203,8 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
             entitle(ax, style, str(panel["panel"].iloc[0]), most=TITLE_LETTERS)
             _map_panel(ax, panel, most, height_mm / panel["row"].nunique())
         bar = figure.colorbar(axes[0].collections[0], ax=axes, location="bottom", aspect=40, pad=0.03, fraction=0.05)
-        bar.set_label("own time beyond the median rank's, % of the step")
+        slowest = "\na row per host: its slowest rank" if cells["rank"].isna().any() else ""
+        bar.set_label(f"own time beyond the median rank's, % of the step{slowest}")
         bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         bar.outline.set_visible(False)
     return figure

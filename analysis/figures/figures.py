@@ -22,7 +22,7 @@ from hpcddp.analysis.figures.breakdown import breakdown_figure, timeline_figure
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.comm import comm_figure, panels
 from hpcddp.analysis.figures.distribution import MAX_ROWS, distribution_figure, rank_map_figure
-from hpcddp.analysis.figures.scaling import effect_drawings, efficiency_figure, scaling_figure
+from hpcddp.analysis.figures.scaling import baselines, effect_drawings, efficiency_figure, scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Mark, MarkedFigure, Style, fix_layout, rc_style, save
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.series import full_names, short_names
@@ -50,8 +50,8 @@ class FigureKind:
 
 ONE_STEP = "One step, the nearest to the run's median"
 FIGURES = {
-    "scaling": FigureKind("Throughput against size", ("scaling",)),
     "efficiency": FigureKind("Efficiency against size", ("scaling",)),
+    "scaling": FigureKind("Throughput against size", ("scaling",)),
     "breakdown": FigureKind("Parts of the step", ("breakdown",), parts=True),
     "accuracy": FigureKind("Accuracy against time, epochs and node hours", ("accuracy",), parts=True),
     "to_accuracy": FigureKind("Speedup to an accuracy against size", ("to_accuracy",)),
@@ -94,17 +94,14 @@ def point_drawings(found: Findings, style: Style = DEFAULT, overlay: pd.DataFram
     layouts = scaling.groupby("series", sort=False)["label"].transform("size")
     wide = list(dict.fromkeys(scaling.loc[layouts > 1, "series"]))
     shown = scaling[scaling["series"].isin(wide[:MAX_SERIES])]
-    rejected = runs[(runs["state"] == "rejected") & runs["series"].isin(wide[:MAX_SERIES])]
     figures: dict[str, Drawing] = {}
     most = style.most_bars
+    if any(baselines(points) for _, points in shown.groupby("series")):
+        figures["efficiency"] = partial(efficiency_figure, shown, names, runs, style)
     if len(scaling):
         figures["breakdown"] = partial(breakdown_figure, scaling[:most], names, short, style)
     if wide:
-        rated = rejected.dropna(subset=["samples_per_s"])
-        figures["scaling"] = partial(scaling_figure, shown, names, rated, overlay, style)
-    efficient = shown[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(shown["series"]).sum()
-    if (efficient > 1).to_numpy().any():  # at more than the baseline
-        figures["efficiency"] = partial(efficiency_figure, shown, names, style)
+        figures["scaling"] = partial(scaling_figure, shown, names, runs, overlay, style)
     beside_cpus = overlay is not None and len(overlay) and (scaling["device"] == "cpu").any()
     left = [
         "published points are of GPUs: they are not drawn beside ranks on CPUs" if beside_cpus else "",

@@ -8,32 +8,21 @@ its values, and below each value the ratio to the base, node hours and waiting.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from hpcddp.analysis.figures.axis import (
-    EndLabel,
-    draw_ideals,
-    draw_measured,
-    end_labels,
-    hollow,
-    label_ticks,
-    marker_legend,
-    percent_ticks,
-    rate_axis,
-    size_axis,
-    whiskers,
-)
+from hpcddp.analysis.figures import axis as axes_of
+from hpcddp.analysis.figures.axis import EndLabel, PointStyle, draw_measured, draw_spread, rate_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, in_column, letters, mark_point, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, Entry, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
+from hpcddp.analysis.study.effects import INTERVAL, Ratios, Spread, spread_note, spreads
+from hpcddp.analysis.study.scaling import point_ratios
 from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.analysis.verdicts.context import data_wait
 
@@ -43,41 +32,45 @@ PANEL_MM, EFFICIENCY_MM = 66.0, 56.0
 def scaling_figure(
     scaling: pd.DataFrame,
     names: dict[str, str],
-    rejected: pd.DataFrame,
+    runs: pd.DataFrame,
     overlay: pd.DataFrame | None = None,
     style: Style = DEFAULT,
 ) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame, a panel per series; `rejected`: runs; `overlay`: of references, in panels of GPUs."""
+    """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame; `overlay`: of references, in panels of
+    GPUs.
+    """
+    ratios = point_ratios(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
     beyond = also is not None and any(not _reaches(points, also) for points in series)
-    entries = [] if also is None else legend_entries(also, letters(style, len(series)), measured=beyond)
-    with new_figure(style, PANEL_MM, len(series), legend_mm(entries)) as (figure, axes):
-        labels = [_panel(ax, points, rejected, also) for ax, points in zip(axes, series, strict=True)]
-        overlay_legend(figure, entries)
+    entries = [] if also is None else legend_entries(also, measured=beyond)
+    note = spread_note(spreads(scaling, "samples_per_s", ratios), "the median")
+    with new_figure(style, PANEL_MM, len(series), note, entries) as (figure, axes):
+        labels = [_panel(ax, points, runs, ratios, also) for ax, points in zip(axes, series, strict=True)]
         lowest, highest = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
         for ax, points, texts in zip(axes, series, labels, strict=True):
             rate_axis(ax, lowest, highest, quantity)
             name = names[points["series"].iloc[0]] if len(series) > 1 else ""
             entitle(ax, style, name, "Throughput, samples/s")
-            end_labels(ax, texts)
+            axes_of.end_labels(ax, texts)
     return figure
 
 
-def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.DataFrame | None) -> list[EndLabel]:
+def _panel(ax: Axes, points: pd.DataFrame, runs: pd.DataFrame, ratios: Ratios, overlay: pd.DataFrame | None) -> list[EndLabel]:
     """Draws everything but the labels, which wait for the final limits."""
     if overlay is not None:
         draw_overlay(ax, overlay)
-    rejected = rejected[rejected["series"] == points["series"].iloc[0]]
-    ax.plot(rejected["gpus"], rejected["samples_per_s"], linestyle="", zorder=4, **hollow())
+    of_series = runs[(runs["state"] == "rejected") & (runs["series"] == points["series"].iloc[0])]
+    rejected = of_series.dropna(subset=["samples_per_s"])
+    ax.plot(rejected["gpus"], rejected["samples_per_s"], linestyle="", zorder=4, **axes_of.hollow())
     for _, run in rejected.iterrows():
         values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
-    ideals = draw_ideals(ax, points, max([points["gpus"].max(), *published]))
-    draw_measured(ax, points, "samples_per_s", INK)
-    marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
-    size_axis(ax, points, also=[*rejected["gpus"], *published])
+    ideals = axes_of.draw_ideals(ax, points, max([points["gpus"].max(), *published]))
+    draw_measured(ax, points, "samples_per_s", ratios, PointStyle(INK))
+    axes_of.marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
+    axes_of.size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
     if overlay is not None and not _reaches(points, overlay):
         return ideals  # the name would stand beside what others published: it is in the legend
@@ -88,39 +81,88 @@ def _reaches(points: pd.DataFrame, overlay: pd.DataFrame) -> bool:
     return bool(points["gpus"].max() >= overlay["gpus"].max())
 
 
-def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
-    """`scaling`: rows of scaling_frame; a panel per series."""
+CLOSE = 3.0
+"""% of efficiency: where the two baselines' curves are nowhere further apart, one is drawn, and both ends are written."""
+
+
+def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], runs: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
+    """`scaling`: rows of scaling_frame, a panel per series; `runs`: rows of runs_frame."""
+    ratios = point_ratios(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
-    with new_figure(style, EFFICIENCY_MM, len(series)) as (figure, axes):
+    bases = [base for base in BASELINES if any(base in baselines(points) for points in series)]
+    drawn = [spread for base in bases for spread in spreads(scaling, f"efficiency_{base}", ratios)]
+    note = spread_note(drawn, "the ratio of medians", "runs over the baseline's median")
+    if any(map(one_curve, series)):
+        note += f" One curve stands for baselines that differ by less than {CLOSE:.0f} points."
+    against = " and ".join({"1gpu": f"one {unit(scaling['device'].iloc[0])}", "1node": "one node"}[base] for base in bases)
+    with new_figure(style, EFFICIENCY_MM, len(series), note) as (figure, axes):
         for ax, points in zip(axes, series, strict=True):
             name = names[points["series"].iloc[0]] if len(series) > 1 else ""
-            entitle(ax, style, name, "Efficiency, %")
-            _efficiency_panel(ax, points)
+            entitle(ax, style, name, f"Efficiency against {against}" if style.titles else "Efficiency")
+            _efficiency_panel(ax, points, ratios, titled=style.titles and len(bases) == 1)
     return figure
 
 
-def _efficiency_panel(ax: Axes, points: pd.DataFrame) -> None:
-    gpu, node = unit(points["device"].iloc[0]), points["full_node_gpus"].iloc[0]
-    against = {"1gpu": f"vs 1 {gpu}", **({"1node": "vs 1 node"} if node > 1 else {})}
-    labels = [label for baseline, text in against.items() for label in _lines(ax, points, baseline, text)]
+def baselines(points: pd.DataFrame) -> list[str]:
+    """Those of one series that have another point."""
+    node = points["full_node_gpus"].iloc[0]
+    there = [base for base in BASELINES if points[f"efficiency_{base}"].notna().sum() > 1]
+    return [base for base in there if base == "1gpu" or node > 1]
+
+
+def one_curve(points: pd.DataFrame) -> bool:
+    """Whether both baselines are there, and their curves would lie on each other."""
+    apart = 100 * (points["efficiency_1gpu"] - points["efficiency_1node"]).abs().max()
+    return len(baselines(points)) == len(BASELINES) and bool(apart < CLOSE)
+
+
+def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled: bool) -> None:
+    """`titled`: above it stands what it is against."""
+    bases = baselines(points)
+    drawn = bases[:1] if one_curve(points) else bases
+    for base in drawn:
+        side = 0.0 if len(drawn) == 1 else SIDES[base]
+        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=side)
+        draw_measured(ax, points, f"efficiency_{base}", ratios, point_style)
+    ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
+    ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
+    ticks = axes_of.percent_ticks(ax.get_ylim()[1])
+    ax.set_yticks(ticks, [f"{tick} %" for tick in ticks])
+    ax.grid(axis="y", color=GRID)
+    axes_of.marker_legend(ax, points, "lower left")
+    axes_of.size_axis(ax, points)
+    if len(drawn) == 1 and not axes_of.is_product(points):
+        _write_values(ax, spreads(points, f"efficiency_{drawn[0]}", ratios))
+    labels = [_end(points, base, titled=titled) for base in bases]
     if labels and (waits := data_wait(points.iloc[-1])) is not None:
         labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
-    ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
-    ax.set_ylim(0, max(106, ax.dataLim.y1 * 1.04))
-    ax.set_yticks(percent_ticks(ax.get_ylim()[1]))
-    ax.grid(axis="y", color=GRID)
-    marker_legend(ax, points, "lower left")
-    size_axis(ax, points)
-    end_labels(ax, labels)
+    axes_of.end_labels(ax, labels)
 
 
-def _lines(ax: Axes, points: pd.DataFrame, baseline: str, text: str) -> list[EndLabel]:
-    """Nothing where the baseline has no other point."""
-    known = points[f"efficiency_{baseline}"].dropna() * 100
-    if len(known) < 2:
-        return []
-    draw_measured(ax, points, f"efficiency_{baseline}", BASELINES[baseline], 100)
-    return [EndLabel(known.iloc[-1], f"{percent(known.iloc[-1] / 100)} {text}", BASELINES[baseline])]
+SIDES = {"1gpu": -1.6, "1node": 1.6}
+"""Points by which curves of baselines are moved from where their size is, so that none hides the other's marks."""
+
+
+def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
+    last = float(points[f"efficiency_{base}"].dropna().iloc[-1])
+    text = "" if titled else f" vs 1 {unit(points['device'].iloc[0]) if base == '1gpu' else 'node'}"
+    return EndLabel(100 * last, f"{percent(last)}{text}", BASELINES[base])
+
+
+def _write_values(ax: Axes, found: Sequence[Spread]) -> None:
+    """Beside each point between the baseline and the last one, on the side of the line that is free and off that of 100 %."""
+    values = {int(each.x): percent(each.middle / 100) for each in found}
+    room = axes_of.with_room(list(values), list(values), values.__getitem__)
+    for before, each in pairwise(found[:-1]):
+        if each.x in room:
+            above = each.middle < LOW
+            ha, va = "right" if (before.middle >= each.middle) is not above else "left", "bottom" if above else "top"
+            at, off = (each.x, each.drawn[-1 if above else 0]), (0, pt(4.0 if above else -4.0))
+            ax.annotate(values[int(each.x)], at, off, textcoords="offset points", ha=ha, va=va)
+
+
+LOW = 16.0
+"""% of efficiency: below it there is no room under a point."""
 
 
 MARKERS = ("D", "s", "^", "v", "P", "X")
@@ -128,12 +170,6 @@ COLOURS = ("#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A3600", "#8a8a8a")
 """Okabe and Ito's that the figure's own lines do not use, in the order of the names asked for."""
 
 DOUBTS = {"caveat": "hollow: published with a caveat", "reject": "x: rejected"}
-
-LINE_MM = 4.0
-"""Height that a line of the legend takes, its space included."""
-
-Entry = tuple[str, dict[str, Any]]
-"""Of the legend: text, and what the mark looks like."""
 
 
 def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
@@ -148,31 +184,15 @@ def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
                 mark_point(ax, row["gpus"], row["samples_per_s"], values | doubt)
 
 
-def overlay_legend(figure: Figure, entries: Sequence[Entry]) -> None:
-    """Below the panels: whose each mark is, with its source."""
-    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside lower left", frameon=False, handletextpad=0.6, labelspacing=0.3, borderpad=0.1
-        )
-
-
-def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[Entry]:
-    """In lines of so many letters; `measured`: one's own too."""
+def legend_entries(overlay: pd.DataFrame, measured: bool) -> list[Entry]:
+    """`measured`: one's own too."""
     entries: list[Entry] = [("measured", {"marker": "o", "color": INK})] if measured else []
     for marker, colour, points in _styled(overlay):
         first = points.iloc[0]
-        lines = textwrap.wrap(f"{first['name']}: {first['label']}", letters, break_on_hyphens=False)
         best = str(min(points["quality"], key=("ok", "caveat", "reject").index))
-        lines += textwrap.wrap(first["cite"], letters, break_on_hyphens=False)
-        entries.append(("\n".join(lines), _symbol(marker, colour, best)))
+        entries.append((f"{first['name']}: {first['label']}\n{first['cite']}", _symbol(marker, colour, best)))
     words = "; ".join(text for quality, text in DOUBTS.items() if quality in set(overlay["quality"]))
     return [*entries, *([(words, {"linestyle": ""})] if words else [])]
-
-
-def legend_mm(entries: Sequence[Entry]) -> float:
-    """The height it takes."""
-    return LINE_MM * sum(text.count("\n") + 1 for text, _ in entries)
 
 
 def _styled(overlay: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -210,20 +230,21 @@ def effect_figure(axis: Axis, style: Style = DEFAULT) -> MarkedFigure:
     panels = axis.panels[:MAX_PANELS]
     rows = [_lines_below(axis, panel) for panel in panels]
     height = EFFECT_MM + BELOW_MM * max(sum(1 + texts[0].count("\n") for texts in row.values()) for row in rows)
-    ends = [end for panel in panels for value in panel.values for end in _ends(value)]
-    with new_figure(style, height, len(panels)) as (figure, every):
-        for ax, panel, below in zip(every, panels, rows, strict=True):
-            _draw(ax, axis, panel)
+    found = [[_spread(place, value) for place, value in zip(_places(axis, each), each.values, strict=True)] for each in panels]
+    every = [spread for of_panel in found for spread in of_panel]
+    ends = [end for spread in every for end in spread.drawn]
+    with new_figure(style, height, len(panels), spread_note(every, "the median")) as (figure, shown):
+        for ax, panel, below, of_panel in zip(shown, panels, rows, found, strict=True):
+            _draw(ax, axis, panel, of_panel)
             rate_axis(ax, min(ends) / 1.1, max(ends) * 1.1, quantity)
             _name_values(ax, axis, panel, below)
             entitle(ax, style, panel.where, "Throughput, samples/s")
     return figure
 
 
-def _ends(value: AxisValue) -> tuple[float, float]:
-    low, high = (value.point[f"samples_per_s_{end}"] for end in ("low", "high"))
-    middle = float(value.point["samples_per_s"])
-    return (middle, middle) if pd.isna(low) else (float(low), float(high))
+def _spread(place: float, value: AxisValue) -> Spread:
+    low, high, kind = (value.point[name] for name in ("samples_per_s_low", "samples_per_s_high", "interval"))
+    return Spread(place, value.rate, (float(low), float(high)) if str(kind) == INTERVAL else None, value.floats)
 
 
 def _places(axis: Axis, panel: AxisPanel) -> list[float]:
@@ -233,18 +254,15 @@ def _places(axis: Axis, panel: AxisPanel) -> list[float]:
     return [float(i) for i in range(len(panel.values))]
 
 
-def _draw(ax: Axes, axis: Axis, panel: AxisPanel) -> None:
+def _draw(ax: Axes, axis: Axis, panel: AxisPanel, found: Sequence[Spread]) -> None:
     """The base in colour; lines between numbers only."""
-    places = _places(axis, panel)
-    rates = [float(value.point["samples_per_s"]) for value in panel.values]
+    places = [spread.x for spread in found]
     if axis.ordered:
-        ax.plot(places, rates, color=INK, zorder=2)
-    ax.axhline(rates[panel.base], color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
-    for i, (place, rate, value) in enumerate(zip(places, rates, panel.values, strict=True)):
-        low, high = _ends(value)
-        colour = BASE if i == panel.base else INK
-        ax.errorbar([place], [rate], [[rate - low], [high - rate]], fmt="o", color=colour, zorder=3, **whiskers())
-        mark_point(ax, place, rate, _mark(axis, panel, value))
+        ax.plot(places, [spread.middle for spread in found], color=INK, zorder=2)
+    ax.axhline(found[panel.base].middle, color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
+    for i, (spread, value) in enumerate(zip(found, panel.values, strict=True)):
+        draw_spread(ax, spread, PointStyle(BASE if i == panel.base else INK))
+        mark_point(ax, spread.x, spread.middle, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))
 
@@ -289,7 +307,7 @@ def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[s
     places = _places(axis, panel)
     shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)], panel.base)
     cut = {name: name if len(name) <= 13 else f"{name[:12]}…" for name in lines}
-    label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
+    axes_of.label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
 
 
 def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:

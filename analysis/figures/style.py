@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
 from hpcddp.analysis.util.files import write_file
@@ -145,15 +146,16 @@ def mark_box(ax: Axes, x: tuple[float, float], y: tuple[float, float], values: M
 
 @contextmanager
 def new_figure(
-    style: Style, panel_mm: float, panels: int = 1, below_mm: float = 0.0
+    style: Style, panel_mm: float, panels: int = 1, note: str = "", entries: Sequence[Entry] = ()
 ) -> Iterator[tuple[MarkedFigure, list[Axes]]]:
-    """A figure of as many panels of that height, with room for `below_mm` beneath them all, to be drawn inside.
+    """A figure of as many panels of that height, beneath them all a note and a legend, to be drawn inside.
 
     Several are two side by side; on slides as many as above each other.
     """
     columns = min(panels, 2) if style.height_mm is None else math.ceil(math.sqrt(panels))
     rows = math.ceil(panels / columns)
-    width_mm, sheet_mm = _width_mm(style, panels), panel_mm * rows + below_mm
+    below = _wrapped(note, entries, letters(style, panels))
+    width_mm, sheet_mm = _width_mm(style, panels), panel_mm * rows + LINE_MM * sum(text.count("\n") + 1 for text, _ in below)
     type_pt = style.type_pt
     if style.height_mm is not None:
         type_pt = min(type_pt, TYPE_PT * style.height_mm / sheet_mm, TYPE_PT * width_mm / (columns * PANEL_MM))
@@ -163,27 +165,68 @@ def new_figure(
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for unused in axes[panels:]:
             unused.set_visible(False)
+        if below:
+            _legend_below(figure, below)
         yield figure, axes[:panels]
 
 
 def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = COLUMN_LETTERS) -> None:
-    """Above a panel its name, and what its y axis measures; `most`: letters in a line of the narrowest panel."""
+    """Above a panel its name, and what its y axis measures: as the figure's title where it has no other panel; `most`: letters
+    in a line of the narrowest panel.
+    """
     figure, grid = ax.figure, ax.get_gridspec()
     assert isinstance(figure, Figure)
     assert grid is not None
     lines = in_column(name, int(most * _sheet_mm(figure) / grid.ncols / PANEL_MM))
-    if style.titles:
-        ax.set_title("\n".join([*lines, measured] if measured else lines))
-        return
-    ax.set_ylabel(measured)
-    if sum(each.get_visible() for each in figure.axes) > 1:
+    several = sum(each.get_visible() for each in figure.axes) > 1
+    if not style.titles:
+        ax.set_ylabel(measured)
+    elif measured:
+        lines.append(measured)
+    if several or (name and style.titles):
         ax.set_title("\n".join(lines))
+    elif style.titles:
+        head(ax, measured)
 
 
-def parts_legend(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
-    """Outside the panels, in as many columns as there is room for."""
-    spacing = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
-    figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **spacing)
+def head(ax: Axes, text: str) -> None:
+    """The title of a figure of one panel, from its left edge on."""
+    at_edge(ax, text, (0, 1), "axes fraction", 9, va="bottom", weight="bold")
+
+
+def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **properties: Any) -> None:
+    """`at`: a fraction of the figure's width, and a height in the coordinates called `height`; the text is `up` points above."""
+    where = {"xycoords": ("figure fraction", height), "xytext": (pt(3), pt(up)), "textcoords": "offset points"}
+    ax.annotate(text, at, **{"va": "center", **where, **properties})
+
+
+Entry = tuple[str, dict[str, Any]]
+"""Of a legend: text, and what the mark looks like."""
+
+LINE_MM = 4.0
+"""Height that a line of a legend takes, its space included."""
+
+
+def _wrapped(note: str, entries: Sequence[Entry], letters: int) -> list[Entry]:
+    """In lines of so many letters, the note's in a few more: it has no mark."""
+    lines = ["\n".join(line for part in text.splitlines() for line in in_column(part, letters)) for text, _ in entries]
+    noted = [("\n".join(in_column(note, letters + 6)), {"linestyle": ""})] if note else []
+    return [*noted, *((text, symbol) for text, (_, symbol) in zip(lines, entries, strict=True))]
+
+
+def _legend_below(figure: Figure, entries: Sequence[Entry]) -> None:
+    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
+    marked = any("marker" in symbol for _, symbol in entries)
+    spacing = {"handlelength": 2.0 * marked, "handletextpad": 0.6 * marked, "labelspacing": 0.3, "borderpad": 0.1}
+    figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
+
+
+def parts_legend(figure: Figure, handles: Sequence[Artist], note: Sequence[str] = ()) -> None:
+    """Below the panels, in as many columns as there is room for, under lines on all of them."""
+    close = ("handlelength", "handleheight", "columnspacing")
+    spacing: dict[str, Any] = dict.fromkeys(close, 0.9) | {"handletextpad": 0.5, "labelspacing": 0.3, "borderpad": 0.1}
+    spacing |= {"title": "\n".join(note) or None, "alignment": "left", "ncols": int(_sheet_mm(figure) / ENTRY_MM)}
+    figure.legend(handles=handles, loc="outside lower left", frameon=False, **spacing)
 
 
 def _sheet_mm(figure: Figure) -> float:

@@ -445,10 +445,9 @@ def drawings(found: Proposal, style: Style | None = None) -> dict[str, Callable[
     from hpcddp.analysis.figures.scaling import efficiency_figure, scaling_figure
     from hpcddp.analysis.figures.style import DEFAULT
 
-    shown, runs, series = found.found.shown, found.found.runs, found.sizes[0].row["series"]
-    rows, names = shown[shown["series"] == series], full_names(found.found.apart)
-    rejected = runs[(runs["state"] == "rejected") & (runs["series"] == series)].dropna(subset=["samples_per_s"])
+    shown, runs = found.found.shown, found.found.runs
+    rows, names = shown[shown["series"] == found.sizes[0].row["series"]], full_names(found.found.apart)
     return {
-        "scaling": partial(scaling_figure, rows, names, rejected, style=style or DEFAULT),
-        "efficiency": partial(efficiency_figure, rows, names, style or DEFAULT),
+        "efficiency": partial(efficiency_figure, rows, names, runs, style or DEFAULT),
+        "scaling": partial(scaling_figure, rows, names, runs, style=style or DEFAULT),
     }

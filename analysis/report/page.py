@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
+from hpcddp.analysis.figures.colours import page_css
 from hpcddp.analysis.figures.figures import InlineSvg, figure_kind
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.provenance import METHOD, Provenance, by_kind
@@ -48,7 +49,7 @@ def page_html(
     """`figures`: the panels of each; `files`: what lies beside the page, relative to its folder."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
-    style, script = _resource("page.css"), _resource("page.js")
+    style, script = page_css() + _resource("page.css"), _resource("page.js")
     counting = sum(run.state == "counts" for run in found.records.runs)
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),

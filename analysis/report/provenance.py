@@ -144,7 +144,7 @@ METHOD = {
     "alone tells how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
     "parts of a step": "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a "
     "CPU. They are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
-    "communication": "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. "
+    "communication": "Exposed is what backward did not hide; exchange is bytes in flight, sync wait is another rank being late. "
     "The breakdown comes from runs with a communication hook, throughput from runs without it.",
     "not counted": "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the "
     "reason. GPU types, node types and software environments are never averaged together.",

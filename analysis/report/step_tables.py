@@ -55,12 +55,13 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     step_s = step_total_s(points)
     specs = [
         *point_columns(points, apart),
+        (Column("n", terminal=None), number_of("breakdown_n", str)),
         (Column("step ms", always=True), number_of("step_s", milli)),
         (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
         *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
     ]
-    note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
+    note = "Means over ranks and steps of the median run of n; from runs with the communication hook where there are any."
     return table_of("breakdown", "Where the step goes", note, specs, points)
 
 

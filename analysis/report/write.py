@@ -216,18 +216,33 @@ def markdown_prose(text: str) -> str:
 
 
 def latex_table(table: Table, trained: Facts) -> str:
-    """To be `\\input` where a table belongs, with what was trained below it; the caption is the document's own."""
+    """To be `\\input` where a table belongs; below it what its numbers and intervals are, and what was trained. The caption is
+    the document's own.
+    """
     facts = "; ".join(f"{name} {fact_text(values)}" for name, values in trained.items())
-    below = [rf"\par{{\footnotesize {latex_text(facts)}.\par}}"] if facts else []
-    rows = latex_tabular(table, lambda text: latex_text(text).replace(r" \%", r"\,\%"))
-    return "\n".join([f"% {table.title}. {table.note}", *rows, *below, ""])
+    heads = {column.head for column in table.columns}
+    notes = [table.note, *(words for head, words in INTERVALS.items() if head in heads), f"Trained: {facts}." if facts else ""]
+    below = [rf"\par{{\footnotesize {latex_prose(' '.join(filter(None, notes)))}\par}}"] if any(notes) else []
+    rows = latex_tabular(table, latex_prose)
+    return "\n".join([f"% {table.title}", *rows, *below, ""])
+
+
+INTERVALS = {
+    "95 %": "95 % CI: confidence interval of the median over runs; of a ratio, that of the ratio of medians.",
+    "range": "Range: of all runs; of a ratio, of all pairs of runs.",
+    "spread": "Spread: 95 % confidence interval of the median from six runs on, with fewer the range of all runs.",
+}
+"""Head of a column of intervals -> what they are."""
+
+LATEX_HEADS = {"95 %": "95 % CI", "time": "time, h:min:s"}
+"""Where no page or terminal says the rest."""
 
 
 def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
     """Its lines; `text` escapes a cell."""
     alignment = "".join("r" if column.numeric else "l" for column in table.columns)
     heads = [_groups(table)] if any(column.group for column in table.columns) else []
-    heads.append(" & ".join(latex_text(column.head) for column in table.columns) + r" \\")
+    heads.append(" & ".join(latex_text(LATEX_HEADS.get(column.head, column.head)) for column in table.columns) + r" \\")
     rows = [" & ".join(text(cell.text) for cell in row) + r" \\" for row in table.rows]
     rule = r"\hline"
     return [rf"\begin{{tabular}}{{{alignment}}}", rule, *heads, rule, *rows, rule, r"\end{tabular}"]
@@ -236,6 +251,11 @@ def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
 def latex_text(text: str) -> str:
     """Text in which no character is a command."""
     return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
+
+
+def latex_prose(text: str) -> str:
+    """The same, what stands between backticks as code."""
+    return CODE.sub(r"\\texttt{\1}", latex_text(text)).replace(r" \%", r"\,\%")
 
 
 def _groups(table: Table) -> str:

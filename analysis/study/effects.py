@@ -6,13 +6,14 @@ import functools
 import math
 import operator
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.study.load import load_study
@@ -216,6 +217,51 @@ def ends_of(
     drawn = apart(np.median(resampled(a, draw), axis=1), np.median(resampled(b, draw), axis=1))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return min(float(low), middle), max(float(high), middle), INTERVAL  # of equal runs they are one value but for its last bit
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a figure draws of a point, at `x`: its median, and its interval or, where runs are too few for one, its runs."""
+
+    x: float
+    middle: float
+    ends: tuple[float, float] | None
+    runs: Sequence[float]
+
+    @property
+    def drawn(self) -> list[float]:
+        """From the lowest to the highest."""
+        return sorted([self.middle, *(self.ends or self.runs)])
+
+
+Ratios = Mapping[tuple[str, int, int], Sequence[float]]
+"""(series, nodes, GPUs per node) -> each run's value by the point's median."""
+
+
+def spreads(points: pd.DataFrame, column: str, ratios: Ratios) -> list[Spread]:
+    """Of the rows in which `column` is known, shares in %; a baseline, whose share is exact, has as many runs as its rate."""
+    scale, found = 100 if column.startswith("efficiency") else 1, []
+    for _, row in points.dropna(subset=[column]).iterrows():
+        kind, middle = row.get(f"{column}_interval", row["interval"]), float(row[column]) * scale
+        low, high = (middle if pd.isna(end) else float(end) * scale for end in (row[f"{column}_low"], row[f"{column}_high"]))
+        sure = str(row["interval"] if pd.isna(kind) else kind) == INTERVAL
+        runs = [middle * ratio for ratio in ratios.get((row["series"], row["nodes"], row["gpus_per_node"]), ())]
+        found.append(Spread(float(row["gpus"]), middle, (low, high) if sure else None, runs))
+    return found
+
+
+def spread_note(drawn: Iterable[Spread], of: str, dots: str = "runs") -> str:
+    """What bars and dots of a figure are; `of`: what an interval holds; `dots`: what a dot is of."""
+    every = list(drawn)
+    bars, few = ([max(len(each.runs), 1) for each in every if (each.ends is None) is runs] for runs in (False, True))
+    of_bars = f"Bars: {INTERVAL} CI of {of} ({_each(bars)} runs each)." if bars else ""
+    of_dots = f"Dots: {dots} ({_each(few)} each){'; dash: median' if max(few) > 1 else ''}." if few else ""
+    return " ".join(filter(None, (of_bars, of_dots)))
+
+
+def _each(runs: Sequence[int]) -> str:
+    """`3`, `1 to 3`"""
+    return " to ".join(map(str, sorted({min(runs), max(runs)})))
 
 
 def effect_confidence(n: int) -> float:

@@ -87,6 +87,12 @@ def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return plain if len(plain) else runs
 
 
+def point_ratios(runs: pd.DataFrame) -> dict[Any, list[float]]:
+    """(series, nodes, GPUs per node) -> the throughput of each timed run by the median of all."""
+    rates = {point: rates_per_s(timed_runs(group)) for point, group in by_point(runs)}
+    return {point: [float(rate / median(found)) for rate in found] for point, found in rates.items()}
+
+
 def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
     """Samples per second of each run."""
     rows = timed[["steady_samples", "timed_ns", "ranks"]].itertuples(index=False, name=None)

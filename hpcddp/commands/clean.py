@@ -1,4 +1,4 @@
-"""`hpcddp clean`: remove what of a study nothing needs any more."""
+"""`hpcddp clean`: remove files of a study that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hpcddp.commands.options import RunsPath
 
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False), default=".")
-@click.option("-y", "--yes", is_flag=True, help="Remove them; else they are only listed.")
+@click.option("-y", "--yes", is_flag=True, help="Remove the files instead of listing them.")
 def clean(study: Path, yes: bool) -> None:
     """List, or remove, checkpoints and code that nothing needs.
 
-    Of STUDY, by default this folder: checkpoints of runs that are done and of attempts that were given up, and snapshots of code
-    that no job needs. Never records, and nothing of runs that wait or run.
+    STUDY is a study's folder (default: this folder). Removed are checkpoints of runs that are done and of abandoned attempts, and
+    snapshots of code that no job needs. Records stay, and so does everything of queued and running runs.
 
     \b
     hpcddp clean jobs/rcc-bigmnist

@@ -10,12 +10,13 @@ import click
 
 @click.command()
 @click.argument("point", type=click.Path(path_type=Path))
-@click.option("--rank", type=click.IntRange(min=0), help="By default the one at fault, else rank 0.")
+@click.option("--rank", type=click.IntRange(min=0), help="Default: the rank at fault, else rank 0.")
 def logs(point: Path, rank: int | None) -> None:
     """Print the logs of a point's newest job.
 
-    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Of the folder
-    of `hpcddp data`'s jobs, the newest one's. Each log comes below its path; of a long one, the end.
+    POINT is a point's folder, or the folder of one of its runs. The beginning of a point's name is enough if it is unique. With
+    the folder of the jobs of `hpcddp data`, the newest job's logs are printed. Each log follows its path; a long one is
+    cut to its end.
 
     \b
     hpcddp logs jobs/rcc-bigmnist/n04-g4

@@ -24,17 +24,19 @@ WATCH_S = 30
     is_flag=False,
     flag_value=WATCH_S,
     metavar="[SECONDS]",
-    help=f"Again and again, every {WATCH_S} s, until all runs are over.",
+    help=f"Repeat every {WATCH_S} s until all runs have finished.",
 )
 @format_option
 @click.pass_context
 def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) -> None:
-    """Tell what is queued, running, done or failed, and why.
+    """Show what is queued, running, done or failed, and why.
 
-    Of every study under RUNS. Ends with 3 while runs are missing, not over or failed.
+    RUNS is a study, a folder of studies, or a sweep file. The last line is the next command, if any. Runs in one state for one
+    reason are one entry; `--format json` lists every run. The command exits with code 3 while runs are missing, unfinished or
+    failed.
 
-    Runs that are not in the sweep any more (a point was taken out, or `repeat` lowered) are marked and do not count for
-    that: with RUNS a sweep file by that file as it is now, else as the last submit found it.
+    Runs that are no longer in the sweep (their point was removed, or `repeat` lowered) are marked. They do not affect the exit
+    code. A sweep file as RUNS is read as it is now; for a folder the sweep of the last submit applies.
 
     \b
     hpcddp status jobs/
@@ -45,14 +47,14 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     from hpcddp.study.study_status import status_text, study_statuses
 
     if watch is not None and format_ == "json":
-        raise click.UsageError("--watch is for people; --format json answers once")
+        raise click.UsageError("--watch goes with a terminal; run --format json once for each answer")
     sweep = named_sweep(ctx)
     statuses = study_statuses(runs, sweep)
     if format_ == "json":
         print_json({"schema": 1, "studies": [status.plain for status in statuses]})
-    else:
+    elif watch is None:
         click.echo(status_text(statuses))
-    if watch is not None:
+    else:
         statuses = _watch(runs, sweep, statuses, watch)
     if not all(status.is_done for status in statuses):
         ctx.exit(INCOMPLETE)
@@ -62,8 +64,9 @@ def _watch(runs: Path, sweep: Path | None, statuses: list[StudyStatus], every_s:
     """Shows the studies again and again until no run of the sweep waits or runs any more, or until Ctrl-C; the last status."""
     import time
 
-    from hpcddp.study.study_status import status_text, study_statuses
+    from hpcddp.study.study_status import study_statuses
 
+    _show(statuses, every_s)
     while any(status.is_live for status in statuses):
         try:
             time.sleep(every_s)
@@ -71,5 +74,17 @@ def _watch(runs: Path, sweep: Path | None, statuses: list[StudyStatus], every_s:
         except KeyboardInterrupt:
             break
         click.clear()  # does nothing where there is no terminal
-        click.echo(status_text(statuses))
+        _show(statuses, every_s)
     return statuses
+
+
+def _show(statuses: list[StudyStatus], every_s: float) -> None:
+    """On one screen, whose last line is that of the cursor."""
+    import shutil
+    import time
+
+    from hpcddp.study.study_status import status_text
+
+    if any(status.is_live for status in statuses):
+        click.echo(f"{time.strftime('%H:%M:%S')}, again in {every_s:.0f} s; Ctrl-C ends this display, the jobs continue")
+    click.echo(status_text(statuses, shutil.get_terminal_size().lines - 2))

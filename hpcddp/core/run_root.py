@@ -49,12 +49,12 @@ def run_ranges(runs: Iterable[RunKey]) -> str:
     by_label: dict[str, list[int]] = {}
     for label, run in sorted(runs, key=run_order):
         by_label.setdefault(label, []).append(run)
-    shown = [f"{label} {_ranges(numbers)}" for label, numbers in list(by_label.items())[:POINTS_SHOWN]]
+    shown = [f"{label} {run_numbers(numbers)}" for label, numbers in list(by_label.items())[:POINTS_SHOWN]]
     more = len(by_label) - len(shown)
     return ", ".join(shown) + (f" and {count(more, 'point')} more" if more else "")
 
 
-def _ranges(numbers: Iterable[int]) -> str:
+def run_numbers(numbers: Iterable[int]) -> str:
     """`r1-3, r5`"""
     return ", ".join(f"r{first}" if first == last else f"r{first}-{last}" for first, last in spans(numbers))
 

@@ -61,7 +61,7 @@ def _abandoned(attempts: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     shards = [file.with_name(f"{file.name.partition('.')[0]}.shards") for file in left]
     for _, file in files:
         if file not in left and file not in shards:
-            yield file, "its attempt was given up"
+            yield file, "its attempt was abandoned"
 
 
 def _code(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]]:

@@ -104,7 +104,7 @@ def _state(study: Study, job: DataJob, end: DataEnd | None, polled: JobState | N
         progress = replace(progress, per_s=None)  # how far it came; it goes no further
     detail = state.detail
     if state.phase == "failed" and state.word != "CANCELLED":  # it did not live to say why
-        detail = f"{detail or 'it left no result'}; see {study.job_dir(job.job)}"
+        detail = f"{detail or 'it wrote no result'}; see {study.job_dir(job.job)}"
     return DataJobState(record=job, phase=state.phase, detail=detail, progress=progress)
 
 

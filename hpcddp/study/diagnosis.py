@@ -28,39 +28,39 @@ from hpcddp.core.causes import (
 )
 from hpcddp.study.logs import LogLine
 
-READ_LOGS = "`hpcddp logs` shows what it wrote; submit it again"
+READ_LOGS = "read its output with `hpcddp logs`; then submit it again"
 
 NO_STEP_IN_TIME = (
-    "find with `hpcddp logs` what its ranks waited for, and fix that; then submit it again. A longer limit alone would not help"
+    "find what the ranks waited for with `hpcddp logs`; fix that, then submit it again. A longer limit alone would not help"
 )
 """Of a run whose time limit was over before it made a step."""
 
 BY_STATE: Mapping[str, str] = {
     "CANCELLED": f"{AGAIN} if that was not meant",
-    "TIMEOUT": "raise slurm.walltime_min in the sweep{above}, or take fewer steps; then submit it again",
-    "DEADLINE": "leave --deadline out, or give a later one; then submit it again",
+    "TIMEOUT": "raise slurm.walltime_min in the sweep{above}, or time fewer steps; then submit it again",
+    "DEADLINE": "omit --deadline, or set a later one; then submit it again",
     "OUT_OF_MEMORY": MORE_MEMORY,
     "NODE_FAIL": EXCLUDE_NODE,
     "BOOT_FAIL": EXCLUDE_NODE,
-    "PREEMPTED": f"{AGAIN}; with measure.resume: true a run goes on from its last checkpoint",
+    "PREEMPTED": f"{AGAIN}; with measure.resume: true a run resumes from its last checkpoint",
 }
 """By Slurm's word for what it ended itself; slurm_words.ENDED has the sentences. `{above}`: the time limit it had."""
 
 BY_FAULT: Mapping[str, str] = {
     "died": EXCLUDE_NODE,
     "silent": EXCLUDE_NODE,
-    "hung": "look at the place it names, and at `hpcddp logs`; if {node} fails every time: --set slurm.exclude={node}",
-    "late": "`hpcddp logs` shows where it was: fix what takes it so long; if {node} fails every time: --set slurm.exclude={node}",
-    "stuck": "submit it again; if it comes back, ask the site to check the network between these nodes",
+    "hung": "check the place that it names, and `hpcddp logs`; if {node} fails every time: --set slurm.exclude={node}",
+    "late": "find with `hpcddp logs` where it was, and fix the delay; if {node} fails every time: --set slurm.exclude={node}",
+    "stuck": "submit it again; if it recurs, ask the site to check the network between these nodes",
     "out_of_memory": "set workload.batch_per_gpu{fits} in the sweep, which creates a different point; then submit",
     "disk": MAKE_ROOM,
     "loader": "lower workload.loader_workers_per_rank in the sweep, which creates a different point; then submit",
-    "contact": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
-    "time_out": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "contact": "submit it again; if it recurs, read each rank's log with `hpcddp logs POINT --rank N`",
+    "time_out": "submit it again; if it recurs, read each rank's log with `hpcddp logs POINT --rank N`",
     "user": "fix that; then submit it again",
     "diverged": "lower workload.optimizer.lr in the sweep, which creates a different point; then submit",
     "interrupted": AGAIN,
-    "error": "`hpcddp logs` shows where in the code; fix it, then submit it again",
+    "error": "find the place in the code with `hpcddp logs`; fix it, then submit it again",
 }
 """Kind of a fault (worker/watchdog/detector.py and worker/faults.py) -> next step; its sentence is the worker's own."""
 
@@ -79,7 +79,7 @@ BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"could not be allocated, though"),
-        "look for what limits it (`ulimit -a` in a job, vm.overcommit_memory, a GPU that is not the rank's); then submit",
+        "find the limit (`ulimit -a` in a job, vm.overcommit_memory, another rank's GPU); then submit",
     ),
     (
         re.compile(r"the job is not requeued"),
@@ -144,8 +144,8 @@ def reason_of(
 def never_started(after: Sequence[str]) -> Reason:
     """Of a run that Slurm itself took out of the queue: a job that it waited for had failed."""
     jobs = f"job {after[0]}" if len(after) == 1 else f"one of jobs {', '.join(after)}"
-    sentence = f"never started: {jobs} did not end well, and it waited for that"
-    return Reason(sentence=sentence, next_step=f"see why that job failed; then {AGAIN}")
+    sentence = f"it never started: it depends on {jobs}, which did not complete successfully"
+    return Reason(sentence=sentence, next_step=f"find why that job failed; then {AGAIN}")
 
 
 def without_node(job: JobState, end: AttemptEnd | None) -> tuple[JobState, AttemptEnd | None]:
@@ -233,7 +233,7 @@ def _by_backend(job: JobState, log: Sequence[LogLine]) -> Reason:
 
 def _state_words(job: JobState) -> str:
     if job.phase == "done":
-        return "it ended without leaving a whole end.json"
+        return "it ended without a complete end.json"
     return job.detail or "it failed"
 
 

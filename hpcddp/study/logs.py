@@ -80,7 +80,7 @@ def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
     found = [attempt for key in begun for attempt in study.attempts(*key)]
     if not found:
         raise UsageError(
-            f"{study.folder / label}: no job of this {'point' if run is None else 'run'} yet; `hpcddp status` tells more"
+            f"{study.folder / label}: no job of this {'point' if run is None else 'run'} yet; `hpcddp status` shows its state"
         )
     attempt = max(found, key=lambda path: path.stat().st_mtime)
     return int(attempt.parent.name[1:]), job_of(attempt)
@@ -99,13 +99,13 @@ def job_logs(study: Study, job: str, rank: int) -> list[Path]:
     folder = study.job_dir(job)
     ranks = [rank_logs(folder, kind) for kind in ("out", "err")]
     if rank and not any(rank in logs for logs in ranks):
-        known = f"it has logs of ranks {min(ranks[1])} to {max(ranks[1])}" if ranks[1] else "its ranks left no logs"
+        known = f"the job has logs of ranks {min(ranks[1])} to {max(ranks[1])}" if ranks[1] else "its ranks wrote no logs"
         raise UsageError(f"{folder}: no log of rank {rank}; {known}")
     files = [logs[rank] for logs in ranks if rank in logs]
     files += [each / name for each in (folder, *([folder.parent] if "+" in job else [])) for name in ("batch.out", "batch.err")]
     written = [file for file in files if file.is_file() and file.stat().st_size]
     if not written:
-        raise UsageError(f"{folder}: nothing was written to a log; `hpcddp status` tells why the job ended")
+        raise UsageError(f"{folder}: the job wrote no logs; `hpcddp status` shows why it ended")
     return written
 
 

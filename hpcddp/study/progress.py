@@ -118,12 +118,14 @@ def time_limit_words(job: JobState, progress: Progress, point: Point | None, *, 
         return None
     left = duration(max(0.0, job.time_left_s))
     if point.measure.resume and requeues:
-        return f"its time limit comes in {left}, then it is requeued and goes on", None
-    longer = f"cancel it, then submit it with --set slurm.walltime_min={_enough_min(job, progress.left_s)} or more"
+        return f"its time limit is in {left}; Slurm then requeues it, and it resumes", None
+    longer = f"cancel the run, then submit it with --set slurm.walltime_min={_enough_min(job, progress.left_s)} or more"
     resumes = (
-        "; or submit it when it was ended, to go on" if point.measure.resume else ", or with measure.resume: true (another point)"
+        "; or submit it again once it was ended, to resume"
+        if point.measure.resume
+        else ", or with measure.resume: true (a different point)"
     )
-    return f"it will not finish: its time limit is in {left}", f"{longer}{resumes}"
+    return f"the run will not finish: it has {left} until its time limit", f"{longer}{resumes}"
 
 
 def _enough_min(job: JobState, left_s: float) -> int:

@@ -8,7 +8,6 @@ more) nothing is called taken out.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hpcddp.core.schema import encode
 from hpcddp.core.study_files import StudyPoint, SweepChanges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState, run_states
+from hpcddp.study.study_folder import shell_path
 from hpcddp.study.study_records import read_study_file
 from hpcddp.study.submission_log import latest_events
 from hpcddp.sweep.expand import expand
@@ -70,11 +70,11 @@ def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     runs = run_ranges(state.key for state in live or gone)
     if not live:
         verb = "is" if len(gone) == 1 else "are"
-        return f"{count(len(gone), 'run')} {verb} not in the sweep any more and not submitted again: {runs}"
+        return f"{count(len(gone), 'run')} {verb} no longer in the sweep and not submitted again: {runs}"
     sure = {state.phase for state in live} <= {"queued", "running"}
     verb = ("waits or runs" if len(live) == 1 else "wait or run") if sure else "may wait or run"
-    which = f"{count(len(live), 'run')} not in the sweep any more {verb}: {runs}"
-    return f"{which}; `hpcddp cancel {shlex.quote(str(where))} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
+    which = f"{count(len(live), 'run')} no longer in the sweep {verb}: {runs}"
+    return f"{which}; `hpcddp cancel {shell_path(where)} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
 
 
 def _repeats(sweep: Path, changes: SweepChanges) -> dict[str, int] | None:

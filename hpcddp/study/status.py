@@ -173,7 +173,7 @@ def _done(study: Study, key: RunKey) -> RunState | None:
         end = read_end(attempt)
         if end is not None and end.state == "done":
             failed = [gate.name for gate in end.gates if not gate.passed]
-            gates = f"gate failed: {', '.join(failed)}; analyze says why" if failed else None
+            gates = f"check failed: {', '.join(failed)}; `hpcddp analyze` shows the reason" if failed else None
             detail = "; ".join(text for text in (gates, replaced_words(end.damaged)) if text) or None
             return RunState(label=key.label, run=key.run, phase="done", detail=detail, job=job_of(attempt))
     return None
@@ -226,7 +226,7 @@ def _without_job(study: Study, key: RunKey, event: SubmissionEvent | None) -> Ru
     if event.event == "refused":
         return replace(blank, phase="failed", detail=f"refused: {event.reason}", next_step=f"fix what Slurm names; then {AGAIN}")
     if event.event == "intent":
-        reason = "it is being submitted, or that was interrupted: then the next `hpcddp submit` looks up what became of it"
+        reason = "it is being submitted, or its submission was interrupted; the next `hpcddp submit` finds its job"
         return replace(blank, phase="unknown", detail=reason)
     return blank
 
@@ -237,7 +237,7 @@ def _by_records(study: Study, blank: RunState, attempt: Path | None, reason: str
     if end and end.reason:
         return _failed(blank, reason_of(*_as_placed(JobState(phase="failed"), end, backend), ()))
     progress = read_progress(attempt, read_point(study, blank.label))
-    detail = reason or "no end.json: it runs, or ended without a word"
+    detail = reason or "no end.json: it is running, or died without an error message"
     return replace(blank, phase="unknown", detail=detail, **vars(progress))
 
 
@@ -258,7 +258,7 @@ def why_failed(study: Study, event: SubmissionEvent, attempt: Path | None, state
     if event.nodes is None or cancelled_by or was_started(folder):
         return reason
     next_step = AGAIN if job.word in ("TIMEOUT", "DEADLINE") else reason.next_step
-    return replace(reason, sentence=f"its turn did not come: {reason.sentence}", next_step=next_step)
+    return replace(reason, sentence=f"the run did not start: {reason.sentence}", next_step=next_step)
 
 
 def _as_placed(job: JobState, end: AttemptEnd | None, backend: str) -> tuple[JobState, AttemptEnd | None]:

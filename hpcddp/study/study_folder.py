@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def sweep_or_folder(study: Study, sweep: Path) -> Path:
         if sweep.is_file() and usual_folder(sweep).absolute() == study.folder.absolute():
             return sweep
     return study.folder
+
+
+def shell_path(path: Path) -> str:
+    """As the user would type it: from here where it lies below."""
+    here = Path.cwd()
+    return shlex.quote(os.path.relpath(path) if here in path.parents else str(path))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from hpcddp.core.transport_record import TransportRecord, transport_words
 from hpcddp.study.data_jobs import DataJobState, data_job_lines, data_job_states, folders_of_data_jobs
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
-from hpcddp.study.status_text import status_table, wrapped
+from hpcddp.study.status_text import bar, next_lines, run_lines, total_lines, wrapped
+from hpcddp.study.study_folder import shell_path
 from hpcddp.study.study_records import read_record
 from hpcddp.study.used_hours import StudyHours, study_hours
 
@@ -51,13 +52,21 @@ class StudyStatus:
             "data_jobs": [state.plain for state in self.data_jobs],
         }
 
-    @property
-    def text(self) -> str:
-        """For a terminal: what prepares data, a table, what preflight found, the network, and runs not in the sweep any more."""
+    def text(self, at_most: int | None = None) -> str:
+        """For a terminal, in `at_most` lines where that can be: how much is done, what prepares data, runs, preflight, network,
+        runs not in the sweep any more, and what to do next.
+        """
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
         more = [line for text in (self.preflight, self.network, gone) if text for line in wrapped(text)]
-        runs = [status_table(self.states, self.hours)] if self.states or not self.data_jobs else []
-        return "\n".join([self.name, *data_job_lines(self.data_jobs), *runs, *more])
+        totals = total_lines(self.states, self.hours) if self.states or not self.data_jobs else []
+        first = [f"{self.name}  {bar(self.states)}".rstrip(), *data_job_lines(self.data_jobs)]
+        last = [*more, *totals, *self._next_lines()]
+        return "\n".join([*first, *run_lines(self.states, at_most and max(0, at_most - len(first) - len(last))), *last])
+
+    def _next_lines(self) -> list[str]:
+        sweep = self.path if self.path.is_file() else self.path.with_name(f"{self.path.name}.yaml")
+        submit = f"hpcddp submit {shell_path(sweep)}" if sweep.is_file() else "submit its sweep again"
+        return next_lines(self.states, submit, f"hpcddp analyze {shell_path(self.path)}")
 
     @property
     def is_live(self) -> bool:
@@ -81,7 +90,7 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     """Of the studies at or below `runs`; UsageError where there is none. `sweep`: the file that stood for the one study there."""
     found = sorted({*studies(runs.absolute()), *folders_of_data_jobs(runs.absolute())}, key=lambda study: study.folder)
     if not found:
-        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
+        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` creates one beside the sweep")
     states = all_states(found, study_scope(Study(runs), sweep) if sweep else None)
     return [
         StudyStatus(
@@ -97,9 +106,18 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     ]
 
 
-def status_text(statuses: list[StudyStatus]) -> str:
-    """All studies, for a terminal."""
-    return escape_controls("\n\n".join(status.text for status in statuses))
+def status_text(statuses: Sequence[StudyStatus], at_most: int | None = None) -> str:
+    """All studies, for a terminal, in `at_most` lines where that can be: of several, those that are done, or all, have a line."""
+    several = [status for status in statuses if len(statuses) > 1 and status.states]
+    text = _text(statuses, [status for status in several if status.is_done], at_most)
+    fits = at_most is None or len(text.splitlines()) <= at_most
+    return escape_controls(text if fits else _text(statuses, several, at_most))
+
+
+def _text(statuses: Sequence[StudyStatus], brief: Sequence[StudyStatus], at_most: int | None) -> str:
+    share = None if at_most is None else (at_most - len(brief)) // max(1, len(statuses) - len(brief)) - 1
+    rows = "\n".join(f"{status.name}  {total_lines(status.states)[0]}" for status in brief)
+    return "\n\n".join(filter(None, [rows, *(status.text(share) for status in statuses if status not in brief)]))
 
 
 def newest_network_words(study: Study) -> str | None:

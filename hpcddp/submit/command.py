@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
 from hpcddp.core.records import not_for_others, write_file
 from hpcddp.study.diagnosis import never_started
+from hpcddp.study.study_folder import shell_path
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.one_job import is_wanted, send_script, wait_for_job
 from hpcddp.submit.options import Console, SubmitOptions
@@ -72,8 +71,8 @@ def submit_command(job: CommandJob, options: SubmitOptions, console: Console) ->
         return 0
     number = _send(job)
     console.echo(submitted_words([number], job.plan.options))
-    console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
-    console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
+    console.echo(f"script       {shell_path(job.script_file)}\noutput       {shell_path(job.log)}")
+    console.progress(f"squeue -j {number}; tail -F {shell_path(job.log)}; scancel {number}")
     return _wait(number, job, backend, console) if options.wait else 0
 
 
@@ -97,9 +96,3 @@ def _wait(number: str, job: CommandJob, backend: SlurmBackend, console: Console)
     why = never_started(job.plan.options.after).sentence if never else state.detail
     console.echo(f"{state.phase}{f': {why}' if why else ''}")
     return 0 if state.phase == "done" else FAILED
-
-
-def _typed(path: Path) -> str:
-    """As the user would write it: from here where it lies below."""
-    here = Path.cwd()
-    return shlex.quote(os.path.relpath(path) if here in path.parents else str(path))

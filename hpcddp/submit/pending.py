@@ -9,7 +9,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_root import RunKey, Study, run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
-from hpcddp.study.status_text import failed_lines
+from hpcddp.study.status_text import run_lines
 from hpcddp.submit.budget import Account, account_if_limited, affordable
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -94,8 +94,9 @@ def with_failed_repeats(plan: SubmissionPlan, states: Sequence[RunState]) -> Sub
 
 def reasons_text(pending: PendingRuns) -> str:
     """Why the runs to be submitted failed, as `status` has it; empty where none did."""
-    failed = {point.label for point, _ in pending.runs}
-    return "\n".join(failed_lines([state for state in pending.states if state.label in failed and state.in_sweep]))
+    labels = {point.label for point, _ in pending.runs}
+    failed = [state for state in pending.states if state.phase == "failed" and state.label in labels and state.in_sweep]
+    return "\n".join(run_lines(failed))
 
 
 def none_failed_words(pending: PendingRuns) -> str:

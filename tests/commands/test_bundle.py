@@ -102,7 +102,7 @@ def test_a_page_can_be_made_of_it(run: Run) -> None:
 
 def test_status_has_its_runs_as_done(run: Run, unpacked: Path) -> None:
     result = run("status", unpacked)
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "6 runs: 6 done"), result.output
+    assert (result.exit_code, result.stdout.splitlines()[-2]) == (0, "6 runs: 6 done"), result.output
 
 
 SWEEP: dict[str, Any] = {

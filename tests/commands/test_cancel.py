@@ -68,7 +68,7 @@ def test_cancel_ends_what_is_not_over_in_one_call(run: Run, study: Study, backen
     assert backend.cancelled == [{"1": f"{FIRST}.r1", "2": f"{FIRST}.r2", "4": f"{SECOND}.r2"}]
     events = latest_events(study)
     assert [(line.event, line.reason) for line in events.values()].count(("cancelled", user_name())) == 3
-    assert run("status", study.folder).stdout.count("cancelled by you (CANCELLED)") == 2  # of the first point in one line
+    assert run("status", study.folder).stdout.count("cancelled by you (CANCELLED)") == 1  # of all in one entry
     assert run("cancel", study.folder, "-y").stdout == "nothing to cancel: no run waits or runs\n"
 
 
@@ -123,7 +123,7 @@ def test_logs_are_those_of_the_rank_at_fault(run: Run, study: Study) -> None:
     assert run("logs", point).stdout == f"== {folder}/4_1_log.err\none\n== {folder}/batch.err\nsrun: error\n"
     assert run("logs", point / "r2", "--rank", "0").stdout.startswith(f"== {folder}/4_0_log.err")
     missing = run("logs", point, "--rank", "7")
-    assert (missing.exit_code, missing.stderr) == (USAGE, f"{folder}: no log of rank 7; it has logs of ranks 0 to 1\n")
+    assert (missing.exit_code, missing.stderr) == (USAGE, f"{folder}: no log of rank 7; the job has logs of ranks 0 to 1\n")
 
 
 def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -> None:
@@ -235,8 +235,8 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     assert run("submit", sweep, "-y").exit_code == 0
     one, two = labels(study)
     sweep.write_text(SWEEP.replace("[1, 2]", "[1]"))
-    named = f"2 runs not in the sweep any more wait or run: {two} r1-2; `hpcddp cancel {sweep} --not-in-sweep` ends them"
-    assert f"! {named.replace('more wait', 'more may wait')}" in run("plan", sweep).stderr
+    named = f"2 runs no longer in the sweep wait or run: {two} r1-2; `hpcddp cancel {sweep.name} --not-in-sweep` ends them"
+    assert f"! {named.replace('sweep wait', 'sweep may wait')}" in run("plan", sweep).stderr
     assert named in unwrapped(run("status", sweep).stdout)
     stdout = run("cancel", study, "--not-in-sweep", "-y").stdout
     assert stdout.endswith("waits or runs by the last submit; name the sweep file to go by that\n")
@@ -251,13 +251,13 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     finish(study, labels=[one])
     result = run("status", study)
     assert result.exit_code == 0, result.stdout
-    assert "cancelled by you (CANCELLED), not in the sweep any more" in result.stdout
-    assert "next:" not in result.stdout
-    assert f"2 runs are not in the sweep any more and not submitted again: {two} r1-2" in run("submit", sweep, "-y").stderr
+    assert "cancelled by you (CANCELLED), no longer in the sweep" in result.stdout
+    assert result.stdout.endswith("next: hpcddp analyze small\n")
+    assert f"2 runs are no longer in the sweep and not submitted again: {two} r1-2" in run("submit", sweep, "-y").stderr
     elsewhere = run("submit", sweep, "-y", "--runs", "other")
     sweep.write_text(SWEEP.replace("[1, 2]", "[2]").replace("[1]", "[2]"))
     assert elsewhere.exit_code == 0
-    other = f"`hpcddp cancel {sweep.parent / 'other' / 'small'} --not-in-sweep`"
+    other = "`hpcddp cancel other/small --not-in-sweep`"
     assert other in run("submit", sweep, "-y", "--runs", "other").stderr
 
 
@@ -271,7 +271,7 @@ def test_runs_above_a_lowered_repeat_are_not_submitted_again(run: Run, sweep: Pa
     sweep.write_text(SWEEP.replace("repeat: 2", "repeat: 1"))
     assert "nothing to submit" in run("submit", sweep, "-y").stdout
     result = run("status", study)
-    assert result.stdout.count("exit code 1 (FAILED), not in the sweep any more") == 2
+    assert result.stdout.count("exit code 1 (FAILED), no longer in the sweep") == 1
     assert "submit it again" not in result.stdout
     finish(study)
     assert run("status", study).exit_code == 0

@@ -68,6 +68,16 @@ def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypat
     assert lines == ["1 run: 1 running", "1 run: 1 running", "1 run: 1 done"]
 
 
+def test_watch_fits_the_terminal(run: Run, study: Study, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the line that the cursor is on."""
+    monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    for job in range(8, 48):
+        log_event(study, POINT.label, run=job, job=str(job))
+        backend.states[str(job)] = JobState(phase="failed", detail=f"rank {job} died ({'of something ' * 5})", word="FAILED")
+    assert len(run("status", study.folder).stdout.splitlines()) > 80
+    assert 16 < len(run("status", study.folder, "--watch").stdout.splitlines()) < 24
+
+
 def test_watch_ends_by_ctrl_c_as_status_would(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     result = run("status", study.folder, "--watch", "5")

@@ -107,7 +107,7 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
     done = submit("-y", "--wait", "--after", "11:12,13")
     assert done.exit_code == 1
     assert "submitted    1 job    7, when 11 and 12 ended well" in done.stdout
-    assert "failed: never started: one of jobs 11, 12 did not end well, and it waited for that" in done.stdout
+    assert "failed: it never started: it depends on one of jobs 11, 12, which did not complete successfully" in done.stdout
     assert " --dependency=afterok:11:12 --kill-on-invalid-dep=yes " in calls(tmp_path, "sbatch")[-1]
 
 

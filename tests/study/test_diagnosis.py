@@ -3,15 +3,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import hpcddp
 from hpcddp.backends.base import JobState
 from hpcddp.backends.slurm_words import limit_min
 from hpcddp.core.attempt_records import AttemptEnd, Fault
 from hpcddp.core.point import Data, Point, Workload
-from hpcddp.study.diagnosis import reason_of, without_node
+from hpcddp.study.diagnosis import BY_SENTENCE, reason_of, without_node
 from hpcddp.study.logs import LogLine
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of
@@ -68,7 +70,7 @@ def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() 
     lines = log("slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***", "failed to connect to gn09, retrying")
     stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_done=0)
     assert stuck.sentence == "it reached its time limit of 20 min (TIMEOUT) before it made a step"
-    assert stuck.next_step.startswith("find with `hpcddp logs` what its ranks waited for")
+    assert stuck.next_step.startswith("find what the ranks waited for with `hpcddp logs`")
     assert "walltime" not in stuck.next_step
     assert stuck.line == "batch.err: failed to connect to gn09, retrying"
     for steps_done in (None, 3):
@@ -112,7 +114,7 @@ def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None
     assert reason_of(lost, None, ()).next_step == "submit it again"
     assert reason_of(bare, None, log("RuntimeError: No CUDA GPUs are available")).next_step == "submit it again"
     hung = Fault(kind="hung", rank=1, host="", sentence="rank 1 hung")
-    assert reason_of(bare, failed(hung), ()).next_step == "look at the place it names, and at `hpcddp logs`"
+    assert reason_of(bare, failed(hung), ()).next_step == "check the place that it names, and `hpcddp logs`"
 
 
 @pytest.mark.parametrize(
@@ -143,18 +145,18 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
     [
         ("died", "--set slurm.exclude=gn02"),
         ("silent", "--set slurm.exclude=gn02"),
-        ("late", "fix what takes it so long; if gn02 fails every time: --set slurm.exclude=gn02"),
-        ("hung", "look at the place it names"),
+        ("late", "fix the delay; if gn02 fails every time: --set slurm.exclude=gn02"),
+        ("hung", "check the place that it names"),
         ("stuck", "ask the site to check the network"),
         ("out_of_memory", "set workload.batch_per_gpu lower"),
         ("disk", "free space"),
         ("loader", "lower workload.loader_workers_per_rank"),
-        ("contact", "what each rank said"),
-        ("time_out", "what each rank said"),
+        ("contact", "read each rank's log"),
+        ("time_out", "read each rank's log"),
         ("user", "fix that"),
         ("interrupted", "submit it again"),
-        ("error", "where in the code"),
-        ("a kind of the future", "where in the code"),
+        ("error", "find the place in the code"),
+        ("a kind of the future", "find the place in the code"),
     ],
 )
 def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> None:
@@ -176,6 +178,13 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
 def test_what_the_user_can_mend_has_a_step_of_its_own(sentence: str, next_step: str) -> None:
     kind = "error" if "1.jpg" in sentence else "user"
     assert next_step in reason_of(CODE_1, recorded(kind, f"rank 0 on gn02: {sentence}"), ()).next_step
+
+
+def test_words_that_choose_a_step_are_those_that_jobs_record() -> None:
+    rooms = (Path(hpcddp.__file__).parent / room for room in ("backends", "core", "data", "worker"))
+    code = " ".join(re.sub(r'"\s+f?"', "", file.read_text(encoding="utf-8")) for room in rooms for file in room.rglob("*.py"))
+    words = [part.replace("[vd]", r"\{option\}") for pattern, _ in BY_SENTENCE for part in pattern.pattern.split("|")]
+    assert [part for part in words if part != "No such file" and not re.search(part, code)] == []  # the system's own words
 
 
 def test_what_is_read_only_gets_no_larger() -> None:

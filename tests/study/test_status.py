@@ -18,8 +18,9 @@ from hpcddp.core.point import Data, Measure, Point, Workload, point_to_dict
 from hpcddp.core.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.progress import last_rows, planned_steps
-from hpcddp.study.status import RunState, run_states, states_to_plain
-from hpcddp.study.status_text import status_table
+from hpcddp.study.status import Phase, RunState, run_states, states_to_plain
+from hpcddp.study.status_text import next_lines, short_labels, status_table
+from hpcddp.study.study_status import StudyStatus, status_text
 from hpcddp.study.submission_log import Event, user_name
 from hpcddp.study.used_hours import StudyHours
 from tests.fake_slurm import FakeBackend
@@ -92,7 +93,7 @@ def test_what_was_never_submitted_is_missing_and_a_point_without_its_folder_drop
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
-    assert "find with `hpcddp logs` what its ranks waited for" in str(first(study, out_of_time).next_step)
+    assert "find what the ranks waited for with `hpcddp logs`" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
 
@@ -121,9 +122,10 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
     """60 steps of 60 s are left, and 12 of 20 minutes; 8 min gone and 60 to go are 75 with a tenth more."""
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
-    assert state.detail == "it will not finish: its time limit is in 12 min"
+    assert state.detail == "the run will not finish: it has 12 min until its time limit"
     assert state.next_step == (
-        "cancel it, then submit it with --set slurm.walltime_min=75 or more, or with measure.resume: true (another point)"
+        "cancel the run, then submit it with --set slurm.walltime_min=75 or more,"
+        " or with measure.resume: true (a different point)"
     )
     for fits in (running_in(61, "02:00:00"), answer("running"), running_in(58)):
         assert (first(study, fits).detail, first(study, fits).next_step) == (None, None)
@@ -137,7 +139,7 @@ def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
-    assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
+    assert (state.detail, state.next_step) == ("its time limit is in 12 min; Slurm then requeues it, and it resumes", None)
 
 
 @pytest.mark.parametrize("backend", ["slurm", "local"])
@@ -190,7 +192,7 @@ def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
 def test_done_with_a_failed_gate_says_so(fresh: Study) -> None:
     gates = [{"name": name, "passed": name == "loss", "evidence": ""} for name in ("loss", "parameters agree")]
     write_end(fresh, state="done", gates=gates)
-    assert first(fresh).detail == "gate failed: parameters agree; analyze says why"
+    assert first(fresh).detail == "check failed: parameters agree; `hpcddp analyze` shows the reason"
 
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
@@ -219,7 +221,7 @@ def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str)
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
     completed = first(study, answer("done"))
-    assert (completed.phase, completed.detail) == ("failed", "it ended without leaving a whole end.json")
+    assert (completed.phase, completed.detail) == ("failed", "it ended without a complete end.json")
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
@@ -302,58 +304,111 @@ def test_damaged_end_fails_its_run_alone(fresh: Study) -> None:
 def test_table_fits_80_columns_and_loses_nothing() -> None:
     reason = "rank 0 on gn01: FileNotFoundError: no bigmnist in /scratch/g/group/bigmnist: `hpcddp data prepare bigmnist`"
     states = [
-        *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 3)],
+        *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 7)],
+        RunState(label=LABEL, run=3, phase="missing"),
         RunState(label=LABEL, run=4, phase="running", job="9", steps_done=60, steps_total=120, samples_per_s=5000.4),
-        RunState(label=LABEL, run=5, phase="failed", job="10", detail=reason, next_step="mend that", line="E: no"),
-        RunState(label=LABEL, run=6, phase="missing"),
+        RunState(label=LABEL, run=5, phase="failed", job="10", detail=reason, next_step="repair that", line="E: no"),
     ]
     lines = status_table(states).splitlines()
-    assert lines[0] == f"{LABEL}  r1-3   done"
-    assert lines[1] == f"{LABEL}  r4     running 9        step 60 of 120, 5,000 samples/s"
-    assert lines[2] == f"{LABEL}  r5     failed  10"
-    assert " ".join(line.strip() for line in lines[3:5]) == reason
-    assert lines[5:7] == ["    says: E: no", "    next: mend that"]
-    assert lines[7:] == [f"{LABEL}  r6     missing", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
+    assert lines[:4] == [
+        "done     n01-g1-b10  r1-2, r7",
+        "missing  n01-g1-b10  r3",
+        "running  n01-g1-b10  r4  9  step 60 of 120, 5,000 samples/s",
+        "failed   n01-g1-b10  r5  10",
+    ]
+    assert " ".join(line.strip() for line in lines[4:6]) == reason
+    assert lines[6:] == ["    log: E: no", "    next: repair that", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
     assert max(map(len, lines)) <= 80
-    assert status_table(states, StudyHours(used=Hours(node=12.34), to_come=None)).endswith(", 1 missing; 12.3 node hours so far")
-    assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
+    assert json.loads(json.dumps(states_to_plain(states)))[5]["detail"] == reason
 
 
-def test_a_reason_that_many_points_have_is_told_once() -> None:
-    labels = [f"n01-g1-b{number}-0123456789ab" for number in range(2000)]
+MANY = [f"n01-g1-b{number}-{number:012x}" for number in range(200)]
+
+
+def test_runs_in_one_state_for_one_reason_are_one_entry() -> None:
     reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
     same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
-    states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
+    states = [RunState(label=label, run=run, job=f"{run}", **same) for label in MANY for run in (1, 2)]  # type: ignore[arg-type]
     other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
     lines = status_table([*states[:10], other, *states[11:]]).splitlines()
-    assert lines[:3] == [f"{labels[0]}  r1-2   failed", f"{labels[1]}  r1-2   failed", "and 3,995 runs more, of 1,998 points:"]
-    assert " ".join(line.strip() for line in lines[3:5]) == reason
-    assert lines[5:] == [
+    assert lines[0] == "failed   399 runs of 200 points: n01-g1-b0, n01-g1-b1-, n01-g1-b2- and 197 more"
+    assert " ".join(line.strip() for line in lines[1:3]) == reason
+    assert lines[3:] == [
         "    next: ask for more with slurm.mem_mb",
-        f"{labels[5]}  r1     failed  1        cancelled by you (CANCELLED)",
+        "failed   n01-g1-b5-  r1  1  cancelled by you (CANCELLED)",
         "    next: submit it again",
-        "4,000 runs: 4000 failed",
+        "400 runs: 400 failed",
     ]
-    of_three = status_table([dataclasses.replace(state, run=1) for state in states[:6:2]]).splitlines()
-    assert [line for line in of_three if "next: " in line] == ["    next: ask for more with slurm.mem_mb"] * 3
+
+
+def test_a_point_is_named_by_what_begins_no_other() -> None:
+    labels = ["n01-g1-b8-0123456789ab", "n01-g1-b8-012f00000000", "n01-g1-b80-0123456789ab", "n02-g1-b8-0123456789ab", "old"]
+    assert list(short_labels(labels).values()) == ["n01-g1-b8-0123", "n01-g1-b8-012f", "n01-g1-b80", "n02-g1-b8", "old"]
+
+
+def of_many(phase: Phase, number: int) -> RunState:
+    """A run that has a text of its own."""
+    step = "submit it again" if phase == "failed" else None
+    detail = f"rank 0 on gn{number} died without an error message in its training loop (killed by SIGKILL)"
+    return RunState(label=MANY[number], run=1, phase=phase, job=str(number), detail=detail, next_step=step)
+
+
+@pytest.mark.parametrize(
+    "phases", [("running",), ("failed",), ("done",), ("unknown",), ("done", "running", "queued", "failed", "unknown", "missing")]
+)
+def test_two_hundred_points_fit_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phases: tuple[Phase, ...]) -> None:
+    monkeypatch.chdir(tmp_path)
+    states = [of_many(phases[number % len(phases)], number) for number in range(200)]
+    hours = StudyHours(used=Hours(node=1234.5, gpu=4938.0), to_come=Hours(node=100.0, gpu=400.0))
+    network = "network: NCCL 2.28.9 over InfiniBand (IB), 4 adapters a node, GPUDirect RDMA"
+    status = StudyStatus(name="s", path=tmp_path / "s", states=states, hours=hours, preflight=network, network=network)
+    for several in (2, 12):
+        assert len(status_text([status] * several, 24).splitlines()) <= 24
+    lines = status.text(22).splitlines()
+    assert len(lines) <= 22
+    assert max(map(len, lines)) <= 80
+    assert {line.split()[0] for line in lines} >= set(phases)
 
 
 def test_runs_that_wait_for_the_same_have_the_first_start_of_all() -> None:
     waits = [
-        RunState(label=f"{LABEL}{n}", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
+        RunState(label=f"n0{n}-g1-b8", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
         for n in range(5)
     ]
-    lines = status_table(waits).splitlines()
-    assert lines[2:] == ["and 3 runs more, of 3 points:", "    busy (Resources); Slurm expects 25 Nov 14:20", "5 runs: 5 queued"]
+    assert status_table(waits).splitlines() == [
+        "queued   5 runs of 5 points: n00-g1-b8, n01-g1-b8, n02-g1-b8 and 2 more",
+        "    busy (Resources); Slurm expects 25 Nov 14:20",
+        "5 runs: 5 queued",
+    ]
 
 
 def test_table_says_how_long_it_will_take() -> None:
-    waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")
-    later = dataclasses.replace(waits, run=2, start="2026-11-23T08:00:00")
     runs = RunState(label=LABEL, run=3, phase="running", job="9", steps_done=6, steps_total=12, left_s=7_300)
-    lines = status_table([waits, later, runs]).splitlines()
-    assert lines[:2] == [f"{LABEL}  r1-2   queued", "    busy (Resources); Slurm expects 22 Nov 14:20"]
-    assert lines[2] == f"{LABEL}  r3     running 9        step 6 of 12, 2.0 h left"
+    assert status_table([runs]).splitlines()[0] == "running  n01-g1-b10  r3  9  step 6 of 12, 2.0 h left"
+
+
+DONE = RunState(label="n01-g1", run=1, phase="done")
+FAILED = RunState(label="n02-g1", run=1, phase="failed", next_step="submit it again; to exclude gn07: --set slurm.exclude=gn07")
+
+
+@pytest.mark.parametrize(
+    ("states", "lines"),
+    [
+        ([DONE, DONE], ["next: ANALYZE"]),
+        ([DONE, FAILED], ["next: SUBMIT (1 run failed)"]),
+        ([DONE, FAILED, RunState(label="n04-g1", run=1, phase="missing")], ["next: SUBMIT (1 run failed, 1 run missing)"]),
+        ([FAILED, dataclasses.replace(FAILED, next_step="raise it")], ["next: SUBMIT (first fix what stopped 1 run)"]),
+        ([DONE, dataclasses.replace(FAILED, phase="running")], []),
+        ([DONE, dataclasses.replace(FAILED, phase="unknown", job="7")], []),
+        ([DONE, dataclasses.replace(FAILED, phase="unknown")], ["next: SUBMIT (1 run unknown)"]),
+        ([DONE, dataclasses.replace(FAILED, in_sweep=False)], ["next: ANALYZE"]),
+        ([], []),
+    ],
+)
+def test_the_last_line_is_the_next_command(states: list[RunState], lines: list[str]) -> None:
+    assert next_lines(states, "SUBMIT", "ANALYZE") == lines
+    long = next_lines([FAILED], f"hpcddp submit {'x' * 70}.yaml", "ANALYZE")
+    assert long == [f"next: hpcddp submit {'x' * 70}.yaml", "    1 run failed"]
 
 
 def test_status_loads_nothing_heavy() -> None:
@@ -369,8 +424,8 @@ def test_status_loads_nothing_heavy() -> None:
     ("facts", "said"),
     [
         ({"start_up_s": 40.0}, None),
-        ({"start_up_s": 180.0}, "3 min from srun to the first step"),
-        ({"staging_s": 250.0}, "step 60, data copied to its nodes in 4 min"),
+        ({"start_up_s": 180.0}, "first step 3 min after srun"),
+        ({"staging_s": 250.0}, "step 60, data copied to the nodes in 4 min"),
     ],
 )
 def test_what_took_long_before_the_steps_is_said_while_a_run_runs(facts: dict[str, float], said: str | None) -> None:

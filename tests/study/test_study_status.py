@@ -20,7 +20,7 @@ from hpcddp.core.schema import encode
 from hpcddp.core.study_files import JobRun, read_outcomes
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
 from hpcddp.study.status import run_states
-from hpcddp.study.status_text import status_table
+from hpcddp.study.status_text import total_lines
 from hpcddp.study.study_status import newest_network_words
 from hpcddp.study.submission_log import user_name
 from hpcddp.study.used_hours import StudyHours, study_hours
@@ -174,9 +174,9 @@ def test_runs_on_this_machine_take_nothing(of_hours: Study) -> None:
     ],
 )
 def test_words(used: dict[str, Any], to_come: dict[str, Any] | None, words: str) -> None:
-    table = status_table([], StudyHours(used=Hours(**used), to_come=None if to_come is None else Hours(**to_come)))
-    assert " ".join(table.split()).removeprefix("no runs").removeprefix(";").strip() == words
-    assert max(map(len, table.splitlines())) <= 80
+    lines = total_lines([], StudyHours(used=Hours(**used), to_come=None if to_come is None else Hours(**to_come)))
+    assert " ".join(lines).removeprefix("no runs").removeprefix(";").strip() == words
+    assert max(map(len, lines)) <= 80
 
 
 OUTCOME_POINT = point(1, 1)

@@ -210,7 +210,7 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path, study: Study, back
     cut, never = found["100+1"], found["100+5"]
     assert cut.detail == "it reached its time limit of 180 min (TIMEOUT)"
     assert str(cut.next_step).startswith("raise slurm.walltime_min in the sweep above 180")
-    assert never.detail == "its turn did not come: it reached its time limit of 180 min (TIMEOUT)"
+    assert never.detail == "the run did not start: it reached its time limit of 180 min (TIMEOUT)"
     assert never.next_step == "submit it again"
     again = submit_runs(study, allocation_plan(tmp_path), backend)
     assert [(run.label, run.run) for run in again] == [(run.label, run.run) for run in runs[1:]]
@@ -222,7 +222,7 @@ def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path, st
     (study.job_dir("100") / "batch.err").write_text("hpcddp: this node has no `module` command; ...\n")
     backend.states |= {run.job: JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED") for run in runs}
     details = {state.detail for state in run_states(study, backend)}
-    assert details == {"its turn did not come: its node has no `module` command"}
+    assert details == {"the run did not start: its node has no `module` command"}
 
 
 def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path, study: Study, backend: FakeBackend) -> None:

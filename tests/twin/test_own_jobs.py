@@ -64,7 +64,7 @@ def test_no_job_waits_for_one_that_slurm_has_forgotten(rcc_twin: Twin, tmp_path:
         for text, *more in (("exit 3",), ("true",), ("exit 3", "--begin=now+10"))
     )
     never = user.hpcddp(*submit, "--after", late, *command, exit_code=1)
-    assert never.stdout.endswith(f"failed: never started: job {late} did not end well, and it waited for that\n")
+    assert never.stdout.endswith(f"failed: it never started: it depends on job {late}, which did not complete successfully\n")
     deadline = time.monotonic() + 240  # MinJobAge, and the minute from one clearing to the next
     while {bad, good} & set(rcc_twin.run(["squeue", "-h", "-t", "all", "-o", "%i"]).stdout.split()):
         assert time.monotonic() < deadline

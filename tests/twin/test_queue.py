@@ -334,7 +334,7 @@ def test_runs_whose_data_could_not_be_made_never_start(rcc_twin: Twin, tmp_path:
     (job,) = study["data_jobs"]
     assert job["phase"] == "failed"
     assert "$NOWHERE is not set in the job" in job["detail"]
-    words = f"never started: job {job['job']} did not end well, and it waited for that"
+    words = f"it never started: it depends on job {job['job']}, which did not complete successfully"
     assert [(run["phase"], run["detail"]) for run in study["runs"]] == [("failed", words)] * 2
     assert not list((tmp_path / "bad").glob("*/r1"))
     places = ("--set", f"workload.data.root={tmp_path}/made")

@@ -38,7 +38,7 @@ def test_a_line_per_run_and_a_colour_per_size(found: Findings, style: str) -> No
         assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == "--"] == [90.0]  # type: ignore[index]
     assert np.asarray(axes[1].lines[0].get_xdata()).tolist() == [1, 2, 3]
     assert np.asarray(axes[0].lines[0].get_xdata()).tolist() == [60.0, 120.0, 180.0]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["1 GPU", "1 x 2 GPUs", "1 x 4 GPUs", "90.00 %"]
+    assert [text.get_text() for text in figure.legends[-1].get_texts()] == ["1 GPU", "1 x 2 GPUs", "1 x 4 GPUs", "90.00 %"]
     assert len(figure.marks) == 3 * 7
     assert notes == []
 
@@ -58,7 +58,7 @@ def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
     found = find(load_study(trainings(tmp_path / "s", runs)))
     figures, notes = training_drawings(found)
     assert notes == ["figures/accuracy.png shows 6 of 8 points; epochs.csv has them all"]
-    names = [text.get_text() for text in figures["accuracy"]().legends[0].get_texts()]
+    names = [text.get_text() for text in figures["accuracy"]().legends[-1].get_texts()]
     assert (names[0], names[-2], len(names)) == ("1 GPU", "1 x 8 GPUs", 7)
 
 

@@ -89,6 +89,14 @@ def test_lines_join_what_differs_in_gpus_or_in_nodes_alone(layouts: list[tuple[i
     assert [len(line) for line in tracks(points)] == lines
 
 
+def test_each_line_has_its_points_in_order_and_no_other() -> None:
+    """Given in any order: more GPUs in one node, then more nodes of one GPU and of four; the largest nodes come last."""
+    layouts = [(4, 4), (1, 2), (4, 1), (1, 4), (2, 4), (1, 1)]
+    points = pd.DataFrame([{"nodes": nodes, "gpus_per_node": gpus, "gpus": nodes * gpus} for nodes, gpus in layouts])
+    drawn = [list(zip(line["nodes"], line["gpus_per_node"], strict=True)) for line in tracks(points)]
+    assert drawn == [[(1, 1), (1, 2), (1, 4)], [(1, 1), (4, 1)], [(1, 4), (2, 4), (4, 4)]]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [(0.9, 11, [1, 2, 5, 10]), (300, 900, [300, 500, 700]), (1, 2000, [1, 10, 100, 1000])],

@@ -106,6 +106,7 @@ def test_sources_are_in_the_legend(tmp_path: Path) -> None:
     figure, _ = figure_of(tmp_path / "s", "marconi100")
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == [
+        "Dots: runs (1 each).",
         "measured",
         "marconi100: ResNet-18, V100 16 GB, fp32\nGherardi, bachelor thesis, ch. 6",
         "hollow: published with a caveat",
@@ -119,7 +120,7 @@ def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path)
     figure.draw_without_rendering()
     assert figure.axes[0].get_xlim()[1] > 64
     sources = [text.get_text().partition(":")[0] for text in figure.legends[0].get_texts()]
-    assert sources[1:4] == ["marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist"]
+    assert sources[2:5] == ["marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist"]
     assert figure.get_figheight() > without.get_figheight()
     inside = figure.bbox.padded(1)
     for text in figure.legends[0].get_texts():
@@ -130,7 +131,7 @@ def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path)
 
 def test_gpus_are_not_drawn_beside_cpus(tmp_path: Path) -> None:
     figure, notes = figure_of(tmp_path / "s", "marconi100", device="cpu")
-    assert not figure.legends
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Dots: runs (1 each)."]
     assert "published points are of GPUs: they are not drawn beside ranks on CPUs" in notes
 
 

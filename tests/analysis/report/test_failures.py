@@ -96,7 +96,7 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     assert f"figures/{figure}.png" not in (out / "report.md").read_text()
     assert json.loads((out / "report.json").read_text())["points"] == before.plain["points"]
     page = (out / "index.html").read_text()
-    assert ("Throughput, samples/s" in page, "Step, ms" in page) == (figure != "scaling", figure != "breakdown")
+    assert ("Throughput, samples/s" in page, "Where the step goes, by" in page) == (figure != "scaling", figure != "breakdown")
     assert "Where the step goes" in page
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
@@ -17,7 +19,7 @@ from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.step_tables import exchange_table
 from hpcddp.analysis.report.table import Cell, Column, Table, key_columns, terminal_forms
 from hpcddp.analysis.report.tables import laws, scaling
-from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.report.write import latex_table, latex_text, markdown_prose, markdown_table, markdown_text, plain_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.study.trained import trained
@@ -91,7 +93,7 @@ def test_markdown_table() -> None:
 
 def test_latex_table() -> None:
     assert latex_table(TABLE, {"batch": ["32 samples", "64 samples"], "GPU": ["A_1"]}).splitlines() == [
-        "% Title. Note",
+        "% Title",
         r"\begin{tabular}{lrr}",
         r"\hline",
         r" & \multicolumn{2}{c}{both} \\",
@@ -100,9 +102,20 @@ def test_latex_table() -> None:
         r"x\_1 \& \textless{}b\textgreater{}\textbar{} & 50\,\% & -- \\",
         r"\hline",
         r"\end{tabular}",
-        r"\par{\footnotesize batch varies: 32, 64 samples; GPU A\_1.\par}",
+        r"\par{\footnotesize Note Trained: batch varies: 32, 64 samples; GPU A\_1.\par}",
     ]
+    interval = Table("t", "T", "Of `n` runs.", [Column("n"), Column("95 %")], [[Cell("6", 6), Cell("1–2", 1)]])
+    *_, heads, _, _, _, _, below, _ = latex_table(interval, {}).split("\n")
+    assert heads == r"n & 95 \% CI \\"
+    assert below.startswith(r"\par{\footnotesize Of \texttt{n} runs. 95\,\% CI: confidence interval of the median")
     assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
+
+
+def test_a_plain_row_has_no_number_that_json_lacks() -> None:
+    """NaN, infinite and NA are None; other numbers, texts and truths stay."""
+    table = pd.DataFrame({"a": [1.5, math.nan, math.inf], "b": pd.array([1, None, 3], "Int64"), "c": ["x", "y", "z"]})
+    rows = [{"a": 1.5, "b": 1, "c": "x"}, {"a": None, "b": None, "c": "y"}, {"a": None, "b": 3, "c": "z"}]
+    assert plain_rows(table) == rows
 
 
 def test_true_and_false_are_words() -> None:

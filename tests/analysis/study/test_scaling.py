@@ -113,7 +113,7 @@ def drawn_spreads(ax: Axes) -> list[Any]:
 
 def test_the_figure_draws_it(tmp_path: Path) -> None:
     found = three_sizes(tmp_path / "s", 6)
-    (ax,) = efficiency_figure(found.shown, full_names(found.shown_apart)).axes
+    (ax,) = efficiency_figure(found.shown, full_names(found.shown_apart), found.runs).axes
     ends = {float(at[0, 0]): at[:, 1] / 100 for at in drawn_spreads(ax)}
     rows = found.shown.set_index("gpus")
     for gpus in (2, 4):
@@ -122,13 +122,21 @@ def test_the_figure_draws_it(tmp_path: Path) -> None:
     assert ax.get_ylim()[1] > 100 * rows["efficiency_1gpu_high"].max()
 
 
-@pytest.mark.parametrize(("name", "spreads"), [("scaling", 2), ("efficiency", 1)])
-def test_axes_hold_complete_intervals(tmp_path: Path, name: str, spreads: int) -> None:
-    (ax,) = point_drawings(steps_of(tmp_path / "s", {1: [10, 10, 50], 2: [10, 10, 50]}))[0][name]().axes
+@pytest.mark.parametrize("name", ["scaling", "efficiency"])
+@pytest.mark.parametrize(("runs", "bars"), [(5, 0), (6, 2)])
+def test_below_six_runs_the_runs_are_drawn_and_within_the_axis(tmp_path: Path, name: str, runs: int, bars: int) -> None:
+    """One of them five times as slow. From six on there is the interval; an efficiency has one but the baseline's own."""
+    steps_ms = [10.0] * (runs - 1) + [50.0]
+    figure = point_drawings(steps_of(tmp_path / "s", {1: steps_ms, 2: steps_ms}))[0][name]()
+    (ax,) = figure.axes
     low, high = ax.get_ylim()
-    ends = drawn_spreads(ax)
-    assert len(ends) == spreads
-    assert all(low <= y <= high for each in ends for y in each[:, 1])
+    spreads = drawn_spreads(ax)
+    dots = [line for line in ax.lines if line.get_marker() == "o" and line.get_markersize() < 3]
+    assert len(spreads) == (bars if name == "scaling" else bars // 2)
+    assert len(dots) == (0 if bars else 2 * runs)
+    assert all(low <= y <= high for each in [*spreads, *(np.asarray(dot.get_xydata()) for dot in dots)] for y in each[:, 1])
+    (legend,) = figure.legends
+    assert legend.get_texts()[0].get_text().startswith("Bars: 95 % CI" if bars else "Dots: runs")
 
 
 def test_no_table_shows_an_efficiency_outside_its_interval(tmp_path: Path) -> None:

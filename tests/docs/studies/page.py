@@ -21,11 +21,11 @@ from matplotlib.axes import Axes
 from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.axis import rate_axis, size_ticks
-from hpcddp.analysis.figures.colours import INK, PARTS
+from hpcddp.analysis.figures.colours import FAINT, INK
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.figures.references import overlay
-from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries, legend_mm, overlay_legend
-from hpcddp.analysis.figures.style import DEFAULT, entitle, letters, new_figure, rc_style
+from hpcddp.analysis.figures.scaling import draw_overlay, legend_entries
+from hpcddp.analysis.figures.style import DEFAULT, entitle, new_figure, rc_style
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.text import count
@@ -178,18 +178,24 @@ def fingerprint(study: str) -> str:
 def draw(study: str) -> None:
     """Writes docs/studies/STUDY.svg."""
     points = overlay(overlay_names(study), rejected=True)
-    entries = legend_entries(points, letters(DEFAULT, 2), measured=False)
-    with new_figure(DEFAULT, PANEL_MM, 2, legend_mm(entries)) as (figure, (left, right)):
+    entries = legend_entries(points, measured=False)
+    with new_figure(DEFAULT, PANEL_MM, 2, _runs_note(study), entries) as (figure, (left, right)):
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
         _measured_axes(right, study)
-        overlay_legend(figure, entries)
         entitle(left, DEFAULT, "Published", "throughput, samples/s")
         entitle(right, DEFAULT, "Here, small: nodes x ranks", "throughput, samples/s")
     with rc_style():
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Description": fingerprint(study)})
     (PAGES / f"{study}.svg").write_bytes(out.getvalue())
+
+
+def _runs_note(study: str) -> str:
+    """What the bars of the small result are of, and their lines."""
+    runs = sorted({row["n"] for row in small_result(study)["rows"]})
+    line = f"; line: {'95 % CI' if runs[0] >= 6 else 'lowest to highest'}" if runs[-1] > 1 else ""
+    return f"Here: {' to '.join(map(str, sorted({runs[0], runs[-1]})))} run{'s' if runs[-1] > 1 else ''} each{line}."
 
 
 def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
@@ -205,7 +211,7 @@ def _published_axes(ax: Axes, gpus: list[int], rates: list[float]) -> None:
 def _measured_axes(ax: Axes, study: str) -> None:
     rows = small_result(study)["rows"]
     heights = range(len(rows))
-    ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=PARTS["backward"])
+    ax.barh(heights, [row["samples_per_s"] for row in rows], height=BAR, color=FAINT)
     for height, row in enumerate(rows):
         ax.annotate(
             quantity(row["samples_per_s"]), (row["samples_per_s"], height), (3, 0), textcoords="offset points", va="center"
