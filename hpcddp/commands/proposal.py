@@ -37,8 +37,8 @@ def proposal(
 ) -> None:
     """Write the technical page of an application for computing time.
 
-    It has the scaling against one GPU and one node, the job size, its node
-    hours, GPU use, hardware and software, and the runs of each number.
+    It has the scaling against one GPU and one node, the job size and its
+    node hours. GPU use, hardware, software and the runs of each number follow.
     The job size is the largest of full nodes with at least 70 % efficiency
     against one node. STUDY is a folder or a bundle. Exits with code 3 if a
     figure could not be drawn.
