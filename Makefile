@@ -89,7 +89,7 @@ wheelhouse: $(BIN)/uv
 	@echo "== $$(ls $(WHEELS)/*.whl | wc -l) wheels for Python $(FOR_PYTHON) on $(FOR_PLATFORM) in $(WHEELS)/"
 
 words: $(VENV)/installed-test
-	@$(BIN)/python -m tests.words
+	@$(BIN)/python -m tests.test_words
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs
