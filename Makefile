@@ -96,7 +96,7 @@ docs: $(VENV)/installed-test
 
 pictures: $(VENV)/installed-test packages
 	test -d demo/runs/local-mnist || $(MAKE) demo
-	$(BIN)/python -m tests.docs.pictures demo/runs/local-mnist
+	$(BIN)/python -m tests.docs.test_pictures demo/runs/local-mnist
 
 $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 	@echo "== installing hpcddp and what $< locks into $(VENV): the first time this fetches PyTorch, several GB"
