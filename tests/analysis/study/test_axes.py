@@ -100,9 +100,7 @@ def test_what_is_said_is_of_the_effects_size_and_the_fewest_runs(
     assert says in effect_sentences(axis)[0]
 
 
-@pytest.mark.parametrize(
-    ("runs", "says"), [(1, "Each value has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")]
-)
+@pytest.mark.parametrize(("runs", "says"), [(1, "has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
 def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
     found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)

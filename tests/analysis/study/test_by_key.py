@@ -46,7 +46,5 @@ def test_one_run_has_no_interval_and_many_values_fit_the_line(study: Study) -> N
 
 
 def test_a_key_that_no_points_differ_in_has_near_names(study: Study) -> None:
-    with pytest.raises(
-        UsageError, match=r"s: no points differ in `workload.precison` alone; did you mean `workload.precision`\?"
-    ):
+    with pytest.raises(UsageError, match=r"no points differ in `workload.precison` alone; did you mean `workload.precision`\?"):
         axis_of(study, "workload.precison")
