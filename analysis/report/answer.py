@@ -63,7 +63,7 @@ def _why(verdict: Verdict) -> str:
     evidence = _ASIDE.sub("", verdict.evidence)
     for run in verdict.runs:
         evidence = evidence.replace(f" of {run}", "")
-    share = _OF_STEP.match(evidence)
+    share = _OF_STEP.search(evidence)
     first = share[0] if share else _END.split(evidence)[0]
     first = first[:1].lower() + first[1:] if first[1:2].islower() else first
     heads = (f"{verdict.name} {verdict.where}", verdict.name)
@@ -79,8 +79,8 @@ def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str
         return f"--set repeat={FEWEST}" if few else ""
     advice = _END.split(weightiest.advice)[0]
     command = _COMMAND.search(weightiest.advice)
-    is_short = command and len(command[1]) <= LETTERS and (command.start() == 0 or len(advice) > LETTERS)
-    return command[1] if command and is_short else advice[:1].upper() + advice[1:]
+    is_all = command and (command.start() == 0 or len(advice) > LETTERS or re.search(r"`hpcddp [^`]*`$", advice))
+    return command[1] if command and is_all and len(command[1]) <= LETTERS else advice[:1].upper() + advice[1:]
 
 
 def _trust(found: Findings, weightiest: Verdict | None) -> str:

@@ -34,8 +34,8 @@ SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in 
 RUNS = [name for name in RUN_COLUMNS if name not in ("steady_samples", "timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
-Make = Callable[[], pd.DataFrame | None]
-"""Makes a table of the report; None where it has no rows and is not to be written."""
+Make = Callable[[], pd.DataFrame | str | None]
+"""Makes a table or a text of the report; None where a table has no rows and is not to be written."""
 
 
 def report_frames(found: Findings) -> dict[str, Make]:
@@ -70,38 +70,30 @@ def report_frames(found: Findings) -> dict[str, Make]:
 def write_tables(folder: Path, found: Findings, to: Sequence[str], failures: Failures) -> list[str]:
     """scaling.csv, and all tables of report_frames as CSV or Parquet where `to` has that; returns the names of those written.
     Any other of an earlier analysis is removed."""
-    names = []
-    for suffix, content in (("csv", lambda table: csv_text(table).encode()), ("parquet", parquet_bytes)):
-        for name, make in report_frames(found).items():
-            file = folder / f"{name}.{suffix}"
-            is_wanted = suffix in to or file.name == "scaling.csv"
-            if is_wanted and failures.contain(file.name, partial(_written, file, make, content), False):
-                names.append(file.name)
-            else:
-                with contextlib.suppress(OSError):
-                    file.unlink(missing_ok=True)
-    return names
+    makes = {f"{name}.{suffix}": make for suffix in ("csv", "parquet") for name, make in report_frames(found).items()}
+    wanted = {name: make if name == "scaling.csv" or name.endswith(tuple(to)) else None for name, make in makes.items()}
+    return write_files(folder, wanted, failures)
 
 
-def _written(file: Path, make: Make, content: Callable[[pd.DataFrame], bytes]) -> bool:
-    table = make()
-    if table is not None:
-        write_file(file, content(table))
-    return table is not None
+def write_files(folder: Path, makes: Mapping[str, Make | None], failures: Failures) -> list[str]:
+    """Files by name, from what makes their tables or texts; returns the names of those written. Where nothing does, or it makes
+    None or raises, that of an earlier analysis is removed."""
 
+    def is_written(file: Path, make: Make) -> bool:
+        content = make()
+        if isinstance(content, pd.DataFrame):
+            write_file(file, parquet_bytes(content) if file.suffix == ".parquet" else csv_text(content).encode())
+        elif content is not None:
+            write_text(file, content)
+        return content is not None
 
-def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:
-    """Files by name; None removes that of an earlier analysis. Returns the names of those that are written."""
-    for name in (name for name, text in texts.items() if text is None):
+    names = [
+        name for name, make in makes.items() if make and failures.contain(name, partial(is_written, folder / name, make), False)
+    ]
+    for name in makes.keys() - set(names):
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
-
-    def written(name: str, text: str) -> bool:
-        write_text(folder / name, text)
-        return True
-
-    given = {name: text for name, text in texts.items() if text is not None}
-    return [name for name, text in given.items() if failures.contain(name, partial(written, name, text), False)]
+    return names
 
 
 def csv_text(table: pd.DataFrame) -> str:

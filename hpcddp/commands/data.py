@@ -58,11 +58,7 @@ _OF_JOB = (
         "--node-type", shell_complete=completion.node_type_names, help="Of the node; by default the profile's default one."
     ),
     click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Change a value of the job: slurm.walltime_min=90.",
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job: slurm.walltime_min=90."
     ),
     click.option(
         "--cluster",
