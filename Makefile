@@ -4,6 +4,7 @@
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
 #   make quick    the tests that take less than half a second: three minutes on two processors, without root or Slurm
 #   make lint     ruff, mypy, import-linter, lines of each room, shellcheck
+#   make words    every sentence that the program can print, and what is wrong with its words
 #   make docs     writes the pages of docs/ that are made from the code
 #   make pictures  draws docs/figures from the demo: the first screens of plan, analyze, status and the page
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
@@ -21,7 +22,7 @@ LOCKED := 3.13 3.12 3.11
 IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
 PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test quick lint docs pictures bench soak gpu wheelhouse newest lock packages mutants
+.PHONY: demo test quick lint words docs pictures bench soak gpu wheelhouse newest lock packages mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -86,6 +87,9 @@ wheelhouse: $(BIN)/uv
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) .
 	cd $(WHEELS) && sha256sum *.whl > SHA256SUMS
 	@echo "== $$(ls $(WHEELS)/*.whl | wc -l) wheels for Python $(FOR_PYTHON) on $(FOR_PLATFORM) in $(WHEELS)/"
+
+words: $(VENV)/installed-test
+	@$(BIN)/python -m tests.words
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs

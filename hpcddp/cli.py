@@ -22,8 +22,8 @@ OTHERS = (
 """The other commands; each is in the file of its name in `hpcddp/commands/`."""
 
 EPILOG = """\b
-Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
-4 differs from the reference or something is found, 5 Slurm refused or did not answer."""
+Exit codes: 0 success, 1 failure, 2 usage error, 3 incomplete (missing points),
+4 a difference or finding, 5 Slurm refused or did not answer."""
 
 
 class Commands(click.Group):
@@ -63,11 +63,11 @@ class Commands(click.Group):
 
 
 def _explain(error: click.UsageError) -> NoReturn:
-    """The reason, where click prints usage lines first; ends with 2."""
+    """The reason, where click prints usage lines first; exits with code 2."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help is the reason
         raise error
     path = error.ctx.command_path if error.ctx else "hpcddp"
-    click.echo(f"{escape_controls(error.format_message())}\n(`{path} -h` explains)", err=True)
+    click.echo(f"{escape_controls(error.format_message())}\nRun `{path} -h` for help.", err=True)
     raise click.exceptions.Exit(USAGE)
 
 
@@ -77,9 +77,9 @@ def main() -> None:
     """Scaling studies of PyTorch DDP on Slurm clusters: from a sweep file to figures that can be trusted.
 
     \b
-    hpcddp init rcc-bigmnist                   a sweep to edit
-    hpcddp plan rcc-bigmnist.yaml              points, node hours, files
-    hpcddp submit rcc-bigmnist.yaml            everything still missing
-    hpcddp status .                            what is queued, running, done, failed
-    hpcddp analyze .                           tables and figures
+    hpcddp init rcc-bigmnist                   copy a sweep to edit
+    hpcddp plan rcc-bigmnist.yaml              show points, node hours, files
+    hpcddp submit rcc-bigmnist.yaml            submit the runs still missing
+    hpcddp status .                            show the state of each run
+    hpcddp analyze .                           print tables, draw figures
     """

@@ -135,8 +135,8 @@ def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
     ]
     note = (
         "Over the timed steps, medians over runs; means over GPUs, peaks and least values of any. Utilisation is the share of "
-        "time in which any kernel ran, those included that wait for other ranks; throttled, the share of readings with a reason. "
-        "TFLOP/s are what the model needs for the samples. Read: the span between the first and the last reading, and how many."
+        "time in which any kernel ran, including kernels that wait for other ranks. Throttled is the share of readings with a "
+        "reason. TFLOP/s are what the model needs for the samples. Read: the span from first to last reading, and how many."
     )
     return table_of("readings", "GPU readings", note + _why(on_gpus, "gpus_not_read"), specs, on_gpus)
 
@@ -164,8 +164,8 @@ def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
     ]
     note = (
         "Over the timed steps, medians over runs; means over nodes, of others the most on any node. Memory is all that the node "
-        "could not give at once. The network's rates are the kernel's or InfiniBand's counters, files read over it included; "
-        "of the fabric: the busiest node's busier direction against the rate that the cluster's profile has. "
+        "could not give at once. Network rates are from the kernel's or InfiniBand's counters and include files read over the "
+        "network. Of the fabric: the busiest node's busier direction, as a share of the profile's rate. "
         "Power and energy of nodes include their GPUs."
     )
     return table_of("nodes", "Node readings", note + _why(readings, "nodes_not_read"), specs, readings)

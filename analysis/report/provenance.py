@@ -137,9 +137,9 @@ def _counted(values: Iterable[str]) -> list[str]:
 METHOD = {
     "step": "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of "
     "these steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
-    "interval": "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed); the "
-    "range below that, which contains the true median in 50 % (two runs) to 94 % (five) of studies; nothing for a single run. n "
-    "is the number of runs. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
+    "interval": "From six runs on, the 95 % interval of the median over runs (order statistics, no distribution assumed). With "
+    "two to five runs, the range, which contains the true median in 50 % (two) to 94 % (five) of studies. The number of runs is "
+    "n. Time, hours and energy of an epoch are means over runs, with the least and the most of any run.",
     "efficiency": "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither "
     "alone tells how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
     "parts of a step": "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a "

@@ -249,8 +249,8 @@ def baseline_of(points: pd.DataFrame) -> tuple[str, str]:
 
 
 SPREAD_NOTE = (
-    "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios from three runs on, "
-    "for all pairs of values at once; it reaches 1 where values do not differ by more than chance."
+    "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios is from three runs on, "
+    "for all pairs of values at once. It contains 1 if values differ by no more than chance."
 )
 
 
@@ -371,8 +371,9 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *_speedups("1node", f"{AGAINST}1 node"),
     ]
     note = (
-        "Training time, evaluations left out, to the end of the first evaluated epoch that is as accurate; medians over runs, "
-        "unknown where half of them did not reach it; node hours are means, as they are billed, where all did. "
+        "Training time without evaluations, to the end of the first evaluated epoch that reaches the accuracy. "
+        "Times are medians over runs, and unknown if half the runs did not reach it. "
+        "Node hours are means, as they are billed, if all runs did. "
         f"The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
     )
     return table_of("to_accuracy", "Time to accuracy", note, specs, frame)

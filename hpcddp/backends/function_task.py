@@ -108,8 +108,8 @@ def _short(value: object) -> str:
 def other_python(pickled_by: str, here: str) -> str:
     """What may go wrong where login node and job have different versions, and the next step."""
     return (
-        f"pickled by Python {pickled_by} and run by {here}: a function of __main__, or a lambda, may not load; put it into a "
-        f"module of its own, or submit with Python {here}"
+        f"The function was pickled by Python {pickled_by} and runs on {here}. Functions of __main__ and lambdas may not load. "
+        f"Move the function to a module, or submit with Python {here}."
     )
 
 

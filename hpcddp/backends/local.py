@@ -32,7 +32,7 @@ class LocalBackend:
         """UsageError for more than one node."""
         nodes = submission.spec.point.layout.nodes
         if nodes > 1:
-            words = f"layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node"
+            words = f"layout.nodes is {nodes}; this machine is one node. Use layout.gpus_per_node."
             raise UsageError(f"{submission.spec.label}: {words}")
 
     def submit(self, submission: Submission) -> str:
@@ -77,7 +77,7 @@ class LocalBackend:
             limit_s = queue.read_entry(self._study, job).walltime_s
             left_s = limit_s - queue.running_s(self._study, job)
             return JobState(phase="running", detail=state.reason, time_limit=f"{limit_s / 60:.0f}:00", time_left_s=left_s)
-        return JobState(phase=state.phase, detail=state.reason or ("waiting for its turn" if state.phase == "queued" else None))
+        return JobState(phase=state.phase, detail=state.reason or ("waits for earlier runs" if state.phase == "queued" else None))
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
         """Queued runs are marked as failed, the running one is ended by its runner."""
@@ -95,9 +95,9 @@ class LocalBackend:
         return next((job for job in complete if queue.read_entry(self._study, job).token == token), None)
 
 
-_WITHOUT_RUNNER = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
+_WITHOUT_RUNNER = {"running": "its runner process died", "queued": "its runner process died before it started"}
 
-_NOT_QUEUED = JobState(phase="failed", detail="not in the local queue any more")
+_NOT_QUEUED = JobState(phase="failed", detail="no longer in the local queue")
 
 
 def _add(study: Study, submission: Submission) -> str:

@@ -150,7 +150,7 @@ def take_runner_lock(study: Study) -> int | None:
 def _lock(file: Path, how: int) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.parent.is_symlink():
-        raise HpcddpError(f"{file.parent} is a link, and a study's own folders are not: remove it")
+        raise HpcddpError(f"{file.parent} is a link, but must be a folder. Remove the link.")
     try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -164,7 +164,7 @@ def _lock(file: Path, how: int) -> int:
         os.close(handle)
         if isinstance(error, BlockingIOError):
             raise
-        raise HpcddpError(f"{file}: cannot be locked ({error.strerror}); choose a run root on another file system") from error
+        raise HpcddpError(f"{file}: cannot be locked ({error.strerror}). Choose another file system with --runs.") from error
     return handle
 
 

@@ -100,7 +100,7 @@ def main() -> None:
         ranks.watch()
         ranks.kill_tasks()  # closes the logs
     except OSError as error:
-        ranks.why = f"its ranks could not be run: {error}"
+        ranks.why = f"its ranks could not be started: {error}"
     write_json(folder / EXIT_FILE, encode(RanksExit(why=ranks.why)))
     os.killpg(0, signal.SIGKILL)
 

@@ -39,7 +39,7 @@ PORTS = range(20000, 32768)
 """Below Linux's ephemeral range, which starts at 32768."""
 
 
-_TERMINATED = "its runner was told to end"
+_TERMINATED = "its runner was terminated"
 
 
 class Runner:
@@ -176,7 +176,7 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise OSError(f"no free port among 100 tried between {PORTS.start} and {PORTS.stop}")
+    raise OSError(f"none of 100 ports tried between {PORTS.start} and {PORTS.stop} is free")
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -55,15 +55,17 @@ class SlurmBackend:
     def check_folder(self, place: Path, account: str | None) -> None:
         """The same of a job that writes there and is charged to that account."""
         if not self._is_login_node:
-            raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
+            raise HpcddpError("This machine has no `srun`. Submit from a login node of the cluster.")
         if self._older_slurm:
-            raise HpcddpError(f"{self._older_slurm}; nothing is submitted. `hpcddp render` writes the script all the same")
+            raise HpcddpError(f"{self._older_slurm}. Nothing was submitted. `hpcddp render` still writes the script.")
         folder = str(place)
         if re.search(r"[%\\\n]", folder):
-            raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")
+            raise UsageError(
+                f"{folder!r}: sbatch cannot use a path with %, a backslash or a line break. Choose another with --runs."
+            )
         known = self.accounts
         if account is not None and known is not None and account.lower() not in map(str.lower, known):
-            raise UsageError(f"account `{account}` is not yours to charge; Slurm lists {', '.join(known)}")
+            raise UsageError(f"You cannot charge account `{account}`. Slurm lists {', '.join(known)}.")
 
     @functools.cached_property
     def _is_login_node(self) -> bool:
@@ -85,7 +87,7 @@ class SlurmBackend:
         try:
             return retry(slurm_commands.max_array_size)
         except UnansweredError as error:
-            raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
+            raise HpcddpError(f"{error}. No more was submitted. Submit again when Slurm answers.") from error
 
     def submit(self, submission: Submission) -> str:
         return self.submit_batch(Batch(submissions=(submission,)))[0]
@@ -128,7 +130,7 @@ class SlurmBackend:
         """Those that wait or run under their name; a job that several runs share goes with the last of them."""
         states = self.poll(jobs)
         if failure := next((state.detail for state in states.values() if state.phase == "unknown"), None):
-            raise HpcddpError(f"{failure}. Nothing was cancelled; cancel again when Slurm answers")
+            raise HpcddpError(f"{failure}. Nothing was cancelled. Cancel again when Slurm answers.")
         live = [job for job, state in states.items() if state.phase in ("queued", "running")]
         shared = {slurm_id(job) for job in live if "+" in job}
         folders = {job: study.job_dir(job) for study in self._studies for job in shared if study.job_dir(job).is_dir()}

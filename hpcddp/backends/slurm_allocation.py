@@ -53,8 +53,8 @@ def task_state(folder: Path, job: JobState) -> JobState:
     if job.phase == "running" and running_task(events) == task:
         return job
     if (folder / CANCELLED).exists():
-        return JobState(phase="failed", detail="cancelled before its turn", nodes=job.nodes)
-    return replace(job, phase="queued", detail="waits for its turn in its job", nodes=None) if job.phase == "running" else job
+        return JobState(phase="failed", detail="cancelled before it started", nodes=job.nodes)
+    return replace(job, phase="queued", detail="waits for earlier runs of its job", nodes=None) if job.phase == "running" else job
 
 
 def was_started(folder: Path) -> bool:

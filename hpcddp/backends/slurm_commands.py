@@ -133,7 +133,7 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
             env={**slurm_environment(os.environ), "SLURM_BITSTR_LEN": "0"},  # lists of tasks in full
         )
     except FileNotFoundError as error:
-        raise HpcddpError(f"no `{command[0]}` on this machine; Slurm's commands are on the login nodes of a cluster") from error
+        raise HpcddpError(f"This machine has no `{command[0]}`. Slurm's commands are on a cluster's login nodes.") from error
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     with process:

@@ -61,9 +61,9 @@ def wait_for_sbatch(folder: Path) -> None:
     start_s = time.monotonic()
     while pid := next(_sbatch_processes(folder.name), None):
         if time.monotonic() - start_s > COMMAND_TIMEOUT_S:
-            raise HpcddpError(f"{folder.name}: an earlier sbatch is still at it (process {pid}): end it and submit again")
+            raise HpcddpError(f"{folder.name}: an earlier sbatch is still running. Stop it with `kill {pid}`, then submit again.")
         if time.monotonic() - start_s > SILENT_S:
-            say_absence(f"an earlier sbatch of {folder.name} is still at it (process {pid})")
+            say_absence(f"an earlier sbatch of {folder.name} is still running (process {pid})")
         time.sleep(0.1)
 
 

@@ -17,7 +17,7 @@ _FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{
 """sbatch's words at a limit on jobs that wait or run (MaxSubmitJobs of an association or QOS, MaxJobCount of the cluster)."""
 
 
-LATER = "Whether it is queued will be looked up when you submit again"
+LATER = "The next `hpcddp submit` checks whether the job is queued"
 
 
 def send(name: str, command: Sequence[str], find: Callable[[], str | None], unsure: str = LATER) -> str:
@@ -29,7 +29,7 @@ def send(name: str, command: Sequence[str], find: Callable[[], str | None], unsu
         if job := _send_once(name, command, find, unsure):
             return job
         time.sleep(pause_s)
-    raise HpcddpError(f"{name}: Slurm's controller comes and goes; the job is not queued, submit again later")
+    raise HpcddpError(f"{name}: Slurm's controller answers only at times. The job is not queued. Submit again later.")
 
 
 def _send_once(name: str, command: Sequence[str], find: Callable[[], str | None], unsure: str) -> str | None:
@@ -37,7 +37,7 @@ def _send_once(name: str, command: Sequence[str], find: Callable[[], str | None]
     try:
         done = slurm_commands.run_command(command)
         failed = done.returncode != 0
-        text = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
+        text = done.stderr.strip() or done.stdout.strip() or f"sbatch exited with code {done.returncode} without a message"
         if not failed and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
             return found.group(1)
         if done.returncode > 0 and not UNANSWERED.search(text):

@@ -79,7 +79,7 @@ def _state(name: str, queued: JobRow | None, over: JobRow | None, failure: str |
     if failure is not None:
         late = f"; accounting has it as {accounted.state}" if accounted is not None else ""
         return JobState(phase="unknown", detail=f"{failure}{late}")
-    return JobState(phase="failed", detail="Slurm does not know this job any more")
+    return JobState(phase="failed", detail="Slurm no longer lists this job")
 
 
 def _end_state(row: JobRow) -> JobState:
@@ -127,20 +127,20 @@ def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
         rows = my_jobs()
         rows |= jobs_of([job for job in jobs if not _of(job, rows)])
     except HpcddpError as error:
-        return [], [f"--after {job}: nobody says what became of it: {error}" for job in jobs]
-    why = "Slurm knows no such job: `squeue --me` and `sacct -X` list yours"
+        return [], [f"--after {job}: the state of the job is unknown: {error}" for job in jobs]
+    why = "Slurm has no such job. List yours with `squeue --me` and `sacct -X`."
     try:
         over = accounted(job for job in jobs if not any(row.is_live for row in _of(job, rows)))
         rows |= {job: row for job, row in over.items() if not row.is_live}
     except HpcddpError as error:
-        why = f"squeue has no such job, and how an older one ended nobody says ({error}); leave --after out if it ended well"
+        why = f"squeue lists no such job, and accounting does not answer ({error}). Omit --after if the job succeeded."
     live, refused = list[str](), list[str]()
     for job in jobs:
         of_job = _of(job, rows)
         if failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
             how = slurm_ended_words(failed.state, failed.exit_code)
-            step = "Give the job that does its work now, or leave --after out"
-            refused.append(f"--after {job}: it did not end well: {how}. {step}")
+            step = "Give the job that replaces it, or omit --after."
+            refused.append(f"--after {job}: the job failed: {how}. {step}")
         elif not of_job:
             refused.append(f"--after {job}: {why}")
         elif any(row.is_live for row in of_job):

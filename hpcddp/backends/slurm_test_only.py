@@ -35,7 +35,7 @@ def test_only(script: str, timeout_s: float) -> str | None:
         done = slurm_commands.run_command(["sbatch", "--test-only", str(file)], timeout_s)
     if done.returncode == 0:
         return None
-    text = done.stderr.strip() or f"it ended with {done.returncode} and said nothing"
+    text = done.stderr.strip() or f"it exited with code {done.returncode} without a message"
     if done.returncode < 0 or SBATCH_RETRIES in text or UNANSWERED.search(text) or _NOT_JUDGED.search(text):
         raise UnansweredError(f"sbatch: {_PREFIX.sub('', text.splitlines()[-1])}")
     return refusal_words(text)

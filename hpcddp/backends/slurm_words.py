@@ -9,43 +9,43 @@ from hpcddp.core.text import thousands
 
 WAITING: Mapping[str, str] = {
     "None": "just submitted",
-    "Priority": "jobs of higher priority come first",
-    "Resources": "the nodes it needs are busy",
+    "Priority": "waits for jobs of higher priority",
+    "Resources": "required nodes are busy",
     "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": (
-        "nodes it needs are down, drained or reserved"
+        "required nodes are down, drained or reserved"
     ),
-    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "ReqNodeNotAvail": "required nodes are down, drained or reserved",
     "Reservation": "waits for its reservation",
-    "ReservationDeleted": "its reservation is gone: it will not start",
+    "ReservationDeleted": "its reservation no longer exists: it will not start",
     "Dependency": "waits for another job",
     "DependencyNeverSatisfied": "waits for a job that failed: it will never start",
-    "BeginTime": "waits for its begin time (a requeued job: some two minutes)",
-    "JobArrayTaskLimit": "as many runs of its array are at work as were allowed at a time",
+    "BeginTime": "waits for its begin time (after a requeue: about 2 min)",
+    "JobArrayTaskLimit": "its array has reached --max-running",
     "Licenses": "waits for a licence",
-    "Cleaning": "its last start is being cleaned up",
-    "Prolog": "its nodes are being prepared",
-    "JobHeldUser": "held by its user; `scontrol release` lets it go",
+    "Cleaning": "Slurm cleans up after its last attempt",
+    "Prolog": "Slurm prepares its nodes",
+    "JobHeldUser": "held by its user; release it with `scontrol release`",
     "JobHeldAdmin": "held by an administrator",
-    "JobHoldMaxRequeue": "held: it was requeued too often; `scontrol release` lets it go",
-    "launch_failed_requeued_held": "held: a node could not start it; `scontrol release` lets it go",
-    "BadConstraints": "no node is as it asks for: it will never start",
+    "JobHoldMaxRequeue": "held: it was requeued too often; release it with `scontrol release`",
+    "launch_failed_requeued_held": "held: a node could not start it; release it with `scontrol release`",
+    "BadConstraints": "no node has what it requests: it will never start",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
-    "PartitionNodeLimit": "it asks for more or fewer nodes than its partition allows: it will not start",
-    "PartitionTimeLimit": "it asks for more time than its partition allows: it will not start",
+    "PartitionNodeLimit": "it requests more or fewer nodes than its partition allows: it will not start",
+    "PartitionTimeLimit": "it requests more time than its partition allows: it will not start",
     "AccountNotAllowed": "its account may not use this partition: it will not start",
-    "QOSNotAllowed": "its QOS may not be used here: it will not start",
+    "QOSNotAllowed": "it may not use its QOS: it will not start",
     "InvalidAccount": "its account is not valid: it will not start",
     "InvalidQOS": "its QOS is not valid: it will not start",
-    "NodeDown": "a node it needs is down",
-    "FrontEndDown": "no front end is up to start it",
-    "QOSJobLimit": "a limit of its QOS on jobs is reached",
-    "QOSResourceLimit": "a limit of its QOS on resources is reached",
-    "QOSTimeLimit": "the time its QOS allows is used up",
-    "QOSUsageThreshold": "its share of the QOS is used up for now",
-    "AssociationJobLimit": "a limit of its account on jobs is reached",
-    "AssociationResourceLimit": "a limit of its account on resources is reached",
-    "AssociationTimeLimit": "the time its account allows is used up",
+    "NodeDown": "a required node is down",
+    "FrontEndDown": "no front-end node is up",
+    "QOSJobLimit": "its QOS has reached its job limit",
+    "QOSResourceLimit": "its QOS has reached its resource limit",
+    "QOSTimeLimit": "the time budget of its QOS is used up",
+    "QOSUsageThreshold": "its share of the QOS is used up at present",
+    "AssociationJobLimit": "its account has reached its job limit",
+    "AssociationResourceLimit": "its account has reached its resource limit",
+    "AssociationTimeLimit": "the time budget of its account is used up",
 }
 """Of limits see _LIMIT."""
 
@@ -76,18 +76,18 @@ _PER = {"peruser": " a user", "peraccount": " an account", "perjob": " a job", "
 
 ENDED: Mapping[str, str] = {
     "CANCELLED": "cancelled{by}",
-    "TIMEOUT": "its time limit{limit} was over",
-    "DEADLINE": "its deadline passed before it was done",
+    "TIMEOUT": "it reached its time limit{limit}",
+    "DEADLINE": "it did not finish before its deadline",
     "OUT_OF_MEMORY": "it used more memory than Slurm gave it",
     "NODE_FAIL": "{node} failed",
     "BOOT_FAIL": "{node} did not boot",
-    "PREEMPTED": "it had to make room for a job of higher priority",
+    "PREEMPTED": "it was preempted by a job of higher priority",
 }
 """Slurm's word for what it ended itself -> the sentence; study/diagnosis.py says what to do."""
 
 
 def waiting_words(reason: str) -> str:
-    """Why a job waits: `the nodes it needs are busy (Resources)`; a reason that is not known is shown as it is."""
+    """Why a job waits: `required nodes are busy (Resources)`; a reason that is not known is shown as it is."""
     word = reason.split(",", maxsplit=1)[0]
     words = WAITING.get(reason) or WAITING.get(word) or _limit_words(word)
     return f"{words} ({reason})" if words and reason != "None" else words or reason
@@ -101,10 +101,10 @@ def _limit_words(word: str) -> str | None:
     whose = "its account" if found["whose"].lower() == "assoc" else "its QOS"
     what, per = _WHAT[found["what"].lower()], (found["per"] or "").lower()
     if per in ("perjob", "pernode"):
-        return f"it asks for more {what} than {whose} allows{_PER[per]}: it will not start"
+        return f"it requests more {what} than {whose} allows{_PER[per]}: it will not start"
     if (found["time"] or "").lower() == "minutes" or what == "time":
         return f"the budget of {whose} is used up"
-    return f"{whose} allows{_PER.get(per, '')} no more {what} just now"
+    return f"{whose} allows{_PER.get(per, '')} no more {what} at present"
 
 
 _LOG_FAILED = "0:53"
@@ -113,7 +113,7 @@ _LOG_FAILED = "0:53"
 
 
 def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = None, node: str = "its node") -> str:
-    """`its time limit of 30 min was over (TIMEOUT)`; `state` is one of ENDED."""
+    """`it reached its time limit of 30 min (TIMEOUT)`; `state` is one of ENDED."""
     limit = f" of {thousands(limit_min)} min" if limit_min else ""
     return f"{ENDED[state].format(by=f' by {by}' if by else '', limit=limit, node=node)} ({state})"
 

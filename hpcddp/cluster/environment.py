@@ -81,6 +81,6 @@ def condition_holds(condition: str, *number: int) -> bool:
     """Whether it holds of `number`, by as many parts as the condition has: 2.21.5 is `2.21` and `<=2.21`."""
     found = FORM.fullmatch(condition)
     if found is None:
-        raise UsageError(f"`{condition}` is no condition; `>1`, `<2.21`, `>=2.27` or a number alone is expected")
+        raise UsageError(f"`{condition}` is not a condition. Write `>1`, `<2.21`, `>=2.27` or a number.")
     parts = tuple(map(int, found[2].split(".")))
     return SIGNS[found[1]](number[: len(parts)], parts)

@@ -70,7 +70,9 @@ def _base(layer: Layer) -> FilePath | None:
             return profile_path(base)
         file: FilePath = layer.file.parent / base
         if not is_below(file, layer.file.parent):
-            raise UsageError(f"`{base}` lies elsewhere: put that profile beside this one, or into the folder of your own ones")
+            raise UsageError(
+                f"`{base}` is in another folder. Move that profile beside this one, or to the folder of your profiles."
+            )
         if not file.is_file():
             raise UsageError(f"no file {file}: `extends` is the name of a profile, or a file beside this one")
     except UsageError as error:
@@ -89,17 +91,17 @@ def _check_base(over: Layer, base: Layer) -> None:
     own, sources = (data if isinstance(data := layer.data.get("sources"), dict) else {} for layer in (over, base))
     for key in own:
         if key in sources and own[key] != sources[key]:
-            words = f"source `{key}` is another one in {base.file}, whose facts name it: choose another key"
+            words = f"source `{key}` is a different one in {base.file}, whose facts name it: choose another key"
             raise located(SchemaError(("sources", key), words), over.file)
 
 
 def _check_name(layer: Layer) -> None:
     """Results of a cluster that is not what the base says must not carry the base's name."""
     if "name" not in layer.data:
-        raise located(SchemaError((), "`name` is missing: a profile that extends another has a name of its own"), layer.file)
+        raise located(SchemaError((), "`name` is missing. A profile that extends another needs a name of its own."), layer.file)
     name = layer.data["name"]
     if name in profile_names():
-        words = f"`{name}` is also a profile that comes with hpcddp: a profile that extends another has a name of its own"
+        words = f"`{name}` is also the name of a shipped profile. Choose another name."
         raise located(SchemaError(("name",), words), layer.file)
 
 

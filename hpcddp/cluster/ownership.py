@@ -43,7 +43,7 @@ def check_links(study: Study) -> None:
     """HpcddpError where something of the study's own is a link: what it leads to would be written."""
     for path in (study.code, study.jobs, study.submit_lock, study.submissions_file):
         if path.is_symlink():
-            raise HpcddpError(f"{path} is a link, and what it leads to would be written: remove it")
+            raise HpcddpError(f"{path} is a link, so its target would be written. Remove the link.")
 
 
 def owner_of(folder: Path) -> str:
@@ -70,7 +70,7 @@ def group_above(study: Study, trusted: Collection[int]) -> str | None:
             group = None if found.st_mode & stat.S_ISVTX else writing_group(found, trusted)
             if group:
                 return (
-                    f"{parent} may be written by group {group}, who can put another study in the place of this one, with "
-                    f"their code: chmod g-w {parent}, use --runs, or put `trusted_groups: [{group}]` into your settings"
+                    f"{parent} may be written by group {group}, who could replace this study and its code. "
+                    f"Run chmod g-w {parent}, use --runs, or put `trusted_groups: [{group}]` into your settings."
                 )
     return None

@@ -27,7 +27,7 @@ def refuse_newer(data: object) -> None:
     """SchemaError for a profile of a later version of the format, before its keys are called unknown."""
     schema = data.get("schema") if isinstance(data, dict) else None
     if isinstance(schema, int) and schema > NEWEST_SCHEMA:
-        words = f"this profile is of schema {schema}, and this hpcddp reads {NEWEST_SCHEMA}: a newer hpcddp is needed"
+        words = f"this profile is of schema {schema}, and this hpcddp reads {NEWEST_SCHEMA}: upgrade hpcddp"
         raise SchemaError(("schema",), words)
 
 
@@ -48,7 +48,10 @@ def _partitions(profile: ClusterProfile) -> Iterator[Finding]:
             yield (*path, "min_nodes"), words
     default = [name for name, partition in table.items() if partition.default]
     if default[1:]:
-        yield ("slurm", "partitions", default[1], "default"), f"`{default[0]}` is the default partition already; one is expected"
+        yield (
+            ("slurm", "partitions", default[1], "default"),
+            f"`{default[0]}` is already the default partition. Exactly one is expected.",
+        )
 
 
 def _named_partitions(profile: ClusterProfile) -> Iterator[Finding]:
@@ -70,7 +73,7 @@ def _named_partitions(profile: ClusterProfile) -> Iterator[Finding]:
 def _rules(profile: ClusterProfile) -> Iterator[Finding]:
     """Rules that no job can fit."""
     if not profile.slurm.qos:
-        yield ("slurm", "qos"), "no rule, so that no job could be submitted: at least one is expected, or leave `qos` out"
+        yield ("slurm", "qos"), "`qos` has no rule, so no job could be submitted. Add a rule, or remove `qos`."
     for i, rule in enumerate(profile.slurm.qos):
         path = ("slurm", "qos", i)
         yield from _unknown((*path, "node_types"), "node type", rule.node_types, profile.node_types)
@@ -83,13 +86,13 @@ def _rules(profile: ClusterProfile) -> Iterator[Finding]:
 def _rule_in_partition(path: Path, rule: Qos, partition: Partition) -> Iterator[Finding]:
     where = f"no job fits this rule: partition {rule.partition}"
     if rule.name and partition.qos and rule.name not in partition.qos:
-        yield (*path, "partition"), f"{where} takes QOS {_or(partition.qos)}; {rule.name} is expected there"
+        yield (*path, "partition"), f"{where} allows QOS {_or(partition.qos)}; {rule.name} is expected there"
     if rule.node_types and partition.node_types and not set(rule.node_types) & set(partition.node_types):
         yield (*path, "node_types"), f"{where} has nodes of type {_or(partition.node_types)}; one of them is expected"
     if partition.max_nodes is not None and rule.min_nodes > partition.max_nodes:
-        yield (*path, "min_nodes"), f"{where} takes {partition.max_nodes} nodes at most; no more is expected as min_nodes"
+        yield (*path, "min_nodes"), f"{where} allows at most {partition.max_nodes} nodes, below min_nodes"
     if rule.max_nodes is not None and rule.max_nodes < (partition.min_nodes or 1):
-        yield (*path, "max_nodes"), f"{where} takes {partition.min_nodes} nodes at least; no fewer is expected as max_nodes"
+        yield (*path, "max_nodes"), f"{where} needs at least {partition.min_nodes} nodes, above max_nodes"
 
 
 def _account_forms(profile: ClusterProfile) -> Iterator[Finding]:
@@ -99,7 +102,7 @@ def _account_forms(profile: ClusterProfile) -> Iterator[Finding]:
         try:
             re.compile(form.pattern if form is not None else "")
         except re.error as error:
-            yield (*path, "pattern"), f"{form and form.pattern!r} is no regular expression: {error}; one of Python's is expected"
+            yield (*path, "pattern"), f"{form and form.pattern!r} is not a regular expression of Python: {error}"
 
 
 def _topologies(profile: ClusterProfile) -> Iterator[Finding]:
@@ -110,16 +113,16 @@ def _topologies(profile: ClusterProfile) -> Iterator[Finding]:
 def _topology(path: Path, node: NodeType, matrix: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
     gpus = sum(name.startswith("GPU") for name in matrix)
     if node.gpus is not None and gpus > node.gpus:
-        yield path, f"{gpus} GPUs named, and a node has {node.gpus}: a row for each is expected, and no more"
+        yield path, f"{gpus} rows for GPUs, but a node has {node.gpus}. One row per GPU is expected."
     for i, (name, row) in enumerate(matrix.items()):
         if len(row) != len(matrix):
-            yield (*path, name), f"{len(row)} words in row {name} of {len(matrix)}: a square is expected, a word for each row"
+            yield (*path, name), f"{len(row)} words in row {name}, but {len(matrix)} rows. A square matrix is expected."
         for word in row:
             if not re.fullmatch(TOPOLOGY_WORDS, word):
                 known = "X, NV3, PIX, PXB, PHB, NODE or SYS is expected, or `rocm-smi --showtopo`'s XGMI or PCIE"
-                yield (*path, name), f"`{word}` is no word of `nvidia-smi topo -m`: {known}"
+                yield (*path, name), f"`{word}` is not an entry of `nvidia-smi topo -m`: {known}"
         if [j for j, word in enumerate(row) if word == "X"] != [i]:
-            yield (*path, name), f"X is expected at word {i + 1} of row {name}, for itself, and nowhere else"
+            yield (*path, name), f"row {name} must have X at entry {i + 1} (itself), and nowhere else"
 
 
 def _unknown(path: Path, what: str, names: tuple[str, ...], known: Mapping[str, object]) -> Iterator[Finding]:
@@ -174,24 +177,24 @@ def check_environment(profile: ClusterProfile) -> None:
         except SchemaError as error:
             raise error.inside("env_rules", at) from None
     if profile.backend != "slurm" and profile.compute.container:
-        words = f"ranks of {profile.name} are not started by Slurm; write the runtime's command into compute.python"
+        words = f"Slurm does not start the ranks of {profile.name}. Write the container runtime's command into compute.python."
         raise SchemaError(("compute", "container"), words)
     rendezvous = profile.rendezvous
     if rendezvous.master_suffix and rendezvous.master_address == "numeric":
-        words = f"`{rendezvous.master_suffix}` goes behind a name, and master_address is numeric; leave one of them out"
+        words = f"`{rendezvous.master_suffix}` extends a host name, but master_address is numeric. Remove one of them."
         raise SchemaError(("rendezvous", "master_suffix"), words)
 
 
 def _check_rule(rule: EnvRule, profile: ClusterProfile) -> None:
     if not re.fullmatch(r"[A-Za-z_]\w*", rule.name, re.ASCII):
-        raise SchemaError(("name",), f"`{rule.name}` is no name of a variable")
+        raise SchemaError(("name",), f"`{rule.name}` is not a variable name")
     if is_for_debugging(rule.name):
-        words = f"{rule.name}: NVIDIA files it under debugging, and runs are timed; set it for one job by hand, if at all"
+        words = f"{rule.name} is a debugging variable by NVIDIA's list, and may slow timed runs. Set it by hand, for single jobs."
         raise SchemaError(("name",), words)
     if (rule.value is None) == (rule.command is None):
-        raise SchemaError(("name",), f"{rule.name} needs a `value` or a `command`, and not both")
+        raise SchemaError(("name",), f"{rule.name} needs either a `value` or a `command`")
     if rule.name.startswith("NCCL_") and rule.when == When():
-        words = f"{rule.name} needs a `when`: which fabric, NCCL version, node type or number of nodes it is for"
+        words = f"{rule.name} needs a `when`: the fabric, NCCL version, node type or number of nodes that it applies to"
         raise SchemaError(("name",), words)
     for name in rule.when.node_type:
         if name not in profile.node_types:

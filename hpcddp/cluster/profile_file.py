@@ -34,7 +34,7 @@ def read_profile(file: FilePath) -> ClusterProfile:
     try:
         profile = _decoded(data, facts)
         if file == own_profiles().get(file.stem) and profile.name != file.stem:
-            words = f"`{profile.name}`: profiles in this folder are found by their file's name; write `name: {file.stem}`"
+            words = f"`{profile.name}`: profiles in this folder are found by file name. Write `name: {file.stem}`."
             raise SchemaError(("name",), words)
         template = _template(profile, file_of(("template",)).parent)
     except SchemaError as error:
@@ -79,7 +79,7 @@ def _template(profile: ClusterProfile, folder: FilePath) -> str:
     """
     beside = (folder / profile.template).resolve()
     if not is_below(beside, folder):
-        words = f"`{profile.template}` lies elsewhere: put the template beside the profile, or below its folder"
+        words = f"`{profile.template}` is in another folder. Move the template to the profile's folder or below."
         raise SchemaError(("template",), words)
     return str(beside) if beside.is_file() else profile.template
 
@@ -101,7 +101,7 @@ def current_cluster() -> str | None:
     own = _matching(host, own_profiles().values())
     if own[1:]:
         files = " and ".join(typed_path(file) for file in own)
-        raise UsageError(f"{host} is a login node by `login_hosts` of {files}: give --cluster, or set HPCDDP_CLUSTER")
+        raise UsageError(f"{host} is a login node by `login_hosts` of {files}: choose one with --cluster or HPCDDP_CLUSTER")
     shipped = (FOLDER / f"{name}.yaml" for name in profile_names())
     return next((file.stem for file in own or _matching(host, shipped)), None)
 

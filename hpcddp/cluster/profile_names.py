@@ -61,7 +61,7 @@ def profile_path(name: str) -> Path:
     shipped, own = (folder / f"{name}.yaml" for folder in (FOLDER, own_folder()))
     if own.is_file():
         if shipped.is_file():
-            words = f"`{name}` is also a profile that comes with hpcddp ({shipped}): rename this one, file and `name`"
+            words = f"`{name}` is also the name of a shipped profile ({shipped}). Rename this one: its file and its `name`."
             raise located(SchemaError(("name",), words), own)
         return own
     if not shipped.is_file():

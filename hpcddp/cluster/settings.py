@@ -53,7 +53,7 @@ class Settings:
         """run_root with ~ and variables filled in; UsageError for one that is not set."""
         root = self.run_root and os.path.expanduser(os.path.expandvars(self.run_root))
         if root and "$" in root:
-            raise UsageError(f"run_root is {self.run_root}: a variable in it is not set; set it, or write the path in full")
+            raise UsageError(f"run_root is {self.run_root}, with a variable that is not set. Set it, or write the path in full.")
         return Path(root) if root else None
 
 
@@ -71,7 +71,7 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
     for name in sorted(name for name in env if name.startswith("SBATCH_") and env[name]):
         key = _HONOURED.get(name)
         if key is None:
-            remarks.append(f"{name}={env[name]} is set aside: sweep and profile say what a job asks for")
+            remarks.append(f"{name}={env[name]} is ignored: jobs follow the sweep and the profile")
             continue
         changed: dict[str, Any] = {key: env[name]}
         settings = dataclasses.replace(settings, **changed)
@@ -90,5 +90,5 @@ def _read(file: Path) -> Settings:
     }
     for where, path in paths.items():
         if path is not None and not path.startswith(("/", "$", "~")):
-            raise located(SchemaError(where, f"`{path}` is relative: a job stands in another folder; give it in full"), file)
+            raise located(SchemaError(where, f"`{path}` is relative, but jobs run in another folder. Give it in full."), file)
     return settings

@@ -70,7 +70,7 @@ def show_cluster(profile: ClusterProfile) -> str:
     file = Path(profile.file) if profile.file else FOLDER / f"{profile.name}.yaml"
     head = [f"# {typed_path(file)}, merged into {profile.extends}"] if profile.extends else []
     grades = "; ".join(f"{grade} {words}" for grade, words in GRADES.items())
-    head += comment(f"Comments are grades and sources of values: {grades}.")
+    head += comment(f"Comments give the grade and source of each value: {grades}.")
     document: Any = _noted(merged_document(file)[0])
     return "\n".join([*head, yaml_text(document)])
 

@@ -205,8 +205,8 @@ def _children(node: Node) -> list[Node]:
 
 PROBLEMS = {
     "too_deep": f"lists and mappings are nested more than {DEPTH} deep here; write them flat",
-    "in_itself": "this value is repeated in itself; write out what is meant",
-    "too_many": f"anchors and aliases come to more than {thousands(REPEATED)} values here; write out those that are meant",
+    "in_itself": "this value contains itself; write it out",
+    "too_many": f"anchors and aliases expand to more than {thousands(REPEATED)} values here; write out those you need",
 }
 
 

@@ -46,8 +46,8 @@ def analyze(
 
     Each study under RUNS, or in a bundle, gets a page, scaling.csv,
     report.json and figures in report/. The command exits with code 3 if
-    runs are missing, no run passes, or something could not be read or
-    written, and with 1 if one of several studies is damaged.
+    runs are missing, no run passes, or a file could not be read or
+    written. It exits with code 1 if one of several studies is damaged.
 
     \b
     hpcddp analyze jobs/

@@ -16,8 +16,8 @@ from hpcddp.commands.options import format_option, print_json, remark
 def audit(ctx: click.Context, files: tuple[Path, ...], format_: str) -> None:
     """Check published numbers: averages, speedups, baselines, hardware.
 
-    FILES hold tables as printed, no number rounded again: Markdown within a
-    page, LaTeX, CSV or TSV, with one line of headers and a row for each
+    FILES contain tables with numbers as printed: Markdown within a page,
+    LaTeX, CSV or TSV. A table has one line of headers and a row for each
     measurement. Columns, or other usual names for them:
 
     \b
@@ -30,10 +30,10 @@ def audit(ctx: click.Context, files: tuple[Path, ...], format_: str) -> None:
       runs      run, or `rank 0` for ranks of one run; a row with run `avg` is
                 the average of the others
 
-    All other columns of words, and of settings in numbers, tell rows apart.
+    All other columns of words and of numeric settings distinguish rows.
     Lines before the header of a CSV file that begin with `#` are notes.
-    A number is wrong only where nothing that rounds to its digits fits.
-    Ends with 0 where nothing is found, with 4 where something is.
+    A number is wrong only if no value that rounds to its digits fits.
+    Exits with code 4 if a number is wrong, else with 0.
 
     \b
     hpcddp audit results.csv

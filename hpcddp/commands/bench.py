@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def bench() -> None:
-    """Benchmark the network that ranks talk through; the sweep `loaders` (hpcddp init loaders) is for the data that they load.
+    """Benchmark the network between ranks. To benchmark data loading, run the sweep `loaders` (hpcddp init loaders).
 
     \b
     hpcddp bench comm rcc-bigmnist.yaml
@@ -30,11 +30,11 @@ def bench() -> None:
 @submitting
 @click.pass_context
 def comm(ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions) -> None:
-    """Time the collectives of a job's own ranks.
+    """Time collectives among the ranks of a job.
 
-    All-reduce, reduce-scatter, all-gather, broadcast and send/receive from 1 KiB to 1 GiB: one run of at most 15 minutes on
-    each layout of a sweep, beside its other runs, or without a sweep file on one layout, under ./bench-comm. `hpcddp analyze`
-    shows latency and bandwidth.
+    Times all-reduce, reduce-scatter, all-gather, broadcast and send/receive from 1 KiB to 1 GiB. Each layout of a sweep gets
+    one run of at most 15 minutes, beside its other runs. Without a sweep file, one layout is measured under ./bench-comm.
+    `hpcddp analyze` shows latency and bandwidth.
 
     \b
     hpcddp bench comm jobs/rcc-bigmnist.yaml --group nodes

@@ -12,17 +12,19 @@ from hpcddp.core.text import thousands
 
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False))
-@click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY.tar.gz here.")
-@click.option("--pseudonymise", is_flag=True, help="Replace names of hosts, users, accounts, and their folders; leave logs out.")
-@click.option("--force", is_flag=True, help="Replace the file where it is there already.")
-@click.option("-y", "--yes", is_flag=True, help="Write it though names are left that --pseudonymise cannot replace.")
+@click.option(
+    "-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. Default: ./STUDY.tar.gz."
+)
+@click.option("--pseudonymise", is_flag=True, help="Replace names of hosts, users, accounts and their folders; omit logs.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("-y", "--yes", is_flag=True, help="Write the bundle even if it contains names that --pseudonymise cannot replace.")
 def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool, yes: bool) -> None:
     """Pack a study into one archive that analyzes the same elsewhere.
 
-    Records, scripts and logs; never pickles. With
-    --pseudonymise names become words: node01, user, account, /path. Names
-    of clusters, models and data sets stay. What else looks like a name is
-    listed, and nothing is written without --yes.
+    It contains records, scripts and logs, never pickles. --pseudonymise
+    replaces names by node01, user, account, /path. Names of clusters,
+    models and data sets stay. Other words that look like names are listed;
+    then nothing is written without --yes.
 
     \b
     hpcddp bundle jobs/rcc-bigmnist
@@ -40,9 +42,9 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool, ye
     expected = {reason: number for reason, number in packed.left_out.items() if reason != STRANGE}
     if expected:
         kinds = ", ".join(f"{thousands(number)} {reason.partition(':')[0]}" for reason, number in sorted(expected.items()))
-        remark(f"left out: {count(sum(expected.values()), 'file')} that a study is analyzed without ({kinds})")
+        remark(f"omitted: {count(sum(expected.values()), 'file')} that the analysis does not need ({kinds})")
     if STRANGE in packed.left_out:
         more = ", ..." if packed.left_out[STRANGE] > len(packed.strange) else ""
-        remark(f"left out: {count(packed.left_out[STRANGE], 'file')}, {STRANGE}: {', '.join(packed.strange)}{more}")
+        remark(f"omitted: {count(packed.left_out[STRANGE], 'file')}, {STRANGE}: {', '.join(packed.strange)}{more}")
     for sentence in remaining_words(packed.remaining):
         remark(sentence)

@@ -16,7 +16,7 @@ def clean(study: Path, yes: bool) -> None:
     """List, or remove, checkpoints and code that nothing needs.
 
     STUDY is a study's folder (default: this folder). Removed are checkpoints of runs that are done and of abandoned attempts, and
-    snapshots of code that no job needs. Records stay, and so does everything of queued and running runs.
+    snapshots of code that no job needs. Records stay, and all files of queued and running runs.
 
     \b
     hpcddp clean jobs/rcc-bigmnist

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def clusters() -> None:
-    """List the clusters, show one with its sources, or make a profile of the one you are on.
+    """List cluster profiles, show one with its sources, or create one for this cluster.
 
     \b
     hpcddp clusters list
@@ -41,7 +41,7 @@ def clusters() -> None:
 def list_(format_: str) -> None:
     """List the profiles that come with hpcddp, and your own.
 
-    Yours are YAML files in ~/.config/hpcddp/clusters/, which --cluster finds by name.
+    Your profiles are YAML files in ~/.config/hpcddp/clusters/; --cluster finds them by name.
 
     \b
     hpcddp clusters list --format json
@@ -58,7 +58,9 @@ def list_(format_: str) -> None:
 @click.argument("name", shell_complete=completion.cluster_names)
 @format_option
 def show(name: str, format_: str) -> None:
-    """Show a profile, by name or file, as YAML: what it extends merged into it, grades and sources as comments.
+    """Show a profile, by name or file, as YAML.
+
+    Profiles that it extends are merged into it. Comments give the grade and source of each value.
 
     \b
     hpcddp clusters show marconi100
@@ -73,11 +75,11 @@ def show(name: str, format_: str) -> None:
 
 @clusters.command()
 @click.option("-o", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
-@click.option("--name", metavar="NAME", help="Of the profile; by default Slurm's name of the cluster.")
+@click.option("--name", metavar="NAME", help="Name of the profile. Default: Slurm's cluster name.")
 def detect(target: Path | None, name: str | None) -> None:
-    """Make a profile of this machine's Slurm: nodes, GPUs, partitions, QOS, accounts. It takes 30 s at most.
+    """Create a profile from this machine's Slurm: nodes, GPUs, partitions, QOS, accounts. Takes at most 30 s.
 
-    What Slurm does not know (network, links, modules, disks) is null, with a note how to find it.
+    Facts that Slurm does not have (network, links, modules, disks) are null, with a note how to find them.
 
     \b
     hpcddp clusters detect
@@ -88,7 +90,9 @@ def detect(target: Path | None, name: str | None) -> None:
     from hpcddp.detect.detect import detect_cluster
 
     if target is not None and target.exists():
-        raise click.UsageError(f"{target} exists: give -o another name; `hpcddp clusters check {target}` compares it with Slurm")
+        raise click.UsageError(
+            f"{target} exists. Give -o another name, or compare it with Slurm: `hpcddp clusters check {target}`."
+        )
     is_own = target is not None and target.absolute().parent == own_folder()
     found = detect_cluster(name or (target.stem if target is not None and is_own else None))
     for text in found.remarks:
@@ -105,9 +109,9 @@ def detect(target: Path | None, name: str | None) -> None:
 @format_option
 @click.pass_context
 def check(ctx: click.Context, name: str | None, format_: str) -> None:
-    """Compare a profile with the live Slurm; by default this machine's.
+    """Compare a profile with the live Slurm. Default: this machine's profile.
 
-    Each field that Slurm knows is compared. The exit code is 4 where a value differs, 5 where Slurm does not answer.
+    Compares each field that Slurm reports. Exits with code 4 if a value differs, with 5 if Slurm does not answer.
 
     \b
     hpcddp clusters check rcc
@@ -131,13 +135,14 @@ def check(ctx: click.Context, name: str | None, format_: str) -> None:
 @click.argument("name", metavar="NAME|FILE", shell_complete=completion.cluster_names)
 @laying_out
 @set_option
-@click.option("--runs", type=click.Path(file_okay=False, path_type=Path), help="Where the job's files go; by default ./survey.")
+@click.option("--runs", type=click.Path(file_okay=False, path_type=Path), help="Folder for the job's files. Default: ./survey.")
 @yes_option
 def survey(name: str, layout: LayoutOptions, settings: tuple[str, ...], runs: Path | None, yes: bool) -> None:
-    """Print the lines of a profile that one short job on its nodes fills in.
+    """Measure a cluster's nodes with one short job, and print lines for its profile.
 
-    Processors, GPUs with their links, adapters with their speeds, driver and software, the node's own disk, and with two nodes
-    (the default) the latency between them: what the profile lacks or says otherwise, as YAML with source and date.
+    The job finds processors, GPUs and their links, adapters and their speeds, driver, software and the node's own disk. With two
+    nodes (the default) it also measures the latency between them. Prints values that the profile lacks or contradicts, as YAML
+    with source and date.
 
     \b
     hpcddp clusters survey ./mycluster.yaml --set account=abc01
@@ -154,5 +159,5 @@ def survey(name: str, layout: LayoutOptions, settings: tuple[str, ...], runs: Pa
         remark(problem)
     node_type = str(chosen.points[0].point.layout.node_type or chosen.profile.default_node_type)
     text = survey_text(found, chosen.profile, node_type)
-    remark(f"paste these lines into the profile {name}" if text else f"nothing that the profile {name} lacks")
+    remark(f"paste these lines into the profile {name}" if text else f"the profile {name} has all that the job found")
     click.echo(text, nl=False)

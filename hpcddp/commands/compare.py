@@ -43,8 +43,8 @@ def compare(
     A point of B is slower if the whole 95 % interval of the throughput ratio B / A lies beyond the threshold. It is slightly
     slower if the interval lies below 1, but not beyond the threshold. With fewer than six runs, medians decide.
 
-    The command exits with code 4 if a point is slower, and with code 3 if B lacks runs or a file could not be written. With
-    --by KEY and A alone, each line has a size and each column a value of the key, as a ratio to the base value.
+    The command exits with code 4 if a point is slower. It exits with code 3 if B lacks runs or a file could not be written.
+    With --by KEY and A alone, each line is a size and each column a value of the key. Cells are ratios to the base value.
 
     \b
     hpcddp compare jobs/before jobs/after

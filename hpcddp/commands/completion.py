@@ -112,9 +112,9 @@ def _flow_keys(block: str) -> Iterator[str]:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script by which a shell completes hpcddp at Tab: commands, options, clusters, sweeps, groups, node types.
+    """Print a script for completion at Tab: commands, options, clusters, sweeps, groups, node types.
 
-    Write it to a file once, and have the shell read that at its start; zsh behind its line with compinit, fish by itself.
+    Write it to a file once, and source the file when the shell starts. In zsh, source it after compinit; fish finds it by itself.
 
     \b
     hpcddp completion bash > ~/.hpcddp.bash; echo '. ~/.hpcddp.bash' >> ~/.bashrc
@@ -125,5 +125,5 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise UsageError(f"this version of click has no completion for {shell}")
+        raise UsageError(f"This version of click has no completion for {shell}. Upgrade it: `pip install --upgrade click`.")
     click.echo(kind(ctx.find_root().command, {}, "hpcddp", "_HPCDDP_COMPLETE").source())

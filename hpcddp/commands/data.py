@@ -37,34 +37,36 @@ def _folder(flag: str, words: str) -> Callable[[Command], Command]:
 
 _written = _folder("--root", "Folder to write to.")
 _read = _folder("--root", "Folder to read.")
-_mirror = click.option("--mirror", metavar="URL", help="Address below which the files lie; by default the publisher's.")
+_mirror = click.option("--mirror", metavar="URL", help="Fetch the files from below URL. Default: the publisher's.")
 _processes = click.option(
-    "--processes", type=click.IntRange(min=1), help="How many work at once; by default as many as there are processors, up to 8."
+    "--processes", type=click.IntRange(min=1), metavar="N", help="Use N processes. Default: one per CPU, at most 8."
 )
 
 _OF_JOB = (
     yes_option,
-    click.option("--wait", is_flag=True, help="Stay until the job is over."),
-    click.option("--dry-run", is_flag=True, help="Show the job; submit nothing."),
+    click.option("--wait", is_flag=True, help="Wait until the job has finished."),
+    click.option("--dry-run", is_flag=True, help="Show the job, without submitting."),
     after_option,
     click.option(
         "--runs",
         type=click.Path(path_type=Path, file_okay=False),
         envvar="HPCDDP_RUNS",
-        help="Run root, whose folder data gets the job's records; by default that of your settings, or jobs.",
+        help="Write the job's records to data/ in this folder. Default: run_root of your settings, or jobs.",
     ),
     job_option,
     click.option(
-        "--node-type", shell_complete=completion.node_type_names, help="Of the node; by default the profile's default one."
+        "--node-type",
+        shell_complete=completion.node_type_names,
+        help="Node type of the job. Default: the profile's default type.",
     ),
     click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job: slurm.walltime_min=90."
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job, such as slurm.walltime_min=90."
     ),
     click.option(
         "--cluster",
         metavar="NAME|FILE",
         shell_complete=completion.cluster_names,
-        help="Do it as one job there, of a node's cores; a profile by name or YAML file. Without it, here and now.",
+        help="Run as a job on one node of this cluster, by name or YAML file. Default: run here, without a job.",
     ),
 )
 """Options of the job, last to first, as --help shows them."""
@@ -96,7 +98,7 @@ def _refuse_without_cluster(of_job: Mapping[str, Any]) -> None:
     given = next((name for name, value in of_job.items() if value and name != "runs"), None)
     if given is not None:
         flag = {"settings": "--set", "job_options": "--job-option"}.get(given, f"--{given.replace('_', '-')}")
-        raise click.UsageError(f"{flag} is of a job, and without --cluster the data are made here: give --cluster NAME")
+        raise click.UsageError(f"{flag} applies to a job only. Add --cluster NAME to submit one.")
 
 
 def _filled_in(value: Any) -> Any:
@@ -105,7 +107,9 @@ def _filled_in(value: Any) -> Any:
         return value
     filled = os.path.expandvars(value)
     if "$" in filled:
-        raise click.UsageError(f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set; give the folder in full")
+        raise click.UsageError(
+            f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set. Set it, or give the folder in full."
+        )
     return Path(filled)
 
 
@@ -115,8 +119,7 @@ def _do_here(action: str, data: str, options: Mapping[str, Any], counts: str = "
     from hpcddp.core.errors import UsageError
 
     if find_spec("torch") is None:
-        step = "use the compute environment's, or `pip install torch`"
-        raise UsageError(f"preparing data needs torch, which this Python lacks: {step}")
+        raise UsageError("Preparing data needs torch. Use the Python of the compute environment, or run `pip install torch`.")
     from hpcddp.data.writing.folder import ProgressLine
     from hpcddp.data.writing.pool import default_processes
     from hpcddp.data.writing.tasks import Surroundings, do_task
@@ -156,7 +159,7 @@ def _submit(task: DataTask, of_job: Mapping[str, Any]) -> int:
 
 @data.group("fetch")
 def _fetch() -> None:
-    """Download a data set's official files; each is checked before it has its name. Needs no torch.
+    """Download a data set's official files, and check each one. Needs no torch.
 
     \b
     hpcddp data fetch cifar10 --root $SCRATCH/cifar10
@@ -169,7 +172,7 @@ def _fetch() -> None:
 def _fetch_cifar10(root: Path, mirror: str | None) -> None:
     """CIFAR-10 in its binary version, 170 MB.
 
-    From https://www.cs.toronto.edu/~kriz/cifar.html, which has its checksum.
+    The archive and its checksum are from https://www.cs.toronto.edu/~kriz/cifar.html.
 
     \b
     hpcddp data fetch cifar10 --root $SCRATCH/cifar10
@@ -183,7 +186,7 @@ def _fetch_cifar10(root: Path, mirror: str | None) -> None:
 def _fetch_mnist(root: Path, mirror: str | None) -> None:
     """MNIST in its four files, 12 MB.
 
-    bigMNIST is made of them, too, where they lie in its folder.
+    `hpcddp data prepare bigmnist` uses them too, if they are in its folder.
 
     \b
     hpcddp data fetch mnist --root $SCRATCH/mnist
@@ -201,12 +204,12 @@ def _fetch_files(official: OfficialSet, root: Path, mirror: str | None) -> None:
         click.echo(f"{file.name}, {size(file.size_bytes)}: {'fetched' if file in fetched else 'was there'}")
     click.echo(f"in {root}, with the sizes and checksums of their publisher")
     for path in read_instead(official, root):
-        _remark(f"{path} is read in place of what was fetched, and is not the official file: remove it")
+        _remark(f"{path} is not the official file, but is read instead of the fetched one. Remove it.")
 
 
 @data.group("pack")
 def _pack() -> None:
-    """Put a data set's files into few large ones; run again, it goes on where it stopped.
+    """Pack a data set's files into few large ones. Run the command again to resume.
 
     \b
     hpcddp data pack imagenet --root $SCRATCH/imagenet --out $SCRATCH/imagenet-tar
@@ -217,11 +220,11 @@ def _pack() -> None:
 @_folder("--root", "Folder with train/ and val/.")
 @_folder("--out", "Folder for the tar files.")
 @_processes
-@_does("pack", "imagenet", "pictures")
+@_does("pack", "imagenet", "images")
 def _pack_imagenet() -> None:
-    """ImageNet's folders as tar files in WebDataset's layout, with an index beside each.
+    """Pack ImageNet's folders into tar files in WebDataset's layout, each with an index.
 
-    Sweeps read them where `data.root` is the folder of the tar files: the same samples in the same order. Needs torch.
+    Set `data.root` of a sweep to the folder of the tar files. It gives the same samples in the same order. Needs torch.
 
     \b
     hpcddp data pack imagenet --root $SCRATCH/imagenet --out $SCRATCH/imagenet-tar
@@ -230,7 +233,7 @@ def _pack_imagenet() -> None:
 
 @data.group("verify")
 def _verify() -> None:
-    """Read all of a data set, and name what is damaged.
+    """Read all of a data set, and list damaged files.
 
     \b
     hpcddp data verify bigmnist --root $SCRATCH/bigmnist
@@ -242,7 +245,7 @@ def _verify() -> None:
 @_processes
 @_does("verify", "bigmnist", "samples")
 def _verify_bigmnist() -> None:
-    """Every shard against the checksums of the manifest.
+    """Check every shard against the checksums of the manifest.
 
     \b
     hpcddp data verify bigmnist --root $SCRATCH/bigmnist
@@ -252,9 +255,9 @@ def _verify_bigmnist() -> None:
 @_verify.command("imagenet")
 @_read
 @_processes
-@_does("verify", "imagenet", "pictures")
+@_does("verify", "imagenet", "images")
 def _verify_imagenet() -> None:
-    """Every picture decoded, of folders or of tar files, and every tar file against its checksum.
+    """Decode every image of folders or tar files, and check every tar file's checksum.
 
     \b
     hpcddp data verify imagenet --root $SCRATCH/imagenet-tar
@@ -264,7 +267,7 @@ def _verify_imagenet() -> None:
 @_verify.command("mnist")
 @_read
 def _verify_mnist(root: Path) -> None:
-    """MNIST's four files against their official MD5.
+    """Check MNIST's four files against their official MD5.
 
     \b
     hpcddp data verify mnist --root $SCRATCH/mnist
@@ -275,7 +278,7 @@ def _verify_mnist(root: Path) -> None:
 @_verify.command("cifar10")
 @_read
 def _verify_cifar10(root: Path) -> None:
-    """CIFAR-10's archive against its official MD5.
+    """Check CIFAR-10's archive against its official MD5.
 
     \b
     hpcddp data verify cifar10 --root $SCRATCH/cifar10
@@ -285,7 +288,7 @@ def _verify_cifar10(root: Path) -> None:
 
 @data.group("prepare")
 def _prepare() -> None:
-    """Write a data set to disk; run again, it goes on where it stopped.
+    """Write a data set to disk. Run the command again to resume.
 
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist --copies 20
@@ -296,9 +299,9 @@ def _prepare() -> None:
 @_written
 @_does("prepare", "digits")
 def _prepare_digits() -> None:
-    """Handwritten digits in CIFAR-10's shape, for its models where CIFAR-10 is not at hand.
+    """Write handwritten digits in CIFAR-10's shape, to replace CIFAR-10 where it is not available.
 
-    They are scikit-learn's 1,797, of which one in six is for evaluation. Needs torch and scikit-learn.
+    The digits are scikit-learn's 1,797; one in six is for evaluation. Needs torch and scikit-learn.
 
     \b
     hpcddp data prepare digits --root demo/digits
@@ -313,19 +316,19 @@ def _all_variants() -> str:
 
 @_prepare.command("bigmnist")
 @_written
-@click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), help="Copies of the six variants.")
-@click.option("--variants", default=_all_variants, show_default="all six", help="Which variants, separated by commas.")
+@click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), metavar="N", help="Copies of each variant.")
+@click.option("--variants", default=_all_variants, show_default="all six", help="Variants, separated by commas.")
 @click.option(
-    "--digits", default="auto", show_default=True, type=click.Choice(["auto", "mnist", "sklearn"]), help="Where digits come from."
+    "--digits", default="auto", show_default=True, type=click.Choice(["auto", "mnist", "sklearn"]), help="Source of the digits."
 )
-@click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
+@click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files. Default: ROOT.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Seed of the random augmentations.")
 @_processes
 @_does("prepare", "bigmnist", "samples")
 def _prepare_bigmnist() -> None:
-    """bigMNIST: six variants of MNIST's 60,000 digits, copied to 72,000,000 samples (about 56 GB of uint8).
+    """Write bigMNIST: six variants of MNIST's 60,000 digits, copied to 72,000,000 samples (about 56 GB of uint8).
 
-    Needs torch. Digits are MNIST's official files where they are at hand, else scikit-learn's 1,797 upscaled.
+    Reads MNIST's official files if available, else scikit-learn's 1,797 digits, upscaled. Needs torch.
 
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist

@@ -13,17 +13,21 @@ NAMES = ("tensorboard", "wandb")
 
 @click.command()
 @click.argument("runs", type=RunsPath())
-@click.option("--to", "target", type=click.Choice(NAMES), required=True, help="What shall show them.")
+@click.option("--to", "target", type=click.Choice(NAMES), required=True, help="Tool to write for.")
 @click.option(
-    "-o", "output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write to: new, or empty."
+    "-o",
+    "output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Write to this folder; it must be new or empty.",
 )
 def export(runs: Path, target: str, output: Path) -> None:
-    """Write runs as TensorBoard or Weights & Biases have them.
+    """Write runs for TensorBoard or Weights & Biases.
 
-    From the records of every study under RUNS, or of a bundle; nothing is
-    sent. Each run has its point as parameters, its means, and of every
-    step its time (mean over ranks) and throughput. Rejected runs are
-    tagged as such. Needs pip install 'hpcddp[tensorboard]' or [wandb].
+    Reads the records of every study under RUNS, or of a bundle, and sends
+    nothing. Each run has its point as parameters, its means, and each
+    step's time (mean over ranks) and throughput. Rejected runs are tagged.
+    Needs pip install 'hpcddp[tensorboard]' or [wandb].
 
     \b
     hpcddp export jobs/ --to tensorboard -o exported
@@ -37,18 +41,18 @@ def export(runs: Path, target: str, output: Path) -> None:
     from hpcddp.share.unbundle import opened_study
 
     if output.is_dir() and any(output.iterdir()):
-        raise UsageError(f"{output} is not empty; name a new folder, or remove it: runs would be there twice")
+        raise UsageError(f"{output} is not empty. Give a new folder, or remove this one, so that no run appears twice.")
     write, view = TARGETS[target]
     with opened_study(runs) as root:
         found = [exported(study) for study in studies(root)]
         if not found:
-            raise UsageError(f"{runs}: no study in it; name the folder `hpcddp submit` wrote to, or the one above")
+            raise UsageError(f"{runs} contains no study. Give the folder that `hpcddp submit` wrote to, or the one above it.")
         if not any(study.done for study in found):
-            raise UsageError(f"{runs}: no training run is done yet; `hpcddp status {runs}` says what they do")
+            raise UsageError(f"{runs} has no finished training run yet. Show their state with `hpcddp status {runs}`.")
         written = write(found, output)
     missing, unknown = sum(study.missing for study in found), sum(study.unknown for study in found)
     if missing:
-        remark(f"left out: {count(missing, 'run')} that {'is' if missing == 1 else 'are'} not done")
+        remark(f"omitted: {count(missing, 'run')} that {'is' if missing == 1 else 'are'} not done")
     if unknown:
-        remark(f"left out: {count(unknown, 'run')} whose point.json is damaged or missing; `hpcddp analyze` says which")
+        remark(f"omitted: {count(unknown, 'run')} whose point.json is damaged or missing; `hpcddp analyze` lists each")
     click.echo(f"{count(written, 'run')} in {output}: {view.format(folder=output)}")

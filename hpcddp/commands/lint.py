@@ -18,7 +18,7 @@ from hpcddp.commands.options import cluster_option, format_option, print_json, r
 def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> None:
     """Check a job script for what Slurm refuses, makes ranks hang, or leaves GPUs idle; with shellcheck where that is installed.
 
-    Of a template (`*.j2`) the scripts that it makes on a cluster are checked. Ends with 4 where something is found.
+    Of a template (`*.j2`) the scripts that it makes on a cluster are checked. Exits with code 4 if something is found.
 
     \b
     hpcddp lint job.sh

@@ -24,13 +24,13 @@ cluster_option = click.option(
     "--cluster",
     metavar="NAME|FILE",
     shell_complete=completion.cluster_names,
-    help="Profile, by name or YAML file. Default: the sweep's, HPCDDP_CLUSTER's, or the one for this host.",
+    help="Use this profile, by name or YAML file. Default: the sweep's, HPCDDP_CLUSTER, or this host's.",
 )
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value that the groups do not vary."
 )
 where_option = click.option(
-    "--where", "conditions", multiple=True, metavar="COND", help="Only points that meet this: 'layout.nodes <= 4'."
+    "--where", "conditions", multiple=True, metavar="COND", help="Choose points that meet COND, such as 'layout.nodes <= 4'."
 )
 group_option = click.option(
     "--group",
@@ -38,17 +38,22 @@ group_option = click.option(
     multiple=True,
     metavar="NAME",
     shell_complete=completion.group_names,
-    help="Only the points of this group.",
+    help="Choose the points of this group.",
 )
 format_option = click.option(
-    "--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Use JSON in scripts."
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format; json for scripts.",
 )
 co2_option = click.option(
     "--co2-g-per-kwh",
     "co2_g_per_kwh",
     type=click.FloatRange(min=0),
     metavar="G",
-    help="Grams of CO2 per kWh; adds the CO2 of the energy used.",
+    help="Also report CO2, at G grams per kWh of energy.",
 )
 
 
@@ -60,7 +65,7 @@ class TakesCommand(click.Command):
             place = args.index("--")
             ctx.meta[COMMAND_KEY] = args[place + 1 :]
             if not args[place + 1 :]:
-                raise click.UsageError("give a command after --, such as `-- python train.py`", ctx)
+                raise click.UsageError("`--` needs a command after it, such as `-- python train.py`", ctx)
             args = args[:place]
         return super().parse_args(ctx, args)
 
@@ -82,10 +87,10 @@ style_option = click.option(
     type=click.Choice(["default", "paper", "slides"]),
     default="default",
     show_default=True,
-    help="Style of figures: paper fits a journal's column, without titles; slides is 16:9 with large type.",
+    help="Style of figures: paper fits a journal's column, without titles; slides is 16:9, with large type.",
 )
-points_option = click.option("--points", "each_point", is_flag=True, help="List each point, not the groups.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+points_option = click.option("--points", "each_point", is_flag=True, help="List each point instead of the groups.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 
 
 job_option = click.option(
@@ -94,7 +99,7 @@ job_option = click.option(
     "job_options",
     multiple=True,
     metavar="OPTION",
-    help="Add an sbatch option, such as -J --constraint=hdr.",
+    help="Pass an option to sbatch, such as -J --constraint=hdr.",
 )
 
 
@@ -128,17 +133,20 @@ def measuring(command: Command) -> Command:
     return _with_options(
         folded,
         click.option(
-            "--profile-steps", type=click.IntRange(min=0), metavar="N", help="Profile N more steps with torch.profiler."
+            "--profile-steps",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Profile N steps with torch.profiler after the timed ones.",
         ),
         _each_point(
             "--comm",
             ["off", "on", "check"],
-            "hook setting; repeatable. `off` measures throughput without the hook, `on` the breakdown with it.",
+            "with this hook setting; repeatable. off measures throughput without the hook, on the breakdown with it.",
         ),
         _each_point(
             "--input",
             ["full", "synthetic", "io"],
-            "input; repeatable. `synthetic` measures the trainer's limit, `io` the loader's.",
+            "with this input; repeatable. synthetic measures training without loading, io loading without training.",
         ),
     )
 
@@ -166,11 +174,9 @@ def _folded(command: Command, parameter: str, record: str) -> Command:
     return folded
 
 
-def _each_point(flag: str, values: Sequence[str], example: str) -> Callable[[Command], Command]:
+def _each_point(flag: str, values: Sequence[str], how: str) -> Callable[[Command], Command]:
     """A flag to be given once for each value that the chosen points are measured with; `inputs` of `--input`."""
-    return click.option(
-        flag, f"{flag[2:]}s", multiple=True, type=click.Choice(values), help=f"Measure each point with this {example}"
-    )
+    return click.option(flag, f"{flag[2:]}s", multiple=True, type=click.Choice(values), help=f"Measure each point {how}")
 
 
 def refuse_twice(keys: Sequence[str], settings: Sequence[str]) -> None:
@@ -179,7 +185,7 @@ def refuse_twice(keys: Sequence[str], settings: Sequence[str]) -> None:
         key = text.partition("=")[0]
         if key in keys:
             flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
-            raise click.UsageError(f"{flag} and --set {text} set the same key: give one of them")
+            raise click.UsageError(f"{flag} and --set {text} set the same key. Give one of them.")
 
 
 def laying_out(command: Command) -> Command:
@@ -189,12 +195,15 @@ def laying_out(command: Command) -> Command:
         click.option(
             "--node-type",
             shell_complete=completion.node_type_names,
-            help="A node type of the profile. Default: the profile's own default.",
+            help="Node type of the profile. Default: its default type.",
         ),
         click.option(
-            "--gpus-per-node", type=click.IntRange(min=1), help="GPUs (and ranks) on each node. Default: all of a node's."
+            "--gpus-per-node",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="GPUs per node, one rank each. Default: all of a node's.",
         ),
-        click.option("--nodes", type=click.IntRange(min=1), help="Nodes (without a sweep file)."),
+        click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes, without a sweep file."),
     )
 
 
@@ -203,7 +212,7 @@ def _job_ids(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     for job in jobs:
         if re.fullmatch(r"[0-9]+(_[0-9]+)?", job) is None:
             raise click.BadParameter(
-                f"{job!r} is not a job number such as 4711 or 4711_3; list yours with `squeue --me`", ctx, param
+                f"{job!r} is not a job number, such as 4711 or 4711_3. List yours with `squeue --me`.", ctx, param
             )
     return jobs
 
@@ -213,13 +222,13 @@ after_option = click.option(
     multiple=True,
     metavar="JOB",
     callback=_job_ids,
-    help="Start only after this Slurm job completed successfully, such as one that prepares data. Several: 4711:4712.",
+    help="Start only after this Slurm job completes successfully. Several: 4711:4712.",
 )
 runs_option = click.option(
     "--runs",
     type=click.Path(path_type=Path, file_okay=False),
     envvar="HPCDDP_RUNS",
-    help="Folder for the runs. Default: the sweep's folder.",
+    help="Folder for runs. Default: the sweep's folder.",
 )
 
 
@@ -230,23 +239,20 @@ def submitting(command: Command) -> Command:
     return _with_options(
         _folded(command, "options", "SubmitOptions"),
         yes_option,
-        click.option("--wait", is_flag=True, help="Wait until all runs have finished, and show progress."),
+        click.option("--wait", is_flag=True, help="Show progress until all runs have finished."),
         after_option,
-        click.option("--failed", is_flag=True, help="Submit only runs that failed, and show why they did."),
+        click.option("--failed", is_flag=True, help="Submit failed runs only, and show why each failed."),
         click.option("--max-jobs", type=click.IntRange(min=1), metavar="N", help="Submit at most N runs now."),
+        click.option("--max-running", type=click.IntRange(min=1), metavar="N", help="Run at most N runs at a time."),
         click.option(
-            "--max-running",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Run at most N runs at a time; Slurm enforces the limit.",
+            "--serial", "max_running", type=int, flag_value=1, help="Run one at a time, so that runs do not share the network."
         ),
-        click.option("--serial", "max_running", type=int, flag_value=1, help="Same as --max-running 1: no shared network."),
-        click.option("--one-allocation", is_flag=True, help="Run all runs in one job, one after the other, on the same nodes."),
-        click.option("--smoke", is_flag=True, help="First run a short job on each node type: imports, data, versions, GPUs."),
+        click.option("--one-allocation", is_flag=True, help="Run all in one job, one after another on the same nodes."),
         click.option(
-            "--preflight", is_flag=True, help="First run a short job that finds slow nodes; --one-allocation always does."
+            "--smoke", is_flag=True, help="First check imports, data, versions and GPUs with a short job on each node type."
         ),
-        click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing."),
+        click.option("--preflight", is_flag=True, help="First find slow nodes with a short job; --one-allocation always does."),
+        click.option("--dry-run", is_flag=True, help="Show what would be submitted, without submitting."),
         job_option,
         runs_option,
     )
@@ -299,9 +305,9 @@ def check_sources(sweep: Path | None, points: PointOptions, layout: LayoutOption
     keys = [name for name, value in asdict(layout).items() if value]
     flags = [f"--{name.replace('_', '-')}" for name in (*keys, *(name for name, value in others.items() if value))]
     if sweep is not None and flags:
-        raise click.UsageError(f"{flags[0]} applies without a sweep file; with one, use --set or --where")
+        raise click.UsageError(f"{flags[0]} cannot be used with a sweep file. Use --set or --where.")
     if sweep is None and (points.groups or points.conditions):
-        raise click.UsageError("--group and --where choose points of a sweep file: name the file")
+        raise click.UsageError("--group and --where choose points of a sweep file. Give a sweep file.")
     refuse_twice([f"layout.{name}" for name in keys], points.settings)
 
 
@@ -329,7 +335,9 @@ class RunsPath(click.Path):
 
         folder = usual_folder(sweep)
         if not folder.is_dir():
-            self.fail(f"{sweep}: no folder {folder}, so no run was submitted there. Name the folder of its runs", param, ctx)
+            self.fail(
+                f"{sweep}: its folder {folder} does not exist. Submit the sweep, or give the folder of its runs.", param, ctx
+            )
         if ctx is not None:
             ctx.meta[_SWEEP] = sweep
         return folder

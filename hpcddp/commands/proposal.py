@@ -14,10 +14,12 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 
 @click.command()
 @click.argument("study", type=RunsPath())
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="The job size; by default the largest that is efficient.")
-@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of one training; else the sweep's.")
-@click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Trainings that are planned.")
-@click.option("--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Of the page.")
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Job size in nodes. Default: the largest efficient one.")
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of one training. Default: the sweep's.")
+@click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Number of planned trainings.")
+@click.option(
+    "--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Format of the page."
+)
 @click.option("-o", "output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the page and its figures.")
 @co2_option
 @style_option
@@ -33,13 +35,12 @@ def proposal(
     co2_g_per_kwh: float | None,
     style: str,
 ) -> None:
-    """Write the page an application for computing time asks for.
+    """Write the technical page of an application for computing time.
 
-    Scaling against one GPU and one node, the size of job that speaks for,
-    its node hours, how GPUs were used, hardware and software, and the runs
-    behind each number.
-    The size is the largest of full nodes with at least 70 % efficiency
-    against one node. STUDY is a folder or a bundle. Ends with 3 where a
+    It has the scaling against one GPU and one node, the job size and its
+    node hours. GPU use, hardware, software and the runs of each number follow.
+    The job size is the largest of full nodes with at least 70 % efficiency
+    against one node. STUDY is a folder or a bundle. Exits with code 3 if a
     figure could not be drawn.
 
     \b

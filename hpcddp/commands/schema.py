@@ -12,8 +12,8 @@ from hpcddp.commands.options import print_json
 def schema(document: str) -> None:
     """Print the JSON Schema of profiles or sweeps, for editors.
 
-    An editor with a YAML language server checks and completes a document that has a line `# yaml-language-server: $schema=FILE`,
-    as sweeps and profiles of hpcddp have. Write the file beside the document:
+    An editor with a YAML language server checks and completes a document with the line `# yaml-language-server: $schema=FILE`.
+    Sweeps and profiles of hpcddp have this line. Write the file beside the document:
 
     \b
     hpcddp schema sweep > sweep.schema.json

@@ -12,7 +12,7 @@ from hpcddp.commands.options import format_option, print_json
 def studies(format_: str) -> None:
     """List the published studies that come as sweeps, and the page of each.
 
-    A page has the question, the published numbers, what does not hold of them, and how the sweep measures it instead.
+    A page has the question, the published numbers, errors in them, and how the sweep measures them.
 
     \b
     hpcddp studies

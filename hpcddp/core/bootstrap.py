@@ -81,7 +81,7 @@ def ownership_problem(path: Path, trusted: Collection[int], is_study: bool = Fal
     """
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode) and not (is_study and found.st_uid in (0, os.getuid())):
-        return "is a link, and what it leads to", "rm PATHS"
+        return "is a link, and code in its target", "rm PATHS"
     found = os.stat(path)
     if found.st_uid not in (0, os.getuid()) and found.st_gid not in trusted:
         advice = "give another folder with --runs" if is_study else "rm -r PATHS"

@@ -133,7 +133,7 @@ def load_factory(what: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there; what it imports is not, and its own traceback says so best
-        raise UsageError(f"{what} `{name}`: no module `{error.name}` on the job's PYTHONPATH") from error
+        raise UsageError(f"{what} `{name}`: there is no module `{error.name}` on the job's PYTHONPATH") from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         raise UsageError(f"{what} `{name}`: {module_name} ({module.__file__}) has no function `{factory_name}`")

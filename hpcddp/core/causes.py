@@ -8,18 +8,20 @@ from typing import NamedTuple
 
 AGAIN = "submit it again"
 EXCLUDE_NODE = f"{AGAIN}; to exclude {{node}}: --set slurm.exclude={{node}}"
-EXCLUDE_WITHOUT_GPU = f"{AGAIN}; if {{node}} fails every time, tell its administrators, and --set slurm.exclude={{node}}"
-
-MORE_MEMORY = (
-    f"ask for more with slurm.mem_mb in the sweep, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
+EXCLUDE_WITHOUT_GPU = (
+    f"{AGAIN}; if {{node}} fails every time, tell its administrators and exclude it: --set slurm.exclude={{node}}"
 )
 
-MAKE_ROOM = f"make room there (`df -h`, `quota -s`), or put runs elsewhere with --runs, caches with XDG_CACHE_HOME; then {AGAIN}"
-WRITABLE_RUNS = f"put the runs where the compute nodes may write, with --runs; then {AGAIN}"
-FIX_COMPUTE = f"fix `compute` of the cluster's profile, which `hpcddp clusters show` shows; then {AGAIN}"
-PROVIDE_DATA = f"put the data where every node sees them, or name their folder with workload.data.root; then {AGAIN}"
+MORE_MEMORY = (
+    f"request more with slurm.mem_mb in the sweep, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
+)
 
-AWAITED = f"find in `hpcddp logs` the rank that did not come so far, or ask the site to check the network; then {AGAIN}"
+MAKE_ROOM = f"free space there (`df -h`, `quota -s`), or move runs with --runs and caches with XDG_CACHE_HOME; then {AGAIN}"
+WRITABLE_RUNS = f"choose with --runs a folder that the compute nodes can write to; then {AGAIN}"
+FIX_COMPUTE = f"fix `compute` of the cluster's profile (see `hpcddp clusters show`); then {AGAIN}"
+PROVIDE_DATA = f"put the data where every node can read them, or set their folder in workload.data.root; then {AGAIN}"
+
+AWAITED = f"find the missing rank in `hpcddp logs`, or ask the site to check the network; then {AGAIN}"
 """Of a rank that waited for others until the time was over."""
 
 Table = Mapping[str, tuple[tuple[str, str], ...]]
@@ -36,13 +38,16 @@ CAUSES: Table = {
         (r"fallen off the bus|GPU is lost|device handle for GPU", "a GPU of its node is lost"),
         (r"devices?(?:\(s\))? (?:is|are|is/are) busy or unavailable", "a GPU of its node is busy or unavailable"),
         (r"system not yet initialized", "the fabric manager of its node's GPUs does not run"),
-        (r"driver/library version mismatch|unsupported display driver", "the driver of its node does not fit its libraries"),
+        (
+            r"driver/library version mismatch|unsupported display driver",
+            "the GPU driver of its node does not match its libraries",
+        ),
         (r"Input/output error|Stale file handle|Errno (?:5|116)\b", "the file system of its node has failed"),
     ),
-    "ask the administrators for the Xid of that time in the kernel's log: it says whether the GPU or the code is at fault": (
-        (r"unspecified launch failure|ERROR_LAUNCH_FAILED", "its GPU gave up a kernel (unspecified launch failure)"),
+    "ask the administrators for the Xid in the kernel's log at that time: it shows whether the GPU or the code failed": (
+        (r"unspecified launch failure|ERROR_LAUNCH_FAILED", "a kernel failed on its GPU (unspecified launch failure)"),
     ),
-    "put into the profile's `compute` a torch (or extension) built for this GPU and driver; `compute.torch` there says which": (
+    "install a torch (or extension) built for this GPU and driver in the profile's `compute`; `compute.torch` names the build": (
         (
             r"driver (?:on your system is too old|version is insufficient)",
             "the NVIDIA driver of its node is too old for its torch",
@@ -54,22 +59,25 @@ CAUSES: Table = {
         (r"no kernel image is available|invalid device function", "its torch, or an extension, is not built for its node's GPU"),
         (r"compatible with the current PyTorch installation", "its torch, or an extension, is not built for its node's GPU"),
     ),
-    "start one task per GPU and use the local rank as device; slices of one GPU (MIG) count as that GPU": (
-        (r"invalid device ordinal", "a rank uses a GPU that its node does not show"),
+    "start one task per GPU and use the local rank as device; MIG slices of a GPU count as one GPU": (
+        (r"invalid device ordinal", "a rank uses a GPU number that its node does not have"),
         (r"Duplicate GPU detected ?: rank (?P<a>\d+) and rank (?P<b>\d+)", "ranks {a} and {b} use the same GPU"),
     ),
-    f"ask the administrators for LimitMEMLOCK=infinity of slurmd: `ulimit -l` in a job is to be unlimited; then {AGAIN}": (
-        (r"ibv_(?:reg|create)_.*(?:Cannot allocate memory|failed\s*$)", "its node lets it lock too little memory for InfiniBand"),
-        (r"RLIMIT_MEMLOCK|(?:max|some) locked memory", "its node lets it lock too little memory for InfiniBand"),
+    f"ask the administrators for LimitMEMLOCK=infinity of slurmd: `ulimit -l` in a job must be unlimited; then {AGAIN}": (
+        (
+            r"ibv_(?:reg|create)_.*(?:Cannot allocate memory|failed\s*$)",
+            "its node's limit on locked memory is too low for InfiniBand",
+        ),
+        (r"RLIMIT_MEMLOCK|(?:max|some) locked memory", "its node's limit on locked memory is too low for InfiniBand"),
     ),
-    f"use the MASTER_PORT that its environment has, which hpcddp makes of the job's id; then {AGAIN}": (
-        (r"(?:port:? |\]:|\d:)(?P<a>\d{2,5})\b.*(?:address already in use|EADDRINUSE)", "port {0} is taken on its node"),
-        (r"address already in use|EADDRINUSE", "a port it needs is taken on its node"),
+    f"use MASTER_PORT from the job's environment; then {AGAIN}": (
+        (r"(?:port:? |\]:|\d:)(?P<a>\d{2,5})\b.*(?:address already in use|EADDRINUSE)", "port {0} is in use on its node"),
+        (r"address already in use|EADDRINUSE", "a required port is in use on its node"),
     ),
     "use fewer loader processes, raise `ulimit -n`, or torch.multiprocessing.set_sharing_strategy('file_system'); then submit": (
         (r"Too many open files|\d+ items of ancdata", "it reached the limit of open files"),
     ),
-    "use fewer loader processes, or delete what is left in the node's /dev/shm; give a container a larger one; then submit": (
+    "use fewer loader processes, delete old files in the node's /dev/shm, or give a container a larger one; then submit": (
         (r"(?<!PCIe )Bus error|posix_fallocate|(?:insufficient|out of) shared memory|</torch_\d", "its node's /dev/shm is full"),
         (
             r"unable to (?:mmap|open shared|allocate shared)|(?:extend|segment|on device.*) ?'?/dev/shm",
@@ -82,49 +90,52 @@ CAUSES: Table = {
     MAKE_ROOM: (
         (r"disk quota exceeded(?P<a>: '[^']+')?", "the quota of its disk is used up{0}"),
         (r"No space left on device(?P<a>: '[^']+')?", "its disk is full{0}"),
-        (r"file write failed|unexpected pos \d+ vs \d+", "a checkpoint was cut off: the disk is full, or a quota"),
+        (r"file write failed|unexpected pos \d+ vs \d+", "a checkpoint is incomplete: the disk or a quota is full"),
     ),
-    WRITABLE_RUNS: ((r"Read-only file system", "its file system is mounted read-only there"),),
-    f"fetch on the login node what it downloads, into a folder that the nodes see; then {AGAIN}": (
-        (r"urlopen error|Max retries exceeded|Could not resolve host", "its node does not reach what it downloads from"),
+    WRITABLE_RUNS: ((r"Read-only file system", "its file system is mounted read-only on its node"),),
+    f"download its files on the login node, to a folder that the nodes can read; then {AGAIN}": (
+        (r"urlopen error|Max retries exceeded|Could not resolve host", "its node cannot reach the server of a download"),
     ),
     "ask the site to check the network, or name another interface in the profile (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)": (
-        (r"No route to host|Got completion .*error 12\b", "its nodes do not reach each other over the network"),
+        (r"No route to host|Got completion .*error 12\b", "its nodes cannot reach each other over the network"),
     ),
-    f"take `rendezvous.master_address` out of the cluster's profile, or give a `master_suffix`; then {AGAIN}": (
+    f"remove `rendezvous.master_address` from the cluster's profile, or set `master_suffix`; then {AGAIN}": (
         (
             r"hpcddp: Slurm's address of (?P<node>[\w.-]+) is '(?P<a>[^']*)', which is no number",
-            "Slurm's address of {node} is `{0}`, which is no number",
+            "Slurm's address of {node} is `{0}`, not numeric",
         ),
     ),
-    f"name one that `module avail` lists there in `compute` of the cluster's profile; then {AGAIN}": (
-        (r"Unable to locate a modulefile for '(?P<a>[^']+)'", "there is no module `{0}` on its node"),
-        (r"The following module\(s\) are unknown: \"(?P<a>[^\"]+)\"", "there is no module `{0}` on its node"),
-        (r"script failed with status \d+: module load (?P<a>\S+)", "there is no module `{0}` on its node"),
+    f"choose a module that `module avail` lists there, in `compute` of the cluster's profile; then {AGAIN}": (
+        (r"Unable to locate a modulefile for '(?P<a>[^']+)'", "module `{0}` does not exist on its node"),
+        (r"The following module\(s\) are unknown: \"(?P<a>[^\"]+)\"", "module `{0}` does not exist on its node"),
+        (r"script failed with status \d+: module load (?P<a>\S+)", "module `{0}` does not exist on its node"),
     ),
     FIX_COMPUTE: (
         (r"no `module` command", "its node has no `module` command"),
         (r"hpcddp: this node has no (?P<a>[\w -]+)", "its node has no {0}"),
         (r"No module named '?(?P<a>torch)\b", "the Python of its node has no torch"),
-        (r"undefined symbol: (?P<a>\w+)", "its libraries do not fit together (no symbol {0})"),
+        (r"undefined symbol: (?P<a>\w+)", "its libraries do not match (symbol {0} is missing)"),
         (r"open image (?P<a>[^\s:]+)", "its node cannot open the container image {0}"),
-        (r"\"(?P<a>[^\"]+)\": executable file not found|exec (?P<b>\S+) failed: No such", "`{0}` is not there in its container"),
-        (r"(?:executable file|can't execute) [`'\"](?P<a>[^`'\"]+)[`'\"]", "`{0}` is not there in its container"),
-        (r"FATAL: +stat (?P<a>[^\s:]+): no such file", "`{0}` is not there in its container"),
-        (r"(?P<a>[^\s:]+): command not found|sh: \d+: (?P<b>[^\s:]+): not found", "`{0}` is not there on its node"),
-        (r"exec: (?P<a>[^\s:]+): (?:cannot execute: )?(?:not found|No such file)", "`{0}` is not there on its node"),
-        (r"(?:execve\(2?\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` is not there on its node"),
-        (r"Can not execute (?P<a>\S+)", "`{0}` is not there on its node"),
+        (
+            r"\"(?P<a>[^\"]+)\": executable file not found|exec (?P<b>\S+) failed: No such",
+            "`{0}` does not exist in its container",
+        ),
+        (r"(?:executable file|can't execute) [`'\"](?P<a>[^`'\"]+)[`'\"]", "`{0}` does not exist in its container"),
+        (r"FATAL: +stat (?P<a>[^\s:]+): no such file", "`{0}` does not exist in its container"),
+        (r"(?P<a>[^\s:]+): command not found|sh: \d+: (?P<b>[^\s:]+): not found", "`{0}` does not exist on its node"),
+        (r"exec: (?P<a>[^\s:]+): (?:cannot execute: )?(?:not found|No such file)", "`{0}` does not exist on its node"),
+        (r"(?:execve\(2?\)|line \d+|env): [^\w./]?(?P<a>[\w./+-]+)[^\w./]?: No such file", "`{0}` does not exist on its node"),
+        (r"Can not execute (?P<a>\S+)", "`{0}` does not exist on its node"),
         (r"script failed with status \d+: (?P<a>.+)", "a line of its job script failed: {0}"),
         (r"`GLIBC\S+ not found|(?<!an )Illegal instruction", "its environment was built for another machine than its node"),
         (r"cannot execute binary|Exec format error", "its environment was built for another machine than its node"),
     ),
-    f"put it beside the sweep, or install it in the compute environment; then {AGAIN}": (
+    f"put the module beside the sweep, or install it in the compute environment; then {AGAIN}": (
         (r"No module named '?(?P<a>[\w.]+)", "the Python of its node has no module `{0}`"),
     ),
-    f"load the module that brings it, in `compute` of the cluster's profile; then {AGAIN}": (
-        (r"loading shared libraries: (?P<a>[^\s:]+)", "its node lacks the library {0}"),
-        (r"(?P<a>lib[\w.+-]+): cannot open shared object file", "its node lacks the library {0}"),
+    f"load the library's module in `compute` of the cluster's profile; then {AGAIN}": (
+        (r"loading shared libraries: (?P<a>[^\s:]+)", "the library {0} is missing on its node"),
+        (r"(?P<a>lib[\w.+-]+): cannot open shared object file", "the library {0} is missing on its node"),
     ),
     EXCLUDE_WITHOUT_GPU: (
         (r"No CUDA GPUs are available|no CUDA-capable device", "its node shows torch no GPU"),
@@ -144,18 +155,18 @@ called node as {node}, the first other one as {0}, all by their names.
 """
 
 CAUSES_IN_LOGS: Table = {
-    "take a smaller workload.batch_per_gpu in the sweep, which creates a different point; then submit": (
+    "lower workload.batch_per_gpu in the sweep, which creates a different point; then submit": (
         (r"(?:CUDA|HIP).{0,20}\Wout of memory|OutOfMemoryError|DefaultCPUAllocator|\bMemoryError\b", "memory ran out"),
     ),
     **CAUSES,
     PROVIDE_DATA: ((r"FileNotFoundError|No such file or directory", "a file or folder is missing on its node"),),
-    f"give yourself the right to it; then {AGAIN}": ((r"Permission denied", "it may not use a file that it needs"),),
+    f"get permission for that file; then {AGAIN}": ((r"Permission denied", "it has no permission for a file that it needs"),),
     AWAITED: (
         *CAUSES[AWAITED],
         (r"Timed out after (?P<a>\d+) seconds waiting for clients", "a rank waited {0} s for another one"),
         (r"Timed out waiting (?P<a>\d+)\d{3} ?ms for", "a rank waited {0} s for another one"),
     ),
-    f"{AGAIN}; if memory ran out, ask for more with slurm.mem_mb; to exclude {{node}}: --set slurm.exclude={{node}}": (
+    f"{AGAIN}; if memory ran out, request more with slurm.mem_mb; to exclude {{node}}: --set slurm.exclude={{node}}": (
         (
             r"srun: error: (?P<node>[\w.-]+): (?P<a>tasks? [\d,-]+: (?:Killed|Segmentation fault|Aborted|Bus error))",
             "a process on {node} died without an error message ({0})",

@@ -45,18 +45,17 @@ _B200 = "NVIDIA HGX Platform, data sheet (eighth of HGX B200)"
 _GB200 = "NVIDIA, Blackwell architecture technical brief (GB200 at 1,200 W), as glennklockwood.com/garden/processors/B200 has it"
 _L4 = "Lightning's throughput.py, which names NVIDIA's Ada white paper"
 _A100_64GB = (
-    "CINECA, introduction to Leonardo (22.4 in fp32), as notes of a course of June 2026 have it; the others as many times "
-    "that as an A100's"
+    "CINECA, introduction to Leonardo (22.4 in fp32), by notes of a course of June 2026; other formats in an A100's ratios"
 )
 _A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, fp32 by TechPowerUp, as public tables quote both; tf32 half of bf16"
 _MI250X = (
-    "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit), and for the other formats AMD "
-    "lab notes, AMD matrix cores (fp32 256, fp16 and bf16 1,024)"
+    "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit). "
+    "Other formats: AMD lab notes, AMD matrix cores (fp32 256, fp16 and bf16 1,024)"
 )
 _MI300X = "AMD, MI300 series microarchitecture (github.com/ROCm/legacy-rocm-build@089d751, docs/conceptual/gpu-arch/mi300.md)"
 _MI300A = (
-    "AMD's page of the MI300A, as vengineer.hatenablog.com (2023-12-11) copies it: 228 units at 2.1 GHz; tf32 by the "
-    "operations a cycle and unit of the MI300X"
+    "AMD's page of the MI300A, copied by vengineer.hatenablog.com (2023-12-11): 228 units at 2.1 GHz. "
+    "Operations a cycle and unit for tf32 are the MI300X's"
 )
 
 PEAKS = (

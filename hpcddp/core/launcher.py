@@ -122,7 +122,7 @@ def become_submitit_task(folder: Path) -> None:
 
 def ended_words(rank: int, code: int) -> str:
     """How a rank ended, by the exit code that its parent sees."""
-    return f"rank {rank} was killed by {signal.Signals(-code).name}" if code < 0 else f"rank {rank} ended with exit code {code}"
+    return f"rank {rank} was killed by {signal.Signals(-code).name}" if code < 0 else f"rank {rank} failed with exit code {code}"
 
 
 def forget_failure(folder: Path, node: str) -> None:

@@ -89,7 +89,7 @@ class HeldLock:
     def check(self) -> None:
         """HpcddpError when another machine took this process for dead, which had been stopped, and took the lock over."""
         if int(self.file.name) != _newest(self.file.parent):
-            raise HpcddpError(f"{self.file.parent}: this process stood still for long and another has taken over; run it again")
+            raise HpcddpError(f"{self.file.parent}: this process paused too long, and another took over. Run the command again.")
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _refuse_while_held(file: Path, now_s: float) -> None:
     silent_s = max(0.0, now_s - renewed_s)
     alive = holder.is_alive()
     if alive or (alive is None and silent_s < STALE_S):
-        raise HeldError(f"process {holder.pid} on {holder.host}, which gave a sign of life {silent_s:.0f} s ago")
+        raise HeldError(f"process {holder.pid} on {holder.host}, last active {silent_s:.0f} s ago")
 
 
 def _newest(folder: Path) -> int:

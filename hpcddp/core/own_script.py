@@ -108,7 +108,7 @@ def _imported(file: Path) -> set[str]:
     try:
         tree = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{file}: no Python that can be read: {error}") from error
+        raise UsageError(f"{file}: not valid Python: {error}") from error
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

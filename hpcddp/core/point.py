@@ -211,7 +211,7 @@ class Workload:
         """Processes that load data for one rank of a point, where `auto` has become a number."""
         if self.loader_workers_per_rank == "auto":
             raise UsageError(
-                "workload.loader_workers_per_rank is auto, and how many physical cores a rank has is not known: set "
+                "workload.loader_workers_per_rank is auto, but the physical cores per rank are unknown. Set "
                 "layout.physical_cores_per_rank, or a number of workers"
             )
         return self.loader_workers_per_rank

@@ -134,7 +134,7 @@ def preflight_words(record: PreflightRecord) -> str:
     """`4 nodes, r003 slow: matrix product 14 % below the median; left out`; one line, and why nothing is said of one node."""
     nodes = count(len(record.hosts), "node")
     if len(record.hosts) == 1:
-        return f"{nodes}, and none to compare it with"
+        return f"{nodes}, with no other to compare"
     if not record.slow:
         return f"{nodes}, none more than {SLOW:.0%} below the median".replace("%", " %")
     return f"{nodes}, slow: {'; '.join(slow_words(record.slow, record.excluded))}"

@@ -24,7 +24,7 @@ BASE = "plain"
 """The variant of bigMNIST that the form `augmented` starts from."""
 
 REMEDIES: Mapping[str, str] = {
-    "imagenet": "it needs ILSVRC2012's train/CLASS/*.JPEG and val/CLASS/*.JPEG, or what `hpcddp data pack imagenet` made of them",
+    "imagenet": "put ILSVRC2012's train/CLASS/*.JPEG and val/CLASS/*.JPEG there, or tar files from `hpcddp data pack imagenet`",
     "mnist": "`hpcddp data fetch mnist --root ROOT`",
     "cifar10": "`hpcddp data fetch cifar10 --root ROOT`",
 }
@@ -67,14 +67,14 @@ def unprepared(data: Data, root: Path) -> Unprepared | None:
     if not any((root / name).exists() for name in FILES[data.name]):
         return Unprepared(text=f"no data `{data.name}` in {root}: {_remedy(data, root)}", is_missing=True)
     words = _differing(data, root) if data.name == "bigmnist" else None
-    return None if words is None else Unprepared(text=f"{words}: change the point or prepare another folder", is_missing=False)
+    return None if words is None else Unprepared(text=f"{words}. Change the point, or prepare another folder.", is_missing=False)
 
 
 def _remedy(data: Data, root: Path) -> str:
     task = prepare_task(data, str(root))
     if task is None:
         return REMEDIES[data.name].replace("ROOT", str(root))
-    return f"`{task.command}`, or `hpcddp submit --prepare`, which has a job do that first"
+    return f"`{task.command}`, or `hpcddp submit --prepare` to run that as a job first"
 
 
 def _differing(data: Data, root: Path) -> str | None:

@@ -184,8 +184,8 @@ def single_study(root: Path) -> Study:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"{root}: no study in it; name the folder of one, with a study.json")
-    raise UsageError(f"{root}: {len(found)} studies in it ({', '.join(each.name for each in found)}); name one of them")
+        raise UsageError(f"{root} contains no study. Give the folder of one, with a study.json.")
+    raise UsageError(f"{root} contains {len(found)} studies ({', '.join(each.name for each in found)}); give one of them")
 
 
 def point_folder(given: Path) -> Path:
@@ -201,8 +201,8 @@ def point_folder(given: Path) -> Path:
     if len(found) == 1:
         return begun.with_name(found[0]) / given.name if of_run else begun.with_name(found[0])
     if found:
-        raise UsageError(f"{given}: {len(found)} points begin so: {first_few(found, NAMED)}; write more of the one that is meant")
-    known = f"it has {first_few(labels, NAMED)}" if labels else "name a point's folder in that of a study"
+        raise UsageError(f"{given}: {len(found)} points match: {first_few(found, NAMED)}. Give more characters of one.")
+    known = f"it has {first_few(labels, NAMED)}" if labels else "give a point's folder within a study"
     raise UsageError(f"{given}: no point `{begun.name}` in {begun.parent}; {known}")
 
 

@@ -244,7 +244,7 @@ def _union_decoder(kinds: tuple[Any, ...], is_record: bool) -> Decoder:
 def _decode_number(decoder: Decoder, minimum: float, data: object) -> Any:
     value = decoder(data)
     if value is not None and value < minimum:
-        raise SchemaError((), f"{value} is below {minimum}, the least that makes sense", f"is {value}, below {minimum}")
+        raise SchemaError((), f"{value} is below the minimum {minimum}", f"is {value}, below {minimum}")
     return value
 
 
@@ -283,7 +283,7 @@ def _decode_float(is_record: bool, data: object) -> Any:
 def _decode_int(data: object) -> Any:
     value = _decode_scalar(int, data)
     if abs(value) > LARGEST_INT:
-        raise SchemaError((), f"{value} does not fit into 64 bits", f"is {_shown(value)}, too large to be true")
+        raise SchemaError((), f"{value} does not fit into 64 bits", f"is {_shown(value)}, too large")
     return value
 
 

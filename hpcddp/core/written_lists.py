@@ -18,7 +18,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         first, dash, last = part.partition("-")
         low, high = int(first), int(last if dash else first)
         if not 0 <= low <= high < MOST_CPUS:
-            raise ValueError(f"{part!r} is no list of processors")
+            raise ValueError(f"{part!r} is not a list of processors")
         found.update(range(low, high + 1))
     return frozenset(found)
 

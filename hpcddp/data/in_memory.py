@@ -122,7 +122,9 @@ def tensors_of(source: Source) -> tuple[Tensor, Tensor]:
     """Images and labels of a source that is in memory."""
     held = source.source if isinstance(source, CroppedSource) else source
     if not isinstance(held, TensorSource):
-        raise HpcddpError(f"data of the kind {type(held).__name__} are not held in memory: set workload.data.resident to false")
+        raise HpcddpError(
+            f"data of the kind {type(held).__name__} cannot be held in memory. Set workload.data.resident to false."
+        )
     return held.images, held.labels
 
 
@@ -139,5 +141,5 @@ def _check_room(needed: int, device: torch.device) -> None:
     if needed > free:
         raise HpcddpError(
             f"the data set takes {thousands(needed / 2**20)} MiB of GPU {device.index}, where {thousands(free / 2**20)} MiB "
-            f"are free: set workload.data.resident to false"
+            f"are free. Set workload.data.resident to false."
         )

@@ -56,7 +56,7 @@ class TrainLoader:
             grown = f", grown at epochs {', '.join(map(str, grows_at))}" if grows_at else ""
             raise UsageError(
                 f"{thousands(len(source))} training samples do not fill one global batch of {thousands(largest)} "
-                f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
+                f"({ranks} x {largest // ranks}{grown}). Lower batch_per_gpu, or prepare more data."
             )
         self.clock = ReadClock(workers)
         self.prefetch = prefetch(workers, batch_bytes(source, largest // ranks), room_bytes)

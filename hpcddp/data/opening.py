@@ -76,7 +76,7 @@ def open_own(name: str, root: str | None, split: Split) -> OwnSource:
 def _classes(name: str, dataset: Any) -> int:
     classes = getattr(dataset, "classes", None)
     if classes is None:
-        raise UsageError(f"data `{name}`: the data set has no attribute `classes`; set it to the number of classes")
+        raise UsageError(f"data `{name}`: the data set has no attribute `classes`. Set it to the number of classes.")
     return classes if isinstance(classes, int) else len(classes)
 
 

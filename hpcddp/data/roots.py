@@ -16,7 +16,7 @@ from hpcddp.core.schema import SchemaError, decode
 def expand_root(name: str, root: str | None) -> Path:
     """The folder of data set `name`, with the job's own variables and `~` filled in; HpcddpError where that cannot be."""
     if root is None:
-        raise HpcddpError(f"data `{name}` needs a folder: set workload.data.root in the sweep, or data_roots in your settings")
+        raise HpcddpError(f"data `{name}` needs a folder. Set workload.data.root in the sweep, or data_roots in your settings.")
     return Path(expanded(root, f"data `{name}`: root"))
 
 
@@ -49,4 +49,4 @@ def decode_manifest(cls: type[Found], file: Path, advice: str) -> Found:
     try:
         return decode(cls, plain)
     except SchemaError as error:
-        raise UsageError(f"{file} is no manifest that this version reads: {error}; {advice}") from error
+        raise UsageError(f"{file} is not a manifest that this version reads: {error}; {advice}") from error

@@ -123,7 +123,7 @@ def _find_cifar10(root: Path, name: str) -> Path:
     pickled = first_file((root,), PICKLED)
     if pickled is not None:
         raise UsageError(
-            f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when it is opened: "
+            f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when opened. "
             f"fetch the binary version, {ARCHIVE}, into {root} instead"
         )
     remedy = f"put CIFAR-10's official {ARCHIVE} there: `hpcddp data fetch cifar10 --root {root}`"

@@ -219,7 +219,7 @@ class _Copier:
         """HpcddpError for a file that is not what was read of the source."""
         for (path, size), checksum in zip(*part, strict=True):
             if checksum is not None and self._checksum(self._to / path, size) != checksum:
-                raise HpcddpError(f"{self._to / path} does not hold what was read of {self._root / path}: its disk is damaged")
+                raise HpcddpError(f"{self._to / path} differs from what was read of {self._root / path}: its disk is damaged")
         return list(part[1])
 
     def _copy(self, path: str, size: int) -> int | None:

@@ -43,7 +43,7 @@ class Comparison:
 def check_cluster(profile: ClusterProfile) -> Comparison:
     """Asks Slurm; UnansweredError where it says nothing."""
     if profile.backend != "slurm":
-        raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): there is nothing to compare it with")
+        raise UsageError(f"{profile.name} has no Slurm to compare with: its backend is `{profile.backend}`")
     start_s = time.monotonic()
     live = read_live(start_s + READING_S)
     return Comparison(findings=(*compare_profile(profile, live), *_tried(profile, live, start_s + TIME_LIMIT_S)))
@@ -51,7 +51,7 @@ def check_cluster(profile: ClusterProfile) -> Comparison:
 
 def compare_profile(profile: ClusterProfile, live: LiveSlurm) -> tuple[FieldFinding, ...]:
     """What Slurm lists; pure."""
-    problems = "; ".join(live.problems) or "Slurm does not say it"
+    problems = "; ".join(live.problems) or "not in Slurm's answers"
     types = live_node_types(live.nodes or ())
     found = nodes_by_type(profile, live.nodes or ())
     findings = (
@@ -116,7 +116,7 @@ def comparison_text(profile: ClusterProfile, comparison: Comparison) -> str:
     if new:
         header = ("field", "Slurm")
         rows = [(finding.field, _shown(finding.slurm)) for finding in new]
-        parts.append(f"Not in the profile, but known to Slurm\n{table(header, rows, left=header)}")
+        parts.append(f"Reported by Slurm, but not in the profile\n{table(header, rows, left=header)}")
     return "\n\n".join(parts)
 
 
@@ -138,7 +138,7 @@ def not_compared(comparison: Comparison) -> list[str]:
     for finding in comparison.of("unknown"):
         groups.setdefault(finding.why or "", []).append(finding.field)
     texts = [f"not compared: {', '.join(fields)} ({why})" for why, fields in groups.items()]
-    return [*texts, f"not compared, as Slurm knows nothing of them: {NOT_IN_SLURM}"]
+    return [*texts, f"not compared, because Slurm does not report them: {NOT_IN_SLURM}"]
 
 
 def comparison_plain(profile: ClusterProfile, comparison: Comparison) -> dict[str, object]:

@@ -59,7 +59,7 @@ def judge_limit(profile: ClusterProfile, field: str, said: int | None, observed:
 
 NodesByType = Mapping[str, Sequence[LiveNode]]
 
-NOT_LISTED = "Slurm does not list it of these nodes"
+NOT_LISTED = "Slurm does not report it for these nodes"
 
 
 def partitions_of(profile: ClusterProfile, key: str) -> frozenset[str]:

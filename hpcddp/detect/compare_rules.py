@@ -23,8 +23,8 @@ from hpcddp.detect.rules import (
     qos_limits,
 )
 
-SILENT = "Slurm does not say it"
-PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"
+SILENT = "not in Slurm's answers"
+PLUG_IN = "Slurm has one QOS of that name; a site's plug-in makes several rules of it"
 NO_QOS = "sacctmgr lists no QOS"
 
 
@@ -171,5 +171,5 @@ def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[L
     yield judge_limit(profile, "slurm.max_gpus_per_user", rules.max_gpus_per_user, [gpus], NO_QOS)
     yield judge_limit(profile, "slurm.max_cores_per_user", rules.max_cores_per_user, [cores], NO_QOS)
     if rules.max_array_size:
-        why = "scontrol show config does not say it"
+        why = "not in scontrol show config"
         yield judge_field("slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)

@@ -87,16 +87,16 @@ def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
     if old := too_old(slurm_version(live)):
         yield old
     if subject.verdict.why:
-        yield f"`sbatch --test-only` takes no job for the default type of nodes: {subject.verdict.why}"
+        yield f"`sbatch --test-only` accepts no job for the default node type: {subject.verdict.why}"
     yield from (f"nodes: {text}" for text in trouble_words(live.nodes or ()))
     yield from _closed(live)
     yield from _indistinct(types)
     if not types:
-        yield "no node is described: `node_types` is empty"
+        yield "`node_types` is empty: no node could be described"
     elif not any(kind.gpus for kind in types):
-        yield "this Slurm counts no GPUs: whether its nodes have any is for you to find, and a job gets them without an option"
+        yield "this Slurm does not count GPUs; find out whether its nodes have any. Jobs then get them without an option."
     if subject.name != (live.setting("ClusterName") or subject.name):
-        yield f"the profile is called {subject.name}; --name gives it another name"
+        yield f"the profile's name is {subject.name}. Choose another with --name."
 
 
 def _closed(live: LiveSlurm) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _closed(live: LiveSlurm) -> Iterator[str]:
         if partition.name not in usable:
             there = [node.name for node in live.nodes or () if partition.name in (node.partitions or ())]
             lost = node_list(name for name in there if name not in described)
-            nodes = f"; its nodes {lost} are left out" if lost else ""
-            yield f"partition {partition.name} is not for you ({_who(partition)}){nodes}"
+            nodes = f"; its nodes {lost} are omitted" if lost else ""
+            yield f"partition {partition.name} is not open to you ({_who(partition)}){nodes}"
 
 
 def _who(partition: LivePartition) -> str:
@@ -123,10 +123,10 @@ def _indistinct(types: Sequence[LiveNodeType]) -> Iterator[str]:
     for kind in types:
         if kind.rivals and kind.gpus:
             rivals = " or ".join(kind.rivals)
-            yield f"a job for {kind.name} may be given {rivals}: no GPU type or feature sets it apart (slurm.nodelist does)"
+            yield f"a job for {kind.name} may get {rivals}: no GPU type or feature selects it. Select nodes with slurm.nodelist."
         if kind.is_sliced:
-            yield f"GPUs of {kind.name} are MIG slices, which DDP cannot use together: it is not the default type of nodes"
+            yield f"GPUs of {kind.name} are MIG slices, which DDP cannot combine. It is not the default node type."
         for name, number in kind.gpu_types[1:]:
             what = f"of type {name}" if name else "without a type"
             others = f"{count(number, 'MIG slice' if is_slice(name) else 'GPU')} {what}"
-            yield f"{kind.name} has {others} besides: the profile asks for {kind.gres_type or 'any'}"
+            yield f"{kind.name} also has {others}; the profile requests {kind.gres_type or 'any'}"

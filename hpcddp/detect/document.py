@@ -48,7 +48,7 @@ def unknown(note: str, source: str = UNKNOWN) -> Fact:
 
 def said(value: object, subject: str, note: str | None = None) -> Fact:
     """A fact, or that Slurm did not say it."""
-    return unknown(f"Slurm did not say: {subject}", SLURM) if value is None else known_fact(value, note)
+    return unknown(f"not in Slurm's answers: {subject}", SLURM) if value is None else known_fact(value, note)
 
 
 def limited(value: int | None, subject: str, note: str | None = None, none: str = "no limit") -> Fact:
@@ -73,13 +73,13 @@ FABRIC_UNKNOWN = {
 """What Slurm does not know -> how to find it."""
 
 COMMENTS = {
-    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm itself says it, C an inference, "?" not known.',
-    "node_types": "Nodes that a job cannot tell apart are one type. Cores are physical, and those that jobs may have.",
-    "slurm": "How jobs are requested. The first rule of `qos` is what a job gets that asks for none.",
-    "fabric": "Slurm knows nothing of the network.",
-    "compute": "What the workers run in: `modules`, `activate` or `container` of your site.",
+    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm reports it, C an inference, "?" unknown.',
+    "node_types": "Nodes that a job cannot distinguish are one type. Cores are physical, without those that jobs cannot use.",
+    "slurm": "How jobs are requested. A job that requests no QOS gets the first rule of `qos`.",
+    "fabric": "Slurm does not report the network.",
+    "compute": "Environment of the workers: `modules`, `activate` or `container` of your site.",
     "env": "Exported in every job.",
-    "default_workload": "What `hpcddp render` without a sweep trains; made-up images, so that nothing has to be downloaded.",
+    "default_workload": "What `hpcddp render` trains without a sweep. Images are synthetic, so nothing is downloaded.",
 }
 """Above a key of the file."""
 
@@ -135,7 +135,9 @@ def trouble_words(nodes: Sequence[LiveNode]) -> list[str]:
 
 def _note(live: LiveSlurm, subject: Subject) -> str:
     """What no key of a profile says."""
-    texts = [f"Made by `hpcddp clusters detect` on {subject.date}; what Slurm does not know is null, with a note how to find it."]
+    texts = [
+        f"Made by `hpcddp clusters detect` on {subject.date}; what Slurm does not report is null, with a note how to find it."
+    ]
     if live.has_accounting is False:
         texts.append("Accounting is off: no accounts, no QOS.")
     else:
@@ -152,14 +154,14 @@ def _sources(live: LiveSlurm, subject: Subject) -> dict[str, str]:
     version = slurm_version(live)
     return {
         SLURM: f"Slurm{f' {version}' if version else ''} on {subject.date}: scontrol, sacctmgr and sbatch --test-only",
-        UNKNOWN: "not known to Slurm; the note says how to find it",
+        UNKNOWN: "not reported by Slurm; the note tells how to find it",
     }
 
 
 def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
     """Its keys in the order of the profiles that come with hpcddp."""
     first, broken = kind.first, trouble_words(kind.nodes)
-    untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
+    untyped = "its GPUs have no type; request them with gpu:N" if kind.gpus and not kind.gres_type else None
     features, smt, cores = _features_note(kind), first.smt or 1, first.physical_cores
     counted = f"Slurm counts {cores * smt} CPUs per node" if smt > 1 and cores else None
     found: dict[str, Fact | None] = {
@@ -183,7 +185,7 @@ def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
 def _gpus(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Fact:
     """Where Slurm counts no GPUs at all, the nodes may have them all the same: some sites give them with the node."""
     if not counts_gpus(types):
-        return unknown("this Slurm counts no GPUs: nvidia-smi -L on a node")
+        return unknown("this Slurm does not count GPUs: nvidia-smi -L on a node")
     return said(kind.gpus, "Gres", _mixed_note(kind))
 
 
@@ -201,7 +203,7 @@ def _reserved(number: int | None) -> str | None:
 
 
 def _mixed_note(kind: LiveNodeType) -> str | None:
-    slices = "MIG slices, which DDP cannot use together" if kind.is_sliced else None
+    slices = "MIG slices, which DDP cannot combine" if kind.is_sliced else None
     others = [f"{number} of type {name}" if name else f"{number} without a type" for name, number in kind.gpu_types[1:]]
     besides = f"and {' and '.join(others)} on the same node" if others else None
     return "; ".join(filter(None, (slices, besides))) or None
@@ -221,7 +223,7 @@ def _slurm(
         found["partition"] = known_fact(partitions[0].name, _partition_note(partitions[0]))
         found |= _limits(partition_limits(live, partitions[0], types), OF_ALL)
     elif not partitions:
-        found["partition"] = unknown("Slurm did not say: scontrol show partitions", SLURM)
+        found["partition"] = unknown("not in Slurm's answers: scontrol show partitions", SLURM)
     found |= _requests(partitions, types, verdict)
     size = live.number("MaxArraySize")
     found["max_array_size"] = said(size, "MaxArraySize of scontrol show config")
@@ -253,13 +255,13 @@ def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]
 
 def _request(verdict: TrialVerdict) -> Fact:
     if verdict.gpu_request == "none":
-        note = "sbatch --test-only takes no option for GPUs, and a job without one"
+        note = "sbatch --test-only accepts no option for GPUs, and a job without one"
         return Fact(value="none", grade="C", source=SLURM, note=note)
-    return known_fact(verdict.gpu_request, "sbatch --test-only takes it")
+    return known_fact(verdict.gpu_request, "sbatch --test-only accepts it")
 
 
 def _limits(limits: PartitionLimits, keys: Iterable[str]) -> Document:
-    few = {"max_nodes": "so many nodes are in it"} if limits.few_nodes else {}
+    few = {"max_nodes": "the partition's number of nodes"} if limits.few_nodes else {}
     return {key: limited(getattr(limits, key), LIMITS[key][0], few.get(key), none=LIMITS[key][1]) for key in keys}
 
 
@@ -294,7 +296,7 @@ def _qos_rules(
     if verdict.qos is None:
         usual = default_qos(live)
         return [_qos_rule(None, qos_limits(usual, only), f"Slurm's name for it is {usual.name}" if usual else None), *rules]
-    note = "sbatch --test-only takes no job without a QOS; of those it takes, this charges and limits least"
+    note = "sbatch --test-only accepts no job without a QOS; of the accepted ones, this charges and limits least"
     rules[0]["automatic"] = Fact(value=True, grade="C", source=SLURM, note=note)
     return rules
 

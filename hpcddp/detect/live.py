@@ -113,7 +113,7 @@ def _answer(deadline_s: float, question: _Question) -> tuple[Any, str | None]:
         records = question.read(query(question.command.split(" "), timeout_s=max(0.1, deadline_s - time.monotonic())))
     except HpcddpError as error:
         return None, f"{words} failed: {one_line(str(error))}"
-    return (records, None) if records else (None, f"{words} gave no answer that can be read")
+    return (records, None) if records else (None, f"{words} gave no readable answer")
 
 
 def _user() -> str:

@@ -107,16 +107,16 @@ class ScriptCheckpoints:
             for folder in sorted(attempt.glob(f"checkpoints/{COMPLETE}"), reverse=True):
                 facts = json.loads((folder / FACTS).read_bytes())
                 self._check_same(facts, run)
-                print(f"hpcddp: goes on after {facts['steps']} steps, from {folder.relative_to(run)}", flush=True)
+                print(f"hpcddp: resumes after {facts['steps']} steps, from {folder.relative_to(run)}", flush=True)
                 return str(folder.relative_to(run)), facts
         return None, {}
 
     def _check_same(self, facts: dict[str, Any], run: Path) -> None:
         if facts["env_id"] != self._env_id:
             raise HpcddpError(
-                f"the newest checkpoint of {run.parent.name}, {run.name} has env_id {facts['env_id']}, and this attempt "
-                f"{self._env_id}: the script or the software is not what it was. Go back to that, or remove "
-                f"{run}/*/checkpoints to begin anew"
+                f"The newest checkpoint of {run.parent.name}, {run.name} has env_id {facts['env_id']}, but this attempt "
+                f"{self._env_id}: the script or the software changed. Restore it, or delete "
+                f"{run}/*/checkpoints to start again."
             )
 
     def _prune(self) -> None:
@@ -132,8 +132,8 @@ def checkpoints_of(job: ScriptJob | None, group: ProcessGroup, save: Save | None
         return None
     if save is None:
         raise HpcddpError(
-            "measure.resume is true, and only the script can write its checkpoints: give measure(..., save_checkpoint=function), "
-            "whose function(folder) writes them, and load what is in steps.checkpoint_dir where that is not None"
+            "measure.resume is true, but the script writes no checkpoints. Pass measure(..., save_checkpoint=function), where "
+            "function(folder) writes one. Load steps.checkpoint_dir unless it is None."
         )
     return ScriptCheckpoints(job, group, save)
 
@@ -161,7 +161,7 @@ class FrameworkCheckpoints:
         """The training begins, and `save` writes it; HpcddpError where it could not go on from what an earlier attempt left."""
         job = current_job()
         if job and job.spec.point.measure.resume and not self._is_read:
-            raise HpcddpError(f"measure.resume is true, and nothing loads a checkpoint: {self._usage}")
+            raise HpcddpError(f"measure.resume is true, but nothing loads a checkpoint: {self._usage}")
         self._save = save
         return self._found
 

@@ -38,7 +38,7 @@ class LoopRecorder:
         """`save`: writes a checkpoint of the script, where it can; not needed where `checkpoints` were read before."""
         first = next(model.parameters(), None)
         if first is None:
-            raise HpcddpError("the model has no parameters: nothing is trained")
+            raise HpcddpError("the model has no parameters to train")
         self._model, self._optimizers, self._wanted = model, [_of_torch(each) for each in optimizers], wanted
         self._job = current_job()
         if self._job:
@@ -149,7 +149,7 @@ class LoopRecorder:
         self.done = True
         self._remove()
         if self._sequence.run is None:
-            print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
+            print("hpcddp: nothing was measured. Take the loop's batches from steps(loader).", file=sys.stderr)
             return
         given = self._wanted
         self._sequence.run.finish(
@@ -218,13 +218,13 @@ class LoopRecorder:
 
 
 UNNOTICED = (
-    "hpcddp: no backward of the model was noticed, and its time is in `other`: give measure() the module that the loop calls, "
-    'or say by hand what has passed: steps.mark("forward") behind it, and steps.mark("backward") behind that'
+    "hpcddp: no backward of the model was detected, so its time is in `other`. Pass measure() the module that the loop calls, "
+    'or mark the end of each part: steps.mark("forward"), steps.mark("backward").'
 )
 
 UNFETCHED = (
-    "hpcddp: what steps() gives has no tensors, so the loop fetches its batches by itself: that time is in the part in which it "
-    'happens, and data_wait lacks it. Give steps() the loader, or say it by hand: steps.mark("data_wait") behind the fetch'
+    "hpcddp: steps() yields no tensors, so the loop fetches its own batches, and data_wait lacks that time. "
+    'Pass steps() the loader, or mark the end of each fetch: steps.mark("data_wait").'
 )
 
 

@@ -53,8 +53,8 @@ def measure(  # noqa: PLR0913 - a user's words
     )
     if not isinstance(model, nn.Module):
         raise HpcddpError(
-            f"measure(model, ...): {type(model).__name__} is no torch.nn.Module; give the one that the loop calls, or "
-            f"torch.nn.ModuleList([...]) of several"
+            f"measure(model, ...): {type(model).__name__} is not a torch.nn.Module. Pass the one that the loop calls, or "
+            f"torch.nn.ModuleList([...]) of several."
         )
     job = current_job()
     if job and isinstance(job.measurement, Measurement) and job.measurement.goes_on(model):
@@ -72,7 +72,7 @@ def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
         if not isinstance(each, torch.optim.Optimizer):
             name = type(each).__name__
             raise HpcddpError(
-                f"measure(model, optimizer): {name} is no torch.optim.Optimizer; give the optimizer, or a list of all"
+                f"measure(model, optimizer): {name} is not a torch.optim.Optimizer. Pass the optimizer, or a list of all."
             )
     return found
 
@@ -105,7 +105,7 @@ class Measurement:
         records must say of the workload.
         """
         if not self._entered:
-            raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
+            raise HpcddpError("call steps(loader) inside `with measure(...) as steps:`")
         if samples:
             self._recorder.batch_size.samples_of = samples
         return LoopBatches(self._recorder, loader, self._iterations_per_step)

@@ -55,7 +55,7 @@ class Wanted:
         wrong = {name: value for name, value in positive.items() if value < 1}
         if wrong or self.warmup_steps < 0:
             given = ", ".join(f"{name}={value}" for name, value in (wrong or {"warmup_steps": self.warmup_steps}).items())
-            raise HpcddpError(f"measure({given}): each of its numbers is 1 at least, and only warmup_steps may be 0")
+            raise HpcddpError(f"measure({given}): every number must be at least 1; only warmup_steps may be 0")
 
     def per_sample(self, of_step: float | None) -> int | None:
         """What a step has of something, by its samples."""
@@ -84,13 +84,13 @@ def point_in_job(job: ScriptJob, facts: ScriptFacts, hooked: bool) -> Point:
     planned = point.workload.samples_per_step
     if planned not in (None, samples):
         raise HpcddpError(
-            f"the script calls measure(..., samples_per_step={samples}), and the sweep's workload.samples_per_step is {planned}: "
-            f"make them the same, or leave it out of the sweep"
+            f"The script calls measure(..., samples_per_step={samples}), but the sweep's workload.samples_per_step is {planned}. "
+            f"Make them equal, or remove the sweep's."
         )
     if point.measure.comm == "on" and not hooked and point.ranks > 1:
         raise HpcddpError(
-            "measure.comm is on, and there is no DistributedDataParallel whose buckets could be timed, or it has a communication "
-            "hook of its own: set measure.comm to check, by which a profiler tells what is exchanged, or to off"
+            "measure.comm is on, but no DistributedDataParallel without a communication hook was found to time. "
+            "Set measure.comm to check, which uses a profiler, or to off."
         )
     return completed(point, facts)
 
@@ -164,7 +164,7 @@ def samples_of_batch(loader: Any) -> int:
     size = getattr(loader, "batch_size", None)
     if not isinstance(size, int):
         name = type(loader).__name__
-        raise HpcddpError(f"{name} does not say how large its batches are: say it, ScalingCallback(samples_per_step=...)")
+        raise HpcddpError(f"{name} does not define its batch size. Pass ScalingCallback(samples_per_step=...).")
     return size
 
 
@@ -183,11 +183,13 @@ def job_group(job: ScriptJob, device: torch.device) -> ProcessGroup:
     if found != (rank.rank, rank.world):
         formed = f"its process group has {count(found[1], 'rank')}" if dist.is_initialized() else "it has no process group"
         raise HpcddpError(
-            f"rank {rank.rank} of {rank.world} calls measure(), and {formed}: call torch.distributed.init_process_group() first; "
-            f"the environment has address, world size and rank"
+            f"rank {rank.rank} of {rank.world} calls measure(), but {formed}. Call torch.distributed.init_process_group() first; "
+            f"the environment has address, world size and rank."
         )
     if device.type != point.device:
-        raise HpcddpError(f"the model is on {device.type}, and the sweep's device is {point.device}: move it, or set `device`")
+        raise HpcddpError(
+            f"The model is on {device.type}, but the sweep's device is {point.device}. Move the model, or set `device`."
+        )
     return ProcessGroup(rank, device, job.store, job.watchdog)
 
 
@@ -225,7 +227,7 @@ def _refuse_several(env: Mapping[str, str]) -> None:
     world = env.get("WORLD_SIZE") if by_torchrun(env) else env.get("SLURM_STEP_NUM_TASKS")
     if world and world != "1":
         raise HpcddpError(
-            f"{world} processes were started, and torch.distributed is not initialised: call init_process_group before measure()"
+            f"{world} processes were started, but torch.distributed is not initialised. Call init_process_group before measure()."
         )
 
 
@@ -234,10 +236,12 @@ def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping
     on_each = Counter(hosts)
     if len(set(on_each.values())) > 1:
         uneven = ", ".join(f"{count} on {host}" for host, count in on_each.items())
-        raise HpcddpError(f"every node must run equally many ranks, and here are {uneven}")
+        raise HpcddpError(f"every node must run the same number of ranks, but there are {uneven}")
     per_node = world // nodes
     if any(hosts[first : first + per_node] != (hosts[first],) * per_node for first in range(0, world, per_node)):
-        raise HpcddpError("ranks of one node must follow each other: start them by srun --distribution=block, or by torchrun")
+        raise HpcddpError(
+            "Ranks of a node must have consecutive numbers. Start them with srun --distribution=block, or with torchrun."
+        )
     return Rank(
         rank=rank,
         local_rank=rank % per_node,

@@ -135,7 +135,7 @@ class ScriptRun:
         measure = self._spec.point.measure
         needed = max(self.window.steps, measure.warmup_steps + (measure.steps if measure.stop == "steps" else 1))
         made = f"the loop ended after {count(self.steps + 1, 'step')}"
-        words = f"{made}; it takes {needed} behind the first, which counts nowhere, {measure.warmup_steps} of them warm-up"
+        words = f"{made}; it needs {needed} after the untimed first one, {measure.warmup_steps} of them warm-up"
         self._end_steps()
         self._exchange = self.profiled.exchange() if self.profiled else None
         self.log.pause()
@@ -143,7 +143,7 @@ class ScriptRun:
             pass
         if self._job and self.steps < self.window.steps:
             self._stop_reader()
-            raise HpcddpError(f"{words}: let the script train more epochs, each with steps(loader), or lower measure.steps")
+            raise HpcddpError(f"{words}. Train more epochs in the script, each with steps(loader), or lower measure.steps.")
         if self.steps < self.window.steps:
             self.window.end(self.steps, "the loop")
         if self.steps <= self.window.timed_from and not self.window.interrupted:
@@ -243,14 +243,14 @@ class ScriptRun:
         measure = self._spec.point.measure
         if self.steps < measure.warmup_steps + measure.steps and not self._job:
             timed = self.steps - measure.warmup_steps
-            print(f"hpcddp: {timed} of {measure.steps} steps were timed: the loop ended before. {MORE}", file=sys.stderr)
+            print(f"hpcddp: {timed} of {measure.steps} steps were timed before the loop ended. {MORE}", file=sys.stderr)
         if optimizer_steps < ENOUGH_STEPS * (self.steps - self.window.first_step):
             print(
-                f"hpcddp: the optimizer made {optimizer_steps} steps in {self.steps} that were measured. If gradients of several "
-                f"batches add up, say how many: measure(..., iterations_per_step=4); a loss scaler that skips steps is no reason",
+                f"hpcddp: the optimizer made {optimizer_steps} steps in {self.steps} iterations. If a step accumulates N "
+                f"batches, pass measure(..., iterations_per_step=N). Steps that a loss scaler skips need no change.",
                 file=sys.stderr,
             )
-        how = "" if passed else ", but not all gates passed"
+        how = "" if passed else ", but a check failed"
         print(f"hpcddp: measured{how}; hpcddp analyze {self._spec.study}", flush=True)
 
 

@@ -33,7 +33,7 @@ ABOUT = "bundle.json"
 FREE_TEXT = ("logs", "profiles")
 """Kinds of files that may say anything: no name in them can be replaced for sure."""
 
-LINKS = "links: they point elsewhere"
+LINKS = "links: to other places"
 
 STRANGE = why_left_out("")
 """Files that nothing of a study accounts for; the first NAMED are named."""
@@ -70,7 +70,7 @@ def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: boo
     are still in it and `yes` is not given.
     """
     if out.exists() and not force:
-        raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
+        raise UsageError(f"{out} already exists. Give -o another name, or replace it with --force.")
     contents = _contents(study, FREE_TEXT if pseudonymise else ())
     paths = [path for path, _ in contents.files]
     texts = ((path, b"" if path.endswith(".csv") else (study.folder / path).read_bytes()) for path in paths)
@@ -82,9 +82,7 @@ def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: boo
             _write(raw, study, contents, names, remaining)
         if remaining and not yes:
             said = "\n".join(remaining_words(remaining))
-            raise UsageError(
-                f"{said}\nhpcddp cannot replace that, and no bundle was written: see whether it may be given away, then --yes"
-            )
+            raise UsageError(f"{said}\nhpcddp cannot replace these names, and wrote no bundle. If they may be shared, add --yes.")
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
@@ -113,14 +111,14 @@ def _contents(study: Study, without: tuple[str, ...]) -> _Contents:
             path = prefix + name
             kind = kind_of(path)
             if path == ABOUT:
-                found.left_out["the account of the bundle that it came from"] += 1
+                found.left_out["bundle.json of an earlier bundle"] += 1
             elif os.path.islink(os.path.join(folder, name)):
                 found.left_out[LINKS] += 1
             elif kind is None:
                 found.left_out[why_left_out(path)] += 1
                 found.strange.extend([path] if why_left_out(path) == STRANGE else [])
             elif kind in without:
-                found.left_out[f"{kind}: they may name anybody"] += 1
+                found.left_out[f"{kind}: they may contain any name"] += 1
             else:
                 found.files.append((path, kind))
     found.files.sort()

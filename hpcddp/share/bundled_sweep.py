@@ -44,7 +44,7 @@ def bundled_sweep(bundle: Path, cluster: str) -> BundledSweep:
         recorded = read_study_file(found)
         name = found.folder.resolve().name
     if not recorded.sweep:
-        raise UsageError(f"{bundle}: its study.json holds no sweep, so there is nothing to run again")
+        raise UsageError(f"{bundle}: its study.json contains no sweep to run again")
     document, dropped = for_cluster(recorded.sweep, os.path.abspath(cluster) if is_profile_file(cluster) else cluster)
     groups = [group for point in recorded.points for group in point.groups]
     source = make_sweep(in_file_order(document, groups), (), Path(f"{bundle}: the sweep in study.json"))

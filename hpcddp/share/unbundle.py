@@ -41,15 +41,15 @@ _FOLDERS = re.compile(rf"{_LABEL}(?:/r\d+(?:/[\w.+-]*\.\d+)?)?")
 
 _REASONS = (
     (r"\.code/.*", "the snapshot of the code that ran"),
-    (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` makes it anew"),
-    (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and what only this machine's queue needs"),
-    (r"\.jobs/[\w.+-]+\.smoke/.*", "what a smoke test found"),
-    (r"\.jobs/[\w.+-]+\.data/.*", "how a data set was prepared"),
-    (rf"{_JOB}/torchrun\.[\w.-]+\.json", "how torchrun ended on each node, from which `hpcddp status` has its words"),
-    (r"\.jobs/[\w.+-]+/preflight/hosts", "the nodes that runs of one allocation had, which their records name"),
+    (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` writes it again"),
+    (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and files of this machine's queue"),
+    (r"\.jobs/[\w.+-]+\.smoke/.*", "results of a smoke test"),
+    (r"\.jobs/[\w.+-]+\.data/.*", "records of preparing a data set"),
+    (rf"{_JOB}/torchrun\.[\w.-]+\.json", "how torchrun ended on each node, for `hpcddp status`"),
+    (r"\.jobs/[\w.+-]+/preflight/hosts", "the nodes of one allocation, which the runs' records contain"),
     (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
-    (rf"{_ATTEMPT}/\.end\.reserve", "room on the disk for end.json"),
-    (r".*\.pkl", "submitit's pickles: nobody should load someone else's"),
+    (rf"{_ATTEMPT}/\.end\.reserve", "reserved disk space for end.json"),
+    (r".*\.pkl", "submitit's pickles: loading those of others is unsafe"),
 )
 
 
@@ -113,7 +113,7 @@ def opened_study(place: Path) -> Iterator[Path]:
         try:
             study = _unpack(place, Path(folder))
         except READ_ERRORS as error:
-            raise UsageError(f"{place}: not a bundle that `hpcddp bundle` wrote, or damaged: {error}") from error
+            raise UsageError(f"{place} is damaged, or not from `hpcddp bundle`: {error}") from error
         yield study
 
 
@@ -136,7 +136,7 @@ def _unpack(file: Path, folder: Path) -> Path:
 
 def _why_not(total: int, most_bytes: int, count: int) -> str:
     if total > most_bytes:
-        return f"it unpacks to more than {most_bytes / 1e9:.1f} GB, which do not fit"
+        return f"it unpacks to more than {most_bytes / 1e9:.1f} GB, more than the free space"
     return f"it holds more than {thousands(MOST_MEMBERS)} files" if count > MOST_MEMBERS else "it holds more than one study"
 
 

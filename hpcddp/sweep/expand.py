@@ -91,7 +91,7 @@ def _measured(
             none = False
             yield sweep, resolve(sweep, profile), group.name
     if none:
-        message = f"`where` and `exclude` leave group `{group.name}` no point"
+        message = f"`where` and `exclude` remove every point of group `{group.name}`"
         raise with_line(SchemaError(("points", group.name), message), source.file)
 
 
@@ -185,7 +185,7 @@ def _check_batch(sweep: Sweep) -> None:
         if batch is not None:
             raise UsageError("workload.global_batch needs `hold: global_batch`; this sweep holds batch_per_gpu")
     elif batch is not None and sweep.workload.samples_per_step is not None:
-        raise UsageError("workload.samples_per_step follows from workload.global_batch: leave one of them out")
+        raise UsageError("workload.samples_per_step follows from workload.global_batch. Remove one of them.")
     elif batch is None and not sweep.workload.script:
         raise UsageError("`hold: global_batch` needs workload.global_batch, the samples per step over all GPUs")
     elif batch is not None and batch % gpus:

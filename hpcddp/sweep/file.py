@@ -25,9 +25,9 @@ SET_OTHERWISE = re.compile(
     r"|(?P<secret>.*(TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|CREDENTIAL|(API|ACCESS)_?KEY).*)"
 )
 WHOSE = {
-    "hpcddp": "hpcddp or Slurm sets it in each job; leave it out",
-    "layout": "it follows from layout.physical_cores_per_rank and layout.gpus_per_node; set these",
-    "secret": "records and bundles would show it; export it in the shell that submits, whose variables jobs inherit",
+    "hpcddp": "hpcddp or Slurm sets it in each job. Remove it.",
+    "layout": "it follows from layout.physical_cores_per_rank and layout.gpus_per_node. Set these.",
+    "secret": "records and bundles would contain it. Export it in the shell that submits; jobs inherit its variables.",
 }
 """Group of SET_OTHERWISE -> why, and the way."""
 
@@ -162,7 +162,7 @@ def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Pa
 def decode_sweep(document: Mapping[str, object]) -> Sweep:
     """The sweep; SchemaError where a key or a value is none of a sweep."""
     if document.get("work") == "comm":
-        message = "comm trains nothing, so it is no work of a sweep; `hpcddp bench comm SWEEP` times collectives at its layouts"
+        message = "a sweep cannot have `work: comm`. Time collectives at its layouts with `hpcddp bench comm SWEEP`."
         raise SchemaError(("work",), message)
     _check_variables(document.get("env"))
     sweep = decode(Sweep, document)
@@ -174,13 +174,13 @@ def _check_variables(env: object) -> None:
     """SchemaError for a name that is none, or hpcddp's, and for a value that is not sure to reach the ranks as it is meant."""
     for key, value in env.items() if isinstance(env, dict) else ():
         if not re.fullmatch(r"[A-Za-z_]\w*", name := str(key), re.ASCII):
-            words = f"`{name}` is no name of a variable: letters, digits and _"
+            words = f"`{name}` is not a variable name (letters, digits and _)"
         elif found := SET_OTHERWISE.fullmatch(name):
-            words = f"{name} is not a study's to set: {WHOSE[str(found.lastgroup)]}"
+            words = f"a sweep cannot set {name}: {WHOSE[str(found.lastgroup)]}"
         elif isinstance(value, bool):
-            words = f"{name} is {str(value).lower()}, and a variable is text: write it in quotes, as the program reads it"
+            words = f"{name} is {str(value).lower()}, but a variable is text. Write it in quotes, as the program reads it."
         elif re.search(r"[\n\r\0]", str(value)):
-            words = f"{name} has a line break, which no job script carries"
+            words = f"{name} has a line break, which a job script cannot pass on"
         else:
             continue
         raise SchemaError(("env", name), words)
@@ -193,9 +193,7 @@ def _check_what_trains(workload: Workload) -> None:
         if not workload.script and not value:
             raise MissingKeyError(key).inside("workload")
         if workload.script and value:
-            raise SchemaError(
-                ("workload", key), f"`script` is {workload.script}, which has a {key} of its own: leave `{key}` out"
-            )
+            raise SchemaError(("workload", key), f"`script` is {workload.script}, which has its own {key}. Remove `{key}`.")
 
 
 def with_line(error: SchemaError, file: Path) -> UsageError:
@@ -208,7 +206,7 @@ def _with_full_key(path: tuple[str, ...], message: str) -> str:
     parts = {"workload": Workload, "layout": Layout, "measure": Measure, "slurm": SlurmOptions, "budget": Budget}
     full = [f"{part}.{path[0]}" for part, kind in parts.items() if path[0] in {field.name for field in dataclasses.fields(kind)}]
     known = {field.name for field in dataclasses.fields(Sweep)}
-    return f"no key of a sweep; did you mean `{'` or `'.join(full)}`?" if full and path[0] not in known else message
+    return f"not a key of a sweep; did you mean `{'` or `'.join(full)}`?" if full and path[0] not in known else message
 
 
 def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
@@ -234,7 +232,7 @@ def without_effect(source: SweepFile, groups: Sequence[str], settings: Sequence[
     keys |= {key: f"--{key.rpartition('.')[2]}" for key in flags}
     above = {key: [group.name for group in chosen_groups(source, groups) if key in group.keys] for key in keys}
     return [
-        f"{keys[key]} changes nothing in {', '.join(names)}: values of {key} in `points` stand above it; change them there"
+        f"{keys[key]} has no effect in {', '.join(names)}: `points` sets {key} there. Change it in `points`."
         for key, names in above.items()
         if names
     ]
@@ -255,6 +253,6 @@ def _apply_setting(document: dict[str, object], text: str) -> tuple[str, ...]:
     """Applies one `key=value`, the value read as YAML; returns the key's path."""
     key, equals, value = text.partition("=")
     if not equals or key.split(".")[0] in ("points", "schema"):
-        raise UsageError(f"--set {text}: write key=value with a key of the sweep, such as workload.batch_per_gpu=64")
+        raise UsageError(f"--set {text}: give a key of the sweep and a value, such as workload.batch_per_gpu=64")
     set_dotted(document, key, parse_yaml(value, f"--set {text}"))
     return tuple(key.split("."))

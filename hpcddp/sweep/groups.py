@@ -88,7 +88,7 @@ def _holds(values: ComparedValues, key: str, op: str, wanted: object) -> bool:
     try:
         return COMPARE[op](values.get(key), wanted)
     except TypeError as error:
-        raise UsageError(f"{key} is {values.get(key)!r}; it cannot be compared by `{op}` with {wanted!r}") from error
+        raise UsageError(f"{key} is {values.get(key)!r}, which `{op}` cannot compare with {wanted!r}") from error
 
 
 AXIS_ROOTS = ("workload", "layout", "measure", "device", "work", "env")
@@ -180,12 +180,12 @@ def _zipped(plain: object, here: Path, places: dict[str, Path]) -> tuple[AxisVal
         for key, values in decode(dict[str, object], plain, here).items()
     }
     if not lists:
-        raise SchemaError(here, "`zip` has no lists; write {KEY: [..], KEY: [..]}, or leave it out")
+        raise SchemaError(here, "`zip` has no lists. Write {KEY: [..], KEY: [..]}, or remove it.")
     (first, length), *others = ((key, len(values)) for key, values in lists.items())
     for key, other in others:
         if other != length:
             raise SchemaError(
-                (*here, key), f"`{key}` has {other} values and `{first}` {length}: lists that move together are of one length"
+                (*here, key), f"`{key}` has {other} values, but `{first}` {length}. Lists of `zip` need the same length."
             )
     return tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
 
@@ -196,7 +196,7 @@ def _values(key: str, plain: object, here: Path, group: str, places: dict[str, P
     if not values:
         raise SchemaError(here, f"`{key}` has no values, so group `{group}` has no points")
     if key in places:
-        raise SchemaError(here, f"`{key}` is an axis and in `zip`, too: leave one of them out")
+        raise SchemaError(here, f"`{key}` is both an axis and in `zip`. Remove one of them.")
     places[key] = here
     return values
 

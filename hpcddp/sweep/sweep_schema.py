@@ -47,10 +47,10 @@ def _group(definitions: dict[str, Schema]) -> Schema:
         "include": {
             "type": "array",
             "items": {"$ref": "#/$defs/changes"},
-            "description": "These points besides, whatever `where` and `exclude` say.",
+            "description": "Additional points, regardless of `where` and `exclude`.",
         },
-        "exclude": {**CONDITIONS, "description": "No point for which one of these holds."},
-        "where": {**CONDITIONS, "description": "Only points for which this holds, or all of a list: `ranks <= 8`."},
+        "exclude": {**CONDITIONS, "description": "Exclude points for which one of these conditions holds."},
+        "where": {**CONDITIONS, "description": "Keep points for which this condition holds (`ranks <= 8`), or all of a list."},
     }
     description = "A group of points: the product of its axes."
     return {

@@ -171,5 +171,5 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     found = [gates.same_data(ranks)] if ranks else []
     for gate in found:
         if not gate.passed:
-            print(f"hpcddp: {gate.name}: {gate.evidence}; this run will not count", file=sys.stderr, flush=True)
+            print(f"hpcddp: {gate.name}: {gate.evidence}. This run will be rejected.", file=sys.stderr, flush=True)
     return found

@@ -24,7 +24,7 @@ def agree_on_steps(group: ProcessGroup, planned: int) -> None:
     if group.rank.rank == 0:
         group.store.set("hpcddp/planned", str(planned))
     elif (theirs := int(group.store.get("hpcddp/planned"))) != planned:
-        raise HpcddpError(f"is to make {planned} timed steps and rank 0 {theirs}: do both see the same data?")
+        raise HpcddpError(f"plans {planned} timed steps, but rank 0 {theirs}. Check that both read the same data.")
 
 
 def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLER_WAIT) -> None:
@@ -33,12 +33,12 @@ def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLE
     made, planned = steps
     _announce(group, "ended", f"{made} {planned}")
     if made != planned:
-        raise HpcddpError(f"ended after {made} of {planned} steps; the others wait for it in step {made}")
+        raise HpcddpError(f"ended after {made} of {planned} steps; the other ranks wait for it in step {made}")
     missing = missing_after(group, "ended", limit)
     if missing:
         raise HpcddpError(
-            f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {limit.total_seconds():g} s: "
-            f"one of the two left an all-reduce out, or made one too many; without any (measure.input io), one loads slower"
+            f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {limit.total_seconds():g} s. "
+            f"One of the two made an all-reduce fewer or more; with measure.input io, one loads slower."
         )
 
 
@@ -53,8 +53,8 @@ def evaluation_barrier(group: ProcessGroup, key: str, samples: int, due: int, li
     missing = [] if samples == due else missing_after(group, stage, limit)
     if missing:
         raise HpcddpError(
-            f"evaluated {samples} of its {due} samples, and rank {missing[0]} has not come to the end of its own since: "
-            f"every rank evaluates its share, with the model itself and not through DDP, whose buffers all ranks must broadcast"
+            f"evaluated {samples} of its {due} samples, but rank {missing[0]} has not finished its own. "
+            f"Every rank must evaluate its share with the model itself: a forward through DDP waits for all ranks."
         )
 
 
@@ -66,8 +66,8 @@ def final_barrier(group: ProcessGroup, took: timedelta, straggle: timedelta = ST
     missing = missing_after(group, "leaving", limit)
     if missing:
         raise HpcddpError(
-            f"came to its end, and rank {missing[0]} did not within {limit.total_seconds():.0f} s: it may wait for the others in "
-            f"what all ranks must do together, such as a forward through DDP, which broadcasts the model's buffers"
+            f"finished, but rank {missing[0]} did not within {limit.total_seconds():.0f} s. It may wait in an operation of all "
+            f"ranks, such as a forward through DDP, which broadcasts the model's buffers."
         )
     group.leave()
 

@@ -65,7 +65,7 @@ def buffers_at_next_forward(trainer: Trainer) -> str | None:
         return str(reached)
     finally:
         hook.remove()
-    raise AssertionError("the forward of all ranks did not call the model")
+    raise AssertionError("no rank's forward called the model")
 
 
 NAME = "parameters agree"
@@ -89,7 +89,7 @@ def shards_agree(by_rank: Sequence[Mapping[str, str]], shards: int, *, trains: b
     stale = [rank for rank in ranks if NOTHING != by_rank[rank][first] == by_rank[rank][last]] if trains else []
     if stale:
         those = f"{len(stale)} of {len(by_rank)} shards" if len(stale) < len(by_rank) else "no shard was updated: all"
-        unchanged = f"{those} are what they were {first}, so that of rank {stale[0]} ({by_rank[stale[0]][last]})"
+        unchanged = f"{those} are unchanged since {first}, such as that of rank {stale[0]} ({by_rank[stale[0]][last]})"
         return GateResult(name=NAME, passed=False, evidence=f"{unchanged}: the optimizer does not update what the model uses")
     copies = len(by_rank) // shards
     held = f"{len(by_rank)} rank(s) hold {shards} shard(s)" + (f", {copies} copies of each agree" if copies > 1 else "")

@@ -46,7 +46,7 @@ def _do(task: DataTask, folder: Path) -> str:
     try:
         return run_task(_here(task), ProgressFile(folder))
     except ModuleNotFoundError as error:
-        words = f"the job's Python has no module {error.name}: install it in the compute environment, or have the profile load it"
+        words = f"The job's Python has no module {error.name}. Install it in the compute environment, or load it in the profile."
         raise HpcddpError(words) from error
     except OSError as error:
         words = error.strerror or str(error)

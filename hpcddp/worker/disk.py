@@ -31,11 +31,11 @@ def read_disk(env: Mapping[str, str] = os.environ, mounts: Path = Path("/proc/mo
     try:
         kind = filesystem(path.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
         if kind.startswith((*OF_A_NETWORK, *IN_MEMORY)):
-            return Disk(path=str(path), why_not=f"{path} is {kind}, no disk of the node's own")
+            return Disk(path=str(path), why_not=f"{path} is {kind}, not a disk of the node")
         space = os.statvfs(path)
         gb = space.f_blocks * space.f_frsize // 10**9
         if space.f_bavail * space.f_frsize < 2 * FILE_BYTES:
-            return Disk(path=str(path), gb=gb, why_not=f"{path} has not enough room to measure how fast it reads")
+            return Disk(path=str(path), gb=gb, why_not=f"{path} has too little free space to measure its read rate")
         return Disk(path=str(path), gb=gb, read_gbs=_read_gbs(path))
     except OSError as error:
         return Disk(path=str(path), why_not=f"{path} cannot be used: {error.strerror or error}")

@@ -88,9 +88,12 @@ def _disk(error: BaseException) -> tuple[str, str] | None:
     what = f"`{error.filename}`" if error.filename else "a file"
     cause = os.strerror(error.errno)
     if error.errno in _NO_SPACE:
-        return "disk", f"{what} cannot be written: {cause}. What was recorded before is kept; make room, and submit again"
+        return (
+            "disk",
+            f"{what} cannot be written: {cause}. Earlier records are intact. Free space there, then submit the run again.",
+        )
     if error.errno == errno.EROFS:
-        return "disk", f"{what} cannot be written: {cause}. Put the runs elsewhere with --runs"
+        return "disk", f"{what} cannot be written: {cause}. Move the runs with --runs"
     return "disk", _at(error, f"{what}: {cause}")
 
 
@@ -113,9 +116,9 @@ def _loader(error: BaseException) -> tuple[str, str] | None:
     found = _LOADER_DIED.search(str(error))
     if not found:
         return None
-    how = f"was ended by signal {found[1].strip()}" if found[1] else "ended unexpectedly"
-    full = "/dev/shm of the node is full" if "shared memory" in str(error) or found[1] == "Bus error" else "memory ran out"
-    return "loader", f"a process of its data loader {how}; most often {full}: lower workload.loader_workers_per_rank"
+    how = f"was killed by signal {found[1].strip()}" if found[1] else "ended unexpectedly"
+    full = "the node's /dev/shm is full" if "shared memory" in str(error) or found[1] == "Bus error" else "memory ran out"
+    return "loader", f"a data loader process {how}, usually because {full}. Lower workload.loader_workers_per_rank."
 
 
 def _contact(error: BaseException) -> tuple[str, str] | None:
@@ -123,25 +126,25 @@ def _contact(error: BaseException) -> tuple[str, str] | None:
         return None
     words = _FROM_CPP.sub("", _telling_line(error))
     if _TIMED_OUT.search(str(error)):
-        return "time_out", f"waited for the other ranks until the time was over ({words})"
+        return "time_out", f"waited for the other ranks until the timeout ({words})"
     return "contact", f"lost contact with another rank ({words})"
 
 
 def _convolution(error: BaseException) -> tuple[str, str] | None:
     if not NO_CONVOLUTION.search(str(error)):
         return None
-    needs = "bf16 needs compute capability 8.0 (an A100), take workload.precision fp16 or fp32 below that"
-    return "user", f"cuDNN knows no way to compute a convolution of this model on this GPU: {needs} ({_telling_line(error)})"
+    needs = "below compute capability 8.0 (A100), set workload.precision to fp16 or fp32 instead of bf16"
+    return "user", f"cuDNN cannot compute a convolution of this model on this GPU: {needs} ({_telling_line(error)})"
 
 
 def _interrupted(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "was interrupted"
-    return ("interrupted", f"ended itself by exit({error.code})") if isinstance(error, SystemExit) else None
+    return ("interrupted", f"called exit({error.code})") if isinstance(error, SystemExit) else None
 
 
 def _key(error: BaseException) -> tuple[str, str] | None:
-    return ("error", _at(error, f"there is no {own_words(error)} to look up")) if isinstance(error, KeyError) else None
+    return ("error", _at(error, f"key {own_words(error)} does not exist")) if isinstance(error, KeyError) else None
 
 
 Rule = Callable[[BaseException], "tuple[str, str] | None"]

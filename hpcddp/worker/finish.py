@@ -76,7 +76,7 @@ def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
     """Ends the process without a record: the rank at fault, or rank 0, has written it."""
     _ending.acquire()
     try:
-        print(f"hpcddp: rank {rank.rank} on {rank.host} ends with the others: {fault.sentence}", file=sys.stderr, flush=True)
+        print(f"hpcddp: rank {rank.rank} on {rank.host} ends with the other ranks: {fault.sentence}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
 

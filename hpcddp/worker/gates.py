@@ -72,12 +72,12 @@ def ranks_compute_the_same(ranks: Sequence[RankScores], arithmetic: str, differi
         values = [each.forward[when].values for each in ranks]
         apart, rank = max((_apart(each, values[0]), rank) for rank, each in enumerate(values))
         if apart > ROUNDING[arithmetic]:
-            where = f"{when} rank {rank} on {ranks[rank].host} computes other scores than rank 0 from the same 2 pictures"
-            saw = f"{100 * apart:.3g} % apart, where {100 * ROUNDING[arithmetic]:.2g} % may be rounding"
+            where = f"{when} rank {rank} on {ranks[rank].host} computes other scores than rank 0 from the same 2 images"
+            saw = f"{100 * apart:.3g} % apart, but only {100 * ROUNDING[arithmetic]:.2g} % may be rounding"
             return _gate(name, False, f"{where}: {saw}, though parameters and buffers agree")
         most = max(most, apart)
     whens = " and ".join(first.forward)
-    return _gate(name, True, f"2 pictures {whens}, scores at most {100 * most:.2g} % apart on {len(ranks)} ranks")
+    return _gate(name, True, f"2 images {whens}, scores at most {100 * most:.2g} % apart on {len(ranks)} ranks")
 
 
 def _apart(values: Sequence[float], others: Sequence[float]) -> float:
@@ -113,8 +113,8 @@ def samples_as_declared(by_rank: Sequence[Sequence[int] | None], declared: int) 
     for rank, (least, most) in ((rank, found) for rank, found in enumerate(by_rank) if found):
         if not least <= declared <= most:
             has = f"{least}" if least == most else f"{least} to {most}"
-            words = f"rank {rank} has {has} samples in a step by its batches, and the script declares {declared}"
-            return _gate(name, False, f"{words}: correct samples_per_step, or count by steps(loader, samples=function)")
+            words = f"rank {rank} has {has} samples in a step by its batches, but the script declares {declared}"
+            return _gate(name, False, f"{words}: correct samples_per_step, or count samples with steps(loader, samples=function)")
     return _gate(name, True, f"{declared} in a full step of a rank")
 
 
@@ -150,9 +150,9 @@ def same_data(ranks: Sequence[RankData]) -> GateResult:
         how = _data_difference(ranks[odd[0]], first, comparable)
         return _gate(name, False, f"{those}: rank {odd[0]} on {ranks[odd[0]].host} {how}")
     lengths = " and ".join(f"{thousands(first.splits[split].samples)} {SPLITS[split]} samples" for split in comparable)
-    alike = f"{len(first.splits['train'].places)} of them alike, in one order"
+    alike = f"{len(first.splits['train'].places)} of them equal, in one order"
     drawn = any("image" not in parts for parts in comparable.values())
-    not_compared = "; pictures are drawn at random and were not compared" if drawn else ""
+    not_compared = "; images are drawn at random and were not compared" if drawn else ""
     return _gate(name, True, f"{lengths} on each of {len(ranks)} rank(s), {alike}{not_compared}")
 
 
@@ -172,13 +172,13 @@ def _data_difference(here: RankData, first: RankData, comparable: Mapping[str, S
         if own.samples != other.samples:
             return f"has {thousands(own.samples)} {word} samples, rank 0 {thousands(other.samples)}"
         if own.order != other.order:
-            return f"takes the {word} samples in another order (CRC {own.order:08x}, rank 0 {other.order:08x})"
+            return f"reads the {word} samples in another order (CRC {own.order:08x}, rank 0 {other.order:08x})"
         for part in parts:
             sums = zip(own.places, _checksums(own)[part] or (), _checksums(other)[part] or (), strict=True)
             for place, crc, other_crc in sums:
                 if crc != other_crc:
                     found = f"its {part} has the CRC {crc:08x}, rank 0's {other_crc:08x}"
-                    return f"has another {word} sample {place} ({found}): other files, or the same listed in another order"
+                    return f"has another {word} sample {place} ({found}): other files, or the same files in another order"
     return None
 
 
@@ -192,7 +192,7 @@ def evaluation_is_exact(shares: Sequence[EvaluatedShare], samples: int) -> GateR
             return _gate(name, False, saw)
         wrong = each.first if each.first != expected else each.mismatch
         if wrong is not None:
-            return _gate(name, False, f"rank {rank} did not have sample {wrong} where it was to evaluate it")
+            return _gate(name, False, f"rank {rank} did not evaluate sample {wrong} in its place")
         expected = each.end
     if expected != samples:
         return _gate(name, False, f"the ranks' shares end at sample {expected} of {samples}")
@@ -238,7 +238,9 @@ def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], 
     """`foreign`: of each node the share of its CPU time that others took in the timed steps, None if unknown. `exclusive`:
     whether Slurm was to give entire nodes; None where nobody is there to give them."""
     name, known = "nodes as asked for", [share for share in foreign if share is not None]
-    others = f"others used at most {max(known):.1%} of a node's CPU time" if known else "others' use of the CPUs is unknown"
+    others = (
+        f"processes outside the job used at most {max(known):.1%} of a node's CPU time" if known else "other CPU use is unknown"
+    )
     if exclusive is None:
         return _gate(name, True, f"nothing reserves {_hosts(nodes)}; {others}")
     shared = next((node for node in nodes if node.cpus is not None and node.of is not None and node.cpus < node.of), None)
@@ -247,7 +249,7 @@ def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], 
         cause = "the node is shared, or the profile's physical_cores and smt differ from Slurm's"
         return _gate(name, False, f"{share}, but `layout.exclusive` requests all: {cause}; {others}")
     if not shared and any(node.cpus is None for node in nodes):
-        share = f"Slurm does not say how many CPUs of {_hosts(nodes)} the job has"
+        share = f"the job's share of the CPUs of {_hosts(nodes)} is unknown"
     return _gate(name, True, f"{share}; {others}")
 
 

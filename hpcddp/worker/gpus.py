@@ -28,8 +28,8 @@ def no_gpu(rank: Rank) -> str | None:
     """Why this rank cannot train on a GPU, None when it can."""
     if torch.version.cuda is None and torch.version.hip is None:
         return (
-            f"torch {torch.__version__} on {rank.host} is built without CUDA or ROCm: "
-            f"install the build the profile names, or set `device: cpu`"
+            f"torch {torch.__version__} on {rank.host} is built without CUDA or ROCm. "
+            f"Install the build that the profile names, or set `device: cpu`."
         )
     visible = torch.cuda.device_count()
     shown = visible_devices()
@@ -37,8 +37,8 @@ def no_gpu(rank: Rank) -> str | None:
         cuda, rocm = torch.version.cuda, torch.version.hip
         tool, platform = ("nvidia-smi", f"CUDA {cuda}") if rocm is None else ("rocm-smi", f"ROCm {rocm}")
         return (
-            f"rank {rank.rank} on {rank.host} finds no GPU ({shown}): look at the job's GPU request, "
-            f"at {tool} on that node and at its driver (torch is built for {platform}), or set `device: cpu`"
+            f"rank {rank.rank} on {rank.host} finds no GPU ({shown}). Check the job's GPU request, "
+            f"{tool} on that node, and its driver (torch is built for {platform}), or set `device: cpu`."
         )
     return _wrong_gpus(rank, visible, shown) or _not_built_for(rank.gpu)
 
@@ -57,13 +57,13 @@ def _wrong_gpus(rank: Rank, visible: int, shown: str) -> str | None:
     sees = f"{who} and sees {visible} GPU(s) ({shown})"
     if rank.gpu >= visible:
         return (
-            f"{sees}: every rank must see all GPUs of its node; ask for them per node, or put `--gpu-bind=none` into "
-            f"slurm.srun_options; where each rank is to see its own GPU only, the profile says slurm.local_device: zero"
+            f"{sees}. Every rank must see all GPUs of its node: request them per node, or put `--gpu-bind=none` into "
+            f"slurm.srun_options. If each rank gets only its own GPU, set slurm.local_device: zero in the profile."
         )
     if rank.local_device == "zero" and rank.launcher == "direct" and visible > 1 and rank.ranks_per_node > 1:
         return (
-            f"{sees}: by slurm.local_device: zero of the profile all {rank.ranks_per_node} ranks of the node would use the first "
-            f"one; give each rank its own (`gpu_request: gpus-per-task`), or write local_device: rank"
+            f"{sees}. By slurm.local_device: zero, all {rank.ranks_per_node} ranks of the node would use the first "
+            f"GPU. Give each rank its own (`gpu_request: gpus-per-task`), or set local_device: rank."
         )
     return None
 

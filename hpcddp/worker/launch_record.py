@@ -275,8 +275,8 @@ def _refuse_mixed(peers: Sequence[_Peer]) -> None:
     if odd:
         libraries = "CUDA, cuDNN, NCCL" if torch.version.hip is None else "ROCm, MIOpen, RCCL"
         raise HpcddpError(
-            f"{odd.host} runs other versions of Python, torch, {libraries} or the JPEG decoder than {peers[0].host}: "
-            f"their times cannot be pooled; make the environment the same on all nodes"
+            f"{odd.host} and {peers[0].host} have different versions of Python, torch, {libraries} or the JPEG decoder. "
+            f"Their times cannot be pooled. Use the same environment on all nodes."
         )
 
 

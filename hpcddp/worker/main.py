@@ -75,7 +75,7 @@ def run(spec: dict[str, Any]) -> dict[str, object]:
     rank = this_rank(job.backend, local_device=job.local_device)
     attempt = job.attempt_dir(rank.job, rank.restart)
     if steps_file(attempt, rank.rank).exists() or (attempt / "comm.json").exists():
-        raise HpcddpError(f"{attempt} has the records of an earlier worker of job {rank.job}: run this point in a job of its own")
+        raise HpcddpError(f"{attempt} has records of an earlier worker of job {rank.job}. Run this point in a separate job.")
     try:
         if rank.rank == 0:
             reserve(attempt)
@@ -106,6 +106,6 @@ def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
         from hpcddp.worker.script_run import run_script
     except ModuleNotFoundError as error:
         raise HpcddpError(
-            f"{sys.executable} has no {error.name}: the modules and python that the profile names under `compute` must bring it"
+            f"{sys.executable} has no {error.name}. Add it to the modules or the python under `compute` of the profile."
         ) from error
     return (run_script if job.script else run_attempt)(job, rank, attempt)

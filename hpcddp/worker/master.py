@@ -67,8 +67,8 @@ def check_address(rank: Rank) -> None:
                 time.sleep(AGAIN_S)
                 continue
             raise NoAddressError(
-                f"MASTER_ADDR {rank.master_addr} does not resolve on {rank.host} ({error.strerror or error}), so the ranks "
-                f"cannot meet: `getent hosts {rank.master_addr}` must find it on every node, or the script export an IP address"
+                f"MASTER_ADDR {rank.master_addr} does not resolve on {rank.host} ({error.strerror or error}). "
+                f"Check `getent hosts {rank.master_addr}` on every node, or export an IP address in the script."
             ) from error
 
 
@@ -116,7 +116,7 @@ def _listener(rank: Rank) -> socket.socket:
     try:
         return listen(rank.master_addr, rank.world, first)
     except OSError:
-        print(f"hpcddp: MASTER_PORT {first} is taken on {rank.host}: the ranks meet at {second}", flush=True)
+        print(f"hpcddp: MASTER_PORT {first} is in use on {rank.host}; the rendezvous uses {second}", flush=True)
         return listen(rank.master_addr, rank.world, second)
 
 

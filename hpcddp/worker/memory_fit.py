@@ -55,7 +55,7 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
     memory = (_of_gpu if on_gpu else _of_node)(wanted, gpu)
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
-    more = f" and {_gib(wanted)} more asked for" if wanted else ""
+    more = f" and {_gib(wanted)} more requested" if wanted else ""
     taken = f"{_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}"
     if memory.need < PLAUSIBLE * memory.limit:
         return f"memory could not be allocated, though only {taken}"
@@ -107,7 +107,7 @@ def _advice(point: Point | None, memory: Memory | None) -> str:
     batch = point.workload.batch_per_gpu
     fits = fitting_batch(point, memory.limit, memory.need) if memory else None
     if batch == 1:
-        return ", with one sample per GPU: nothing smaller is left; take a smaller model, or a node type with more memory"
+        return ", with one sample per GPU: use a smaller model, or a node type with more memory"
     if fits is None:
         return f", with batch_per_gpu {batch}: take a smaller one, such as {batch // 2}, or split it by workload.accumulate"
     parts = next((parts for parts in (2, 4, 8, 16, 32) if batch % parts == 0 and batch // parts <= fits), None)
@@ -134,7 +134,7 @@ def _of_process(wanted: int) -> str | None:
     for kind, option, field in ((resource.RLIMIT_AS, "v", "VmPeak"), (resource.RLIMIT_DATA, "d", "VmData")):
         limit, taken = resource.getrlimit(kind)[0], status[field]
         if limit != resource.RLIM_INFINITY and limit - taken < (min(free, wanted) if wanted else free):
-            more = f" and {_gib(wanted)} more asked for" if wanted else ""
+            more = f" and {_gib(wanted)} more requested" if wanted else ""
             return f"a limit of the process (`ulimit -{option}`) was reached: {_gib(taken)} of {_gib(limit)} were taken{more}"
     return None
 

@@ -78,7 +78,7 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: L
     numbers = {field: _number(field, text) for field, text in found.items()}
     if numbers["world"] % numbers["nodes"]:
         raise HpcddpError(
-            f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many; see --ntasks-per-node"
+            f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many. Correct --ntasks-per-node."
         )
     restart = _number("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
     return Rank(
@@ -103,7 +103,7 @@ def _first(names: tuple[str, ...], env: Mapping[str, str], backend: str) -> str:
         if env.get(name):
             return env[name]
     launcher = "the local runner" if backend == "local" else "srun in a script that `hpcddp render` printed"
-    raise HpcddpError(f"{' and '.join(names)} not set on {host_name(env)}: a worker is started by {launcher}")
+    raise HpcddpError(f"{' and '.join(names)} not set on {host_name(env)}. Start workers with {launcher}.")
 
 
 def _number(name: str, text: str) -> int:

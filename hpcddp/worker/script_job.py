@@ -15,7 +15,7 @@ from hpcddp.worker.watchdog.thread import Watchdog
 
 LINES = (
     "`from hpcddp.probe import measure`, around the training loop `with measure(model, optimizer, samples_per_step=32) as steps:`"
-    " and `for batch in steps(loader):` in place of `for batch in loader:`"
+    " and `for batch in steps(loader):` instead of `for batch in loader:`"
 )
 """What a script needs."""
 
@@ -58,16 +58,16 @@ class ScriptJob:
             if self.rank.rank == 0:
                 (self.attempt / "end.json").unlink(missing_ok=True)
             raise HpcddpError(
-                f"{name} calls measure() {self._measurements} times, and a run is one measurement: leave it around one loop, or "
-                f"choose the loop by an argument, such as workload.args.loop: [first, second] in the sweep's points"
+                f"{name} calls measure() {self._measurements} times, but a run is one measurement. Measure one loop, or set it "
+                f"by an argument, such as workload.args.loop: [first, second] in the sweep's points."
             )
         if not self._measurements:
-            raise HpcddpError(f"{name} came to its end without a measurement: it needs {LINES}")
+            raise HpcddpError(f"{name} ended without a measurement. It needs {LINES}.")
         if self.measurement:
             self.measurement.finish()
         if self.measured is None:
             raise HpcddpError(
-                f"{name} calls measure(), but never takes a batch from it: its loop is `for batch in steps(loader):`"
+                f"{name} calls measure(), but takes no batch from it. Write its loop as `for batch in steps(loader):`."
             )
 
 

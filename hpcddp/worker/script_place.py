@@ -17,7 +17,7 @@ def enter_place(place: ScriptPlace, workload: Workload) -> Path:
     """As Python runs it, in the sweep's folder; the script. HpcddpError where it is not there."""
     script = Path(place.file)
     if not script.is_file():
-        raise HpcddpError(f"no file {script}: it must be the same on every node")
+        raise HpcddpError(f"{script} does not exist on this node. Put the script in a folder that all nodes can read.")
     sys.argv[:] = [str(script), *arguments(workload)]
     sys.path.insert(0, str(script.parent))
     if os.path.isdir(place.folder):

@@ -73,12 +73,12 @@ def summarize(job: JobSpec, found: Sequence[SmokeFindings], silent: str) -> Smok
     problems = [problem for each in found for problem in each.problems]
     if silent:
         within = f"{small_job.ANSWER_WITHIN_S:.0f} s"
-        problems.append(f"no answer from rank {silent} in {within}: is {job.study} the same folder on every node?")
+        problems.append(f"no answer from rank {silent} in {within}: check that {job.study} is the same folder on every node")
     found_on = _hosts(found, readable=True)
     missing_on = [host for host in _hosts(found, readable=False) if host not in found_on]
     root, default = data_root_as_given(job), job.profile.get("default_node_type")
     if missing_on:
-        problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
+        problems.append(f"the data folder {root} is missing or not readable on {', '.join(missing_on)}")
     return SmokeSummary(
         ok=not problems,
         problems=tuple(dict.fromkeys(problems)),
@@ -133,7 +133,7 @@ class _TorchFindings:
         group.leave()
         self.summed = int(ones.item())
         if self.summed != rank.world:
-            raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {self.summed}")
+            raise HpcddpError(f"an all-reduce of ones over {rank.world} ranks gave {self.summed}")
 
 
 def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:

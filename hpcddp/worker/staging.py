@@ -68,8 +68,8 @@ def room_in(folder: Path, mounts: Path = Path("/proc/mounts")) -> Room:
     kind = filesystem(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
     if kind.startswith(OF_A_NETWORK):
         raise HpcddpError(
-            f"{folder} is {kind}, no disk of the node's own: name one as local_disk_path of the profile's node type, "
-            f"or set workload.data.stage to none"
+            f"{folder} is {kind}, not a disk of the node. Set local_disk_path of the profile's node type to one, "
+            f"or workload.data.stage to none."
         )
     space = os.statvfs(folder)
     free = space.f_bavail * space.f_frsize
@@ -269,8 +269,8 @@ class _Saying:
 
 def _check_room(found: RootFiles, room: Room, rank: Rank, disk: Path) -> None:
     there = f"{disk} on {rank.host}{', which is memory,' if room.filesystem in IN_MEMORY else ''} has room for"
-    remedy = "Set workload.data.stage to none, or name a larger disk as local_disk_path of the profile's node type."
+    remedy = "Set workload.data.stage to none, or local_disk_path of the profile's node type to a larger disk."
     if found.room_bytes > room.free_bytes:
-        raise HpcddpError(f"the data take {size(found.room_bytes)}, and {there} {size(room.free_bytes)}. {remedy}")
+        raise HpcddpError(f"the data need {size(found.room_bytes)}, but {there} {size(room.free_bytes)}. {remedy}")
     if room.free_names is not None and found.names > room.free_names:
-        raise HpcddpError(f"the data are {thousands(found.names)} files, and {there} {thousands(room.free_names)}. {remedy}")
+        raise HpcddpError(f"the data have {thousands(found.names)} files, but {there} {thousands(room.free_names)}. {remedy}")

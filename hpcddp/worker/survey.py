@@ -47,7 +47,11 @@ def survey_rank(spec: dict[str, Any]) -> dict[str, Any]:
     if rank.rank:
         return found
     nodes, missing = answers(NodeSurvey, folder / "nodes", rank.nodes)
-    silent = f"no answer from node {missing} in {ANSWER_WITHIN_S:.0f} s: is {folder} the same on every node?" if missing else ""
+    silent = (
+        f"no answer from node {missing} in {ANSWER_WITHIN_S:.0f} s: check that {folder} is the same folder on every node"
+        if missing
+        else ""
+    )
     record = SurveyRecord(
         date=datetime.date.today().isoformat(),
         job=rank.job,
@@ -72,8 +76,8 @@ def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
         fit = bench_comm(group, SIZES, (OPERATION,)).ops[OPERATION].fit
         group.leave()
     except (HpcddpError, RuntimeError, ImportError) as error:
-        return None, f"{rank.host}: the nodes could not talk: {error}"
-    problem = f"the latency between the nodes is not known, survey again ({fit.how})" if fit.latency_s is None else ""
+        return None, f"{rank.host}: the nodes could not communicate: {error}"
+    problem = f"the latency between the nodes is unknown; survey again ({fit.how})" if fit.latency_s is None else ""
     return LinkSurvey(latency_s=fit.latency_s, bytes_per_s=fit.bandwidth_bytes_per_s), problem
 
 

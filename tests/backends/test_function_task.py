@@ -105,7 +105,7 @@ def test_where_no_scontrol_is_the_batch_script_requeues(
 
 
 def test_another_python_is_said() -> None:
-    assert "pickled by Python 3.12 and run by 3.10" in other_python("3.12", "3.10")
+    assert "The function was pickled by Python 3.12 and runs on 3.10" in other_python("3.12", "3.10")
 
 
 SIGNATURES = {

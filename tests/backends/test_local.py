@@ -127,7 +127,7 @@ def test_dead_rank_ends_its_siblings(study: Study, tmp_path: Path) -> None:
 def test_rank_that_raises_fails_the_run_and_leaves_its_words(study: Study) -> None:
     request = submission(study, "first_rank_raises")
     job = LocalBackend(study).submit(request)
-    assert end_state(study, job, request) == JobState(phase="failed", detail="rank 0 ended with exit code 1")
+    assert end_state(study, job, request) == JobState(phase="failed", detail="rank 0 failed with exit code 1")
     (log,) = study.job_dir(job).glob("*_0_log.err")
     assert "no such data" in log.read_text()
 
@@ -144,14 +144,14 @@ def test_killed_runner_leaves_no_orphan_and_is_seen(study: Study, tmp_path: Path
     first, second = backend.submit(hanging), backend.submit(hanging)
     noted_by_ranks(study, first)
     states = backend.poll({first: hanging.name, second: hanging.name})
-    assert states[second] == JobState(phase="queued", detail="waiting for its turn")
+    assert states[second] == JobState(phase="queued", detail="waits for earlier runs")
     running = states[first]
     assert (running.phase, running.detail, running.time_limit) == ("running", None, "5:00")
     assert 200 < (running.time_left_s or 0) < 300
     os.kill(runner_pid(study), signal.SIGKILL)
     wait_for(lambda: not processes(tmp_path))
-    assert state(study, first, hanging) == JobState(phase="failed", detail="its runner has gone")
-    assert state(study, second, hanging) == JobState(phase="failed", detail="its runner had gone before it started")
+    assert state(study, first, hanging) == JobState(phase="failed", detail="its runner process died")
+    assert state(study, second, hanging) == JobState(phase="failed", detail="its runner process died before it started")
 
     request = submission(study, "succeed")
     third = backend.submit(request)
@@ -166,8 +166,8 @@ def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> Non
     noted_by_ranks(study, first)
     os.kill(runner_pid(study), signal.SIGTERM)
     wait_for(lambda: not processes(tmp_path))
-    assert state(study, first, request) == JobState(phase="failed", detail="its runner was told to end")
-    assert state(study, second, request) == JobState(phase="failed", detail="its runner was told to end before it started")
+    assert state(study, first, request) == JobState(phase="failed", detail="its runner was terminated")
+    assert state(study, second, request) == JobState(phase="failed", detail="its runner was terminated before it started")
 
 
 def test_killed_watcher_of_ranks_fails_the_run_and_leaves_nothing(study: Study, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_job_is_found_by_token_and_by_id_with_its_name(study: Study) -> None:
     request = submission(study, "succeed")
     job = LocalBackend(study).submit(request)
     polled = LocalBackend(study).poll({job: "other.r1", "L0099": request.name})
-    assert {answer.detail for answer in polled.values()} == {"not in the local queue any more"}
+    assert {answer.detail for answer in polled.values()} == {"no longer in the local queue"}
     end_state(study, job, request)
     with pytest.raises(UsageError, match=r"layout\.nodes is 2"):
         LocalBackend(study).check(submission(study, "succeed", nodes=2))
@@ -394,7 +394,7 @@ def test_another_launcher_than_the_points_is_refused(tmp_path: Path) -> None:
     ("codes", "words"),
     [
         ({0: 1, 1: -9}, "rank 1 was killed by SIGKILL"),
-        ({2: -15, 3: 1}, "rank 3 ended with exit code 1"),
+        ({2: -15, 3: 1}, "rank 3 failed with exit code 1"),
         ({2: -15, 3: -15}, "rank 2 was killed by SIGTERM"),
     ],
 )
@@ -406,9 +406,9 @@ def test_who_failed_first_of_all_nodes(tmp_path: Path) -> None:
     assert first_failure(tmp_path) is None
     note_failure(tmp_path, "0", {0: 1})
     note_failure(tmp_path, "1", {2: 1})
-    assert first_failure(tmp_path) == "rank 0 ended with exit code 1"
+    assert first_failure(tmp_path) == "rank 0 failed with exit code 1"
     note_failure(tmp_path, "2", {5: -9})
     assert first_failure(tmp_path) == "rank 5 was killed by SIGKILL"
     for node in ("0", "2"):
         forget_failure(tmp_path, node)
-    assert first_failure(tmp_path) == "rank 2 ended with exit code 1"
+    assert first_failure(tmp_path) == "rank 2 failed with exit code 1"

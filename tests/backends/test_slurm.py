@@ -143,8 +143,10 @@ def test_torchrun_names_a_killed_rank(slurm: Twin, study: Study) -> None:
 def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
     backend, request = SlurmBackend(), submission(slurm, study, "succeed", Ask(options=("--hold",)))
     job = backend.submit(request)
-    held = JobState(phase="queued", detail="held by its user; `scontrol release` lets it go (JobHeldUser)", time_limit="3:00")
-    gone = JobState(phase="failed", detail="Slurm does not know this job any more")
+    held = JobState(
+        phase="queued", detail="held by its user; release it with `scontrol release` (JobHeldUser)", time_limit="3:00"
+    )
+    gone = JobState(phase="failed", detail="Slurm no longer lists this job")
     assert backend.poll({job: request.name, "424242": request.name}) == {job: held, "424242": gone}
     assert backend.poll({job: "other.r1"}) == {job: gone}
     backend.cancel({job: "other.r1"})
@@ -156,7 +158,7 @@ def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
 
 def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> None:
     assert SlurmBackend().accounts is not None
-    with pytest.raises(UsageError, match=r"account `nobody` is not yours to charge; Slurm lists .*\bproj\b"):
+    with pytest.raises(UsageError, match=r"You cannot charge account `nobody`. Slurm lists .*\bproj\b"):
         SlurmBackend().check(submission(slurm, study, "succeed", Ask(account="nobody")))
     SlurmBackend().check(submission(slurm, study, "succeed"))
 
@@ -201,7 +203,7 @@ def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch,
     polled = SlurmBackend().poll({"1": "a.r1"})["1"]
     assert polled.phase == "unknown"
     assert polled.detail is not None
-    assert polled.detail.startswith("no `squeue` on this machine")
+    assert polled.detail.startswith("This machine has no `squeue`")
     study = Study(tmp_path)
     (study.jobs / "a.r1.t1").mkdir(parents=True)
     with pytest.raises(HpcddpError):

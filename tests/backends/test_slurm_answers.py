@@ -70,7 +70,7 @@ def test_accepted_job_is_looked_for_when_sbatch_does_not_say_its_id(say: Say, tm
     say("squeue", row("8", "PENDING", folder_of(request)))
     assert SlurmBackend().submit(request) == "8"
     say("squeue", row("9", "PENDING", "/another/study/.jobs/of.another"))
-    with pytest.raises(HpcddpError, match="will be looked up") as caught:
+    with pytest.raises(HpcddpError, match="checks whether the job is queued") as caught:
         SlurmBackend().submit(dataclasses.replace(request, token="other"))
     assert not isinstance(caught.value, RefusedError)
 
@@ -105,7 +105,7 @@ def test_size_of_arrays_is_asked_for_until_there_is_an_answer(say: Say) -> None:
     say("scontrol", f'[ $(grep -c ^scontrol "$LOG") -gt 2 ] || {{ {away}; }}\necho "MaxArraySize = 1001"')
     assert SlurmBackend().max_array_size == 1001
     say("scontrol", away)
-    with pytest.raises(HpcddpError, match=r"Socket timed out .*Nothing more was submitted: submit again when Slurm answers"):
+    with pytest.raises(HpcddpError, match=r"Socket timed out .*No more was submitted. Submit again when Slurm answers"):
         _ = SlurmBackend().max_array_size
 
 
@@ -133,11 +133,11 @@ def test_a_cluster_full_of_jobs_is_not_waited_for_by_sbatch(say: Say, tmp_path: 
 def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
     say("sbatch", "echo Unable to contact slurm controller >&2; exit 1")
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
-    with pytest.raises(HpcddpError, match="will be looked up"):
+    with pytest.raises(HpcddpError, match="checks whether the job is queued"):
         SlurmBackend().submit(submission(tmp_path))
     assert len(calls(tmp_path, "sbatch")) == 1
     say("squeue", "exit 0")
-    with pytest.raises(HpcddpError, match="comes and goes"):
+    with pytest.raises(HpcddpError, match="answers only at times"):
         SlurmBackend().submit(dataclasses.replace(submission(tmp_path), token="other"))
     assert len(calls(tmp_path, "sbatch")) == 3
 
@@ -166,7 +166,7 @@ def test_sbatch_that_outlives_its_hpcddp_is_waited_for(say: Say, tmp_path: Path,
 def test_another_users_job_is_seen(say: Say) -> None:
     say("squeue", f'case "$*" in *--name={NAME}*) {row("7", "RUNNING")};; esac')
     assert SlurmBackend().poll({"7": NAME})["7"].phase == "running"
-    assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
+    assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm no longer lists this job")
 
 
 AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -199,7 +199,7 @@ def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
 
 def test_without_an_answer_nothing_is_cancelled_and_that_is_said(say: Say, tmp_path: Path) -> None:
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
-    with pytest.raises(HpcddpError, match="Nothing was cancelled; cancel again when Slurm answers"):
+    with pytest.raises(HpcddpError, match=r"Nothing was cancelled. Cancel again when Slurm answers"):
         SlurmBackend().cancel({"7": NAME})
     assert not calls(tmp_path, "scancel")
 
@@ -212,13 +212,13 @@ def test_another_studys_job_of_the_same_id_and_name_is_not_ours(say: Say, tmp_pa
     say("squeue", row("7", "PENDING", f"/moved/.jobs/{NAME}.t1"))
     assert SlurmBackend(SlurmRules(), study).poll({"7": NAME})["7"].phase == "queued"
     say("squeue", row("7", "PENDING", f"/other/.jobs/{NAME}.t2"))
-    assert SlurmBackend(SlurmRules(), study).poll({"7": NAME})["7"].detail == "Slurm does not know this job any more"
+    assert SlurmBackend(SlurmRules(), study).poll({"7": NAME})["7"].detail == "Slurm no longer lists this job"
 
 
 def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path) -> None:
     say("squeue", "exit 0")
     say("sacct", f"{row('7', 'TIMEOUT')} | sed 's/$/\\o0370:0/'")
-    assert SlurmBackend().poll({"7": NAME})["7"].detail == "its time limit was over (TIMEOUT)"
+    assert SlurmBackend().poll({"7": NAME})["7"].detail == "it reached its time limit (TIMEOUT)"
     assert len(calls(tmp_path, "squeue")) == 1
 
 
@@ -237,7 +237,7 @@ def test_accounts_are_asked_for_once(say: Say, tmp_path: Path) -> None:
     assert len(calls(tmp_path, "sacctmgr")) == 1
     say("sacctmgr", "echo abc")
     SlurmBackend().check(submission(tmp_path, "ABC"))
-    with pytest.raises(UsageError, match="`xyz` is not yours"):
+    with pytest.raises(UsageError, match="You cannot charge account `xyz`"):
         SlurmBackend().check(submission(tmp_path, "xyz"))
 
 
@@ -272,7 +272,7 @@ def test_a_controller_that_is_away_for_long_is_asked_no_more(say: Say, monkeypat
         slurm_commands.my_jobs()
     assert slurm_commands.accounts() == ["proj"]
     monkeypatch.setattr("hpcddp.backends.slurm_recovery.GIVE_UP_S", 0.0)
-    with pytest.raises(HpcddpError, match="submit again when Slurm answers"):
+    with pytest.raises(HpcddpError, match="Submit again when Slurm answers"):
         _ = SlurmBackend().max_array_size
     assert slurm_commands.away_s() > 0
 
@@ -308,7 +308,7 @@ def test_an_older_one_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.Mon
     stand_ins(tmp_path, monkeypatch, ("srun", "sbatch", "sacctmgr"), f"echo slurm {version}")
     backend = SlurmBackend()
     for _ in range(2):
-        with pytest.raises(HpcddpError, match=rf"Slurm {version} is older than 22.05, the oldest that hpcddp supports; nothing"):
+        with pytest.raises(HpcddpError, match=rf"Slurm {version} is older than 22.05, the oldest that hpcddp supports. Nothing"):
             backend.check(submission(tmp_path))
     assert len(calls(tmp_path, "srun")) == 1
 
@@ -316,20 +316,20 @@ def test_an_older_one_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("Resources", "the nodes it needs are busy"),
+        ("Resources", "required nodes are busy"),
         ("PartitionDown,x", "its partition is down"),
-        ("ReqNodeNotAvail, UnavailableNodes:gn[01-02]", "nodes it needs are down, drained or reserved"),
-        ("JobArrayTaskLimit", "as many runs of its array are at work as were allowed at a time"),
-        ("QOSMaxGRESPerUser", "its QOS allows a user no more GPUs just now"),
-        ("QOSMaxJobsPerUserLimit", "its QOS allows a user no more jobs at a time just now"),
-        ("QOSMaxNodePerJobLimit", "it asks for more nodes than its QOS allows a job: it will not start"),
-        ("QOSMaxWallDurationPerJobLimit", "it asks for more time than its QOS allows a job: it will not start"),
-        ("QOSGrpNodeLimit", "its QOS allows no more nodes just now"),
-        ("AssocGrpCpuLimit", "its account allows no more processors just now"),
-        ("AssocGrpCPURunMinutesLimit", "its account allows no more processors just now"),
+        ("ReqNodeNotAvail, UnavailableNodes:gn[01-02]", "required nodes are down, drained or reserved"),
+        ("JobArrayTaskLimit", "its array has reached --max-running"),
+        ("QOSMaxGRESPerUser", "its QOS allows a user no more GPUs at present"),
+        ("QOSMaxJobsPerUserLimit", "its QOS allows a user no more jobs at a time at present"),
+        ("QOSMaxNodePerJobLimit", "it requests more nodes than its QOS allows a job: it will not start"),
+        ("QOSMaxWallDurationPerJobLimit", "it requests more time than its QOS allows a job: it will not start"),
+        ("QOSGrpNodeLimit", "its QOS allows no more nodes at present"),
+        ("AssocGrpCpuLimit", "its account allows no more processors at present"),
+        ("AssocGrpCPURunMinutesLimit", "its account allows no more processors at present"),
         ("AssocGrpCPUMinutesLimit", "the budget of its account is used up"),
         ("AssocGrpBillingMinutes", "the budget of its account is used up"),
-        ("AssocMaxSubmitJobLimit", "its account allows no more jobs in the queue just now"),
+        ("AssocMaxSubmitJobLimit", "its account allows no more jobs in the queue at present"),
     ],
 )
 def test_reasons_are_told_in_words(reason: str, words: str) -> None:
@@ -345,7 +345,7 @@ def test_reasons_are_told_in_words(reason: str, words: str) -> None:
         ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
         ("FAILED", "0:53", "its node cannot write the log of its job script (FAILED, 0:53)"),
         ("OUT_OF_MEMORY", "0:125", "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
-        ("TIMEOUT", "0:0", "its time limit was over (TIMEOUT)"),
+        ("TIMEOUT", "0:0", "it reached its time limit (TIMEOUT)"),
         ("NODE_FAIL", "", "its node failed (NODE_FAIL)"),
         ("REVOKED", "0:0", "REVOKED"),
     ],

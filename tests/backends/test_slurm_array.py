@@ -217,9 +217,9 @@ def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[
 
 
 RUNNING = JobState(phase="running", nodes="gn[01-02]")
-WAITS = JobState(phase="queued", detail="the nodes it needs are busy (Resources)")
-TIMEOUT = JobState(phase="failed", detail="its time limit was over (TIMEOUT)", word="TIMEOUT")
-NOT_STARTED = JobState(phase="queued", detail="waits for its turn in its job")
+WAITS = JobState(phase="queued", detail="required nodes are busy (Resources)")
+TIMEOUT = JobState(phase="failed", detail="it reached its time limit (TIMEOUT)", word="TIMEOUT")
+NOT_STARTED = JobState(phase="queued", detail="waits for earlier runs of its job")
 
 
 @pytest.fixture
@@ -260,14 +260,14 @@ def test_when_the_job_is_over(folder: Path) -> None:
     assert [was_started(folder / str(task)) for task in range(4)] == [True, True, True, False]
     write_events(folder, ("ended", 2, 1, "TIMEOUT", 30))
     found = task_state(folder / "2", RUNNING)
-    assert (found.detail, found.word, found.time_limit) == ("its time limit was over (TIMEOUT)", "TIMEOUT", "30:00")
+    assert (found.detail, found.word, found.time_limit) == ("it reached its time limit (TIMEOUT)", "TIMEOUT", "30:00")
 
 
 def test_a_cancelled_run_does_not_wait(folder: Path) -> None:
     assert not cancel_tasks(folder, [2])
     assert [state.phase for state in states(folder, RUNNING)[2:]] == ["running", "queued"]
     assert cancel_tasks(folder, [3])
-    assert task_state(folder / "3", RUNNING).detail == "cancelled before its turn"
+    assert task_state(folder / "3", RUNNING).detail == "cancelled before it started"
     assert [(folder / str(task) / CANCELLED).exists() for task in range(4)] == [False, False, True, True]
     write_events(folder, ("ended", 2, 137))
     assert task_state(folder / "2", RUNNING).word == "CANCELLED"
@@ -310,7 +310,7 @@ def test_one_question_for_all_runs_of_a_job(tmp_path: Path, jobs: dict[str, str]
     found = backend(tmp_path).poll(jobs)
     assert {job: state.phase for job, state in found.items()} == dict.fromkeys(jobs, "running")
     assert len(calls(tmp_path, "squeue")) == 1
-    assert backend(tmp_path).poll({"12+0": "another's"})["12+0"].detail == "Slurm does not know this job any more"
+    assert backend(tmp_path).poll({"12+0": "another's"})["12+0"].detail == "Slurm no longer lists this job"
 
 
 @pytest.mark.parametrize(

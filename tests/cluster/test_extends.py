@@ -104,7 +104,7 @@ def test_a_circle_is_refused_with_the_chain(tmp_path: Path) -> None:
     [
         ("node_types: {fat: {gpu: 4}}\n", "mine.yaml:4:20: 4 is a whole number; text is expected"),
         ("slurm:\n  qos:\n  - {name: a}\n  - {name: b, maxnodes: 1}\n", "mine.yaml:7:15: unknown key `maxnodes`"),
-        ("sources: {guide: another}\n", "mine.yaml:4:11: source `guide` is another one in base.yaml, whose facts name it"),
+        ("sources: {guide: another}\n", "mine.yaml:4:11: source `guide` is a different one in base.yaml, whose facts name it"),
         ("node_types: {fat: {smt: {value: 2, grade: A, source: guid}}}\n", "mine.yaml:4:46: source `guid` is not among"),
         ("env: []\n", "mine.yaml:4:1: [] is a list; a mapping is expected"),
         ("fabric: {value: {gbps_per_node: x}, grade: A, source: guide}\n", "mine.yaml:4:1: 'x' is text; a number is expected"),
@@ -117,8 +117,8 @@ def test_a_mistake_of_its_own_has_its_own_line(tmp_path: Path, text: str, compla
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("thin: {gpus: 1}", "thin: {gpus: -1}", "base.yaml:10:10: -1 is below 0"),
-        ("max_nodes: 8", "max_nodes: 0", "base.yaml:15:44: 0 is below 1"),
+        ("thin: {gpus: 1}", "thin: {gpus: -1}", "base.yaml:10:10: -1 is below the minimum 0"),
+        ("max_nodes: 8", "max_nodes: 0", "base.yaml:15:44: 0 is below the minimum 1"),
         ("source: guide}\n  thin", "source: guidd}\n  thin", "base.yaml:9:43: source `guidd` is not among"),
         ("schema: 1\n", "", "base.yaml:1:1: a profile with `schema: 1` is expected"),
         ("schema: 1", "schema: 2", "base.yaml:1:1: this profile is of schema 2, and this hpcddp reads 1"),
@@ -137,7 +137,7 @@ def test_a_mistake_of_the_base_has_the_bases_line(tmp_path: Path, old: str, new:
     [
         ("rc", "mine.yaml:3:1: no cluster `rc` in clusters/; did you mean `rcc`?"),
         ("nosuch.yaml", "mine.yaml:3:1: no file nosuch.yaml: `extends` is the name of a profile, or a file beside this one"),
-        ("../base.yaml", "mine.yaml:3:1: `../base.yaml` lies elsewhere: put that profile beside this one"),
+        ("../base.yaml", "mine.yaml:3:1: `../base.yaml` is in another folder. Move that profile"),
         ("[rcc]", "mine.yaml:3:1: ['rcc'] is a list; text is expected"),
     ],
 )
@@ -153,7 +153,7 @@ def test_what_cannot_be_extended(tmp_path: Path, base: str, complaint: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("", "`name` is missing"), ("name: rcc\n", "`rcc` is also a profile that comes with hpcddp")],
+    [("", "`name` is missing"), ("name: rcc\n", "`rcc` is also the name of a shipped profile")],
 )
 def test_it_has_a_name_of_its_own(tmp_path: Path, name: str, complaint: str) -> None:
     """Results of a changed profile do not carry the name of the other one."""

@@ -220,7 +220,7 @@ def test_a_group_above_the_study_is_remarked(tmp_path: Path, config: Path, mode:
     os.chown(project, -1, NOBODY)
     project.chmod(mode)
     sentence = group_above(study_of(project / "me"), trusted_gids())
-    words = f"{project} may be written by group nogroup, who can put another study in the place of this one"
+    words = f"{project} may be written by group nogroup, who could replace this study and its code"
     assert (sentence is not None) == said
     assert sentence is None or sentence.startswith(words)
 

@@ -166,7 +166,7 @@ def test_facts_become_values_and_text_stays_text(tmp_path: Path) -> None:
     [
         ("    smt: 2", "    smtt: 2", "mine.yaml:9:5: unknown key `smtt` in node_types.fat; did you mean `smt`?"),
         ("title:", "titel:", "mine.yaml:3:1: unknown key `titel`; did you mean `title`?"),
-        ("physical_cores: 8", "physical_cores: 0", "mine.yaml:8:5: 0 is below 1, the least that makes sense"),
+        ("physical_cores: 8", "physical_cores: 0", "mine.yaml:8:5: 0 is below the minimum 1"),
         ("grade: A, ", "", "mine.yaml:7:5: `grade` is missing"),
         ("grade: A", "grade: D", "mine.yaml:7:22: 'D' is not one of A, B, C, ?"),
         ("{value: 4", "{valu: 4", "mine.yaml:7:12: unknown key `valu` in node_types.fat.gpus; did you mean `value`?"),

@@ -57,26 +57,26 @@ def read(tmp_path: Path, text: str) -> ClusterProfile:
     ("old", "new", "complaint"),
     [
         ("[fat], def", "[fatt], def", "20:12: no node type `fatt` in this profile; did you mean `fat`?"),
-        ("qos: [prod]", "qos: [prodd]", "23:20: no job fits this rule: partition main takes QOS prodd; prod is expected there"),
-        ("[thin], min", "[thin], default: true, min", "21:32: `main` is the default partition already; one is expected"),
+        ("qos: [prod]", "qos: [prodd]", "23:20: no job fits this rule: partition main allows QOS prodd; prod is expected there"),
+        ("[thin], min", "[thin], default: true, min", "21:32: `main` is already the default partition. Exactly one is expected."),
         ("4, max_nodes: 8", "9, max_nodes: 8", "21:32: min_nodes is 9, above max_nodes: at most 8 is expected"),
         ("  partition: main\n  partitions", "  partition: man\n  partitions", "18:3: no partition `man` in slurm.partitions"),
         ("main\n    links", "mein\n    links", "9:5: no partition `mein` in slurm.partitions; did you"),
         ("main\n    links", "rest\n    links", "9:5: partition rest has nodes of type thin; fat is exp"),
         ("partition: rest}", "partition: reste}", "24:36: no partition `reste` in slurm.partitions; did you mean `rest`?"),
         ("prod, partition: main", "prod, partition: rest", "23:37: no job fits this rule: partition rest has nodes of type thin"),
-        ("- {min", "- {name: x, partition: main}\n    - {min", "24:17: no job fits this rule: partition main takes"),
+        ("- {min", "- {name: x, partition: main}\n    - {min", "24:17: no job fits this rule: partition main allows"),
         ("4, max_nodes: 6", "7, max_nodes: 6", "24:8: min_nodes is 7, above max_nodes: at most 6 is expected"),
-        ("min_nodes: 4, max_nodes: 6", "min_nodes: 9", "24:8: no job fits this rule: partition rest takes 8 nodes at most"),
-        ("min_nodes: 4, max_nodes: 6", "max_nodes: 3", "24:8: no job fits this rule: partition rest takes 4 nodes at least"),
+        ("min_nodes: 4, max_nodes: 6", "min_nodes: 9", "24:8: no job fits this rule: partition rest allows at most 8 nodes"),
+        ("min_nodes: 4, max_nodes: 6", "max_nodes: 3", "24:8: no job fits this rule: partition rest needs at least 4 nodes"),
         ("[fat], max_nodes: 8}", "[fit]}", "23:37: no node type `fit` in this profile; did you mean `fat`?"),
-        ("'.*@fat'", "'*@fat'", "15:20: '*@fat' is no regular expression: nothing to repeat at position 0; one of Python's"),
-        ("gpus: 2", "gpus: 1", "11:7: 2 GPUs named, and a node has 1"),
-        ("[X, NV4, SYS]", "[X, NV4]", "12:9: 2 words in row GPU0 of 3: a square is expected, a word for each row"),
-        ("[NV4, X, PIX]", "[NVL, X, PIX]", "13:9: `NVL` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE"),
-        ("[SYS, PIX, X]", "[X, PIX, SYS]", "14:9: X is expected at word 3 of row mlx5_0, for itself, and nowhere else"),
+        ("'.*@fat'", "'*@fat'", "15:20: '*@fat' is not a regular expression of Python: nothing to repeat at position 0"),
+        ("gpus: 2", "gpus: 1", "11:7: 2 rows for GPUs, but a node has 1"),
+        ("[X, NV4, SYS]", "[X, NV4]", "12:9: 2 words in row GPU0, but 3 rows"),
+        ("[NV4, X, PIX]", "[NVL, X, PIX]", "13:9: `NVL` is not an entry of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE"),
+        ("[SYS, PIX, X]", "[X, PIX, SYS]", "14:9: row mlx5_0 must have X at entry 3"),
         ("b, source: guide", "b, source: guild", "26:25: source `guild` is not among `sources`; did you mean `guide`?"),
-        ("schema: 1", "schema: 2\nqueues: {}", "1:1: this profile is of schema 2, and this hpcddp reads 1: a newer"),
+        ("schema: 1", "schema: 2\nqueues: {}", "1:1: this profile is of schema 2, and this hpcddp reads 1: upgrade"),
     ],
 )
 def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
@@ -92,7 +92,7 @@ def test_a_partition_may_take_qos_without_a_rule(tmp_path: Path) -> None:
 
 
 def test_no_rule_at_all(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"mine.yaml:5:3: no rule, so that no job could be submitted: at least one is expected"):
+    with pytest.raises(UsageError, match=r"mine.yaml:5:3: `qos` has no rule, so no job could be submitted"):
         read(tmp_path, "schema: 1\nname: mine\ntitle: A cluster\nslurm:\n  qos: []\n")
 
 
@@ -144,15 +144,15 @@ def refused(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [
-        ('{name: "A B", value: x, source: guide}', "`A B` is no name of a variable"),
-        ("{name: A, source: guide}", "A needs a `value` or a `command`, and not both"),
-        ("{name: A, value: x, command: y, source: guide}", "A needs a `value` or a `command`, and not both"),
+        ('{name: "A B", value: x, source: guide}', "`A B` is not a variable name"),
+        ("{name: A, source: guide}", "A needs either a `value` or a `command`"),
+        ("{name: A, value: x, command: y, source: guide}", "A needs either a `value` or a `command`"),
         ("{name: NCCL_NET, value: x, source: guide}", "NCCL_NET needs a `when`: "),
         ("{name: A, value: x, source: gide}", "source `gide` is not among `sources`; did you mean `guide`?"),
         ("{name: A, value: x, source: guide, when: {node_type: [fet]}}", "no node type `fet`; did you mean `fat`?"),
-        ('{name: A, value: x, source: guide, when: {nccl: "2.x"}}', "`2.x` is no condition; `>1`, `<2.21`"),
-        ('{name: A, value: x, source: guide, when: {nodes: "=>2"}}', "`=>2` is no condition"),
-        ("{name: NCCL_DEBUG, value: INFO, source: guide, when: {nodes: '1'}}", "NCCL_DEBUG: NVIDIA files it under debugging"),
+        ('{name: A, value: x, source: guide, when: {nccl: "2.x"}}', "`2.x` is not a condition. Write `>1`, `<2.21`"),
+        ('{name: A, value: x, source: guide, when: {nodes: "=>2"}}', "`=>2` is not a condition"),
+        ("{name: NCCL_DEBUG, value: INFO, source: guide, when: {nodes: '1'}}", "NCCL_DEBUG is a debugging variable"),
         ("{name: NCCL_P2P_DISABLE, value: 1, source: guide, when: {nodes: '1'}}", "1 is a whole number; text is expected"),
     ],
 )
@@ -176,8 +176,16 @@ def test_what_nvidia_files_under_debugging(names: list[str], found: bool) -> Non
 @pytest.mark.parametrize(
     ("text", "line", "complaint"),
     [
-        ("rendezvous: {master_suffix: i, master_address: numeric}\n", 7, "`i` goes behind a name, and master_address is numeric"),
-        ("backend: local\ncompute:\n  container: {image: x.sif, runtime: apptainer}\n", 9, "write the runtime's command into"),
+        (
+            "rendezvous: {master_suffix: i, master_address: numeric}\n",
+            7,
+            "`i` extends a host name, but master_address is numeric",
+        ),
+        (
+            "backend: local\ncompute:\n  container: {image: x.sif, runtime: apptainer}\n",
+            9,
+            "Write the container runtime's command into",
+        ),
     ],
 )
 def test_environments_that_cannot_be(tmp_path: Path, text: str, line: int, complaint: str) -> None:

@@ -25,14 +25,14 @@ def test_a_name_that_is_also_shipped_is_refused_with_both_files() -> None:
     file = own_profile("rcc", "")
     with pytest.raises(UsageError) as caught:
         load_profile("rcc")
-    words = f"`rcc` is also a profile that comes with hpcddp ({FOLDER / 'rcc.yaml'}): rename this one, file and `name`"
+    words = f"`rcc` is also the name of a shipped profile ({FOLDER / 'rcc.yaml'}). Rename this one: its file and its `name`."
     assert str(caught.value) == f"{file}:2:1: {words}"
 
 
 def test_the_file_and_its_name_agree() -> None:
     file = own_profile("mine", "")
     file.rename(file.with_name("yours.yaml"))
-    with pytest.raises(UsageError, match=r"yours\.yaml:2:1: `mine`: .* write `name: yours`$"):
+    with pytest.raises(UsageError, match=r"yours\.yaml:2:1: `mine`: .* Write `name: yours`\.$"):
         load_profile("yours")
     words = rf"^no cluster `yuors` in clusters/ or {re.escape(str(own_folder()))}; did you mean `yours`"
     with pytest.raises(UsageError, match=words):
@@ -113,5 +113,5 @@ def test_two_of_ones_own_are_not_guessed_between() -> None:
     files = [own_profile(name, "extends: rcc\n") for name in ("first", "second")]
     with pytest.raises(UsageError) as caught:
         current_cluster()
-    words = f"is a login node by `login_hosts` of {files[0]} and {files[1]}: give --cluster, or set HPCDDP_CLUSTER"
+    words = f"is a login node by `login_hosts` of {files[0]} and {files[1]}: choose one with --cluster or HPCDDP_CLUSTER"
     assert str(caught.value) == f"{HOST} {words}"

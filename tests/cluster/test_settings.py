@@ -53,7 +53,7 @@ def test_of_sbatch_variables_account_and_reservation_count(tmp_path: Path) -> No
     own = "unless the sweep names its own"
     assert remarks == [
         f"account xyz is taken from SBATCH_ACCOUNT, {own}",
-        "SBATCH_QOS=debug is set aside: sweep and profile say what a job asks for",
+        "SBATCH_QOS=debug is ignored: jobs follow the sweep and the profile",
         f"reservation r2 is taken from SBATCH_RESERVATION, {own}",
     ]
 

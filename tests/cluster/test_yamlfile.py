@@ -117,11 +117,11 @@ def bomb(levels: int, each: int) -> str:
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
-        (bomb(9, 9), 8, "anchors and aliases come to more than 100,000 values here"),
-        (bomb(40, 2), 18, "anchors and aliases come to more than 100,000 values here"),
-        (bomb(1, 100_001), 3, "anchors and aliases come to more than 100,000 values here"),
-        ("a: 1\nb: &b [1, *b]\n", 2, "this value is repeated in itself"),
-        ("a: 1\nb: &b {c: {d: *b}}\n", 2, "this value is repeated in itself"),
+        (bomb(9, 9), 8, "anchors and aliases expand to more than 100,000 values here"),
+        (bomb(40, 2), 18, "anchors and aliases expand to more than 100,000 values here"),
+        (bomb(1, 100_001), 3, "anchors and aliases expand to more than 100,000 values here"),
+        ("a: 1\nb: &b [1, *b]\n", 2, "this value contains itself"),
+        ("a: 1\nb: &b {c: {d: *b}}\n", 2, "this value contains itself"),
         ("a: 1\nb: " + "[" * 60 + "]" * 60, 2, "nested more than 50 deep"),
         ("a: 1\nb: " + "[" * 600 + "]" * 600, 2, "nested more than 50 deep"),
         ("a: 1\nb: " + "{c: " * 1500 + "}" * 1500, 2, "nested more than 50 deep"),

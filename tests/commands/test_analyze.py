@@ -233,8 +233,8 @@ def test_a_point_without_runs_in_b_is_incomplete(run: Run, tmp_path: Path) -> No
     ("arguments", "says"),
     [
         (["old", "nowhere"], "'nowhere' does not exist"),
-        (["old", "config"], "config: no study in it"),
-        (["old", "."], ".: 2 studies in it (new, old); name one of them"),
+        (["old", "config"], "config contains no study"),
+        (["old", "."], ". contains 2 studies (new, old); give one of them"),
         (["old", "new", "--threshold", "-1"], "-1"),
         (["old"], "give two studies, or one study with --by KEY"),
         (["old", "new", "--by", "workload.model"], "give two studies, or one study with --by KEY"),
@@ -270,7 +270,7 @@ def test_every_study_is_written_and_the_next_command_named(run: Run, tmp_path: P
     write_two(tmp_path)
     done = run("export", "jobs", "--to", "tensorboard", "-o", "out")
     assert (done.exit_code, done.stdout) == (0, "2 runs in out: tensorboard --logdir out\n")
-    assert done.stderr == "! left out: 2 runs that are not done\n"
+    assert done.stderr == "! omitted: 2 runs that are not done\n"
     assert len(list((tmp_path / "out").glob(f"[ab]/{point(1, 1).label}/r1/events.out.tfevents.*"))) == 2
 
 
@@ -282,7 +282,7 @@ def test_a_run_of_which_nobody_knows_what_it_did_is_left_out(run: Run, tmp_path:
     study.point_file(points[0].label).write_text("{")
     done = run("export", "s", "--to", "tensorboard", "-o", "out")
     assert (done.exit_code, done.stdout) == (0, "1 run in out: tensorboard --logdir out\n")
-    assert done.stderr == "! left out: 1 run whose point.json is damaged or missing; `hpcddp analyze` says which\n"
+    assert done.stderr == "! omitted: 1 run whose point.json is damaged or missing; `hpcddp analyze` lists each\n"
     write_runs(write_study(tmp_path / "b", [point(1, 1)]), point(1, 1), [MS])
     run("bundle", "b")
     assert run("export", "b.tar.gz", "--to", "tensorboard", "-o", "more").exit_code == 0
@@ -292,9 +292,9 @@ def test_a_run_of_which_nobody_knows_what_it_did_is_left_out(run: Run, tmp_path:
 @pytest.mark.parametrize(
     ("folder", "output", "says"),
     [
-        ("jobs", "jobs", "jobs is not empty; name a new folder"),
-        ("config", "out", "no study in it"),
-        ("waiting", "out", "no training run is done yet; `hpcddp status waiting`"),
+        ("jobs", "jobs", "jobs is not empty. Give a new folder"),
+        ("config", "out", "contains no study"),
+        ("waiting", "out", "has no finished training run yet. Show their state with `hpcddp status waiting`"),
     ],
 )
 def test_what_cannot_be_exported(run: Run, tmp_path: Path, folder: str, output: str, says: str) -> None:
@@ -354,7 +354,7 @@ def test_a_folder_holds_page_and_figures(run: Run, tmp_path: Path, format_: str,
         (["empty"], "no run of full training passed all checks"),
         (["m100", "--runs", "3"], "--runs counts trainings of --epochs N epochs"),
         (["m100", "--nodes", "3"], "Measured: 1, 2, 4, 8, 16"),
-        (["config"], "no study in it"),
+        (["config"], "contains no study"),
     ],
 )
 def test_what_has_no_page(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -28,8 +28,8 @@ def test_a_study_goes_into_one_file(run: Run, tmp_path: Path) -> None:
     assert result.stdout.startswith("scaling.tar.gz: ")
     assert "33 files (1 logs, 12 nodes, 18 records, 2 scripts)" in result.stdout
     by_rule, strange = result.stderr.splitlines()
-    assert by_rule.endswith("without (1 links, 1 submitit's pickles, 1 the snapshot of the code that ran)")
-    assert strange == "! left out: 1 file, files that hpcddp did not write: notes.txt"
+    assert by_rule.endswith("not need (1 links, 1 submitit's pickles, 1 the snapshot of the code that ran)")
+    assert strange == "! omitted: 1 file, files that hpcddp did not write: notes.txt"
     (tmp_path / "scaling" / "notes.txt").unlink()
     for name in ("a.tar.gz", "p.tar.gz"):
         assert run("bundle", "scaling", *["--pseudonymise"] * (name[0] == "p"), "-o", name).stderr.count("!") == 1
@@ -53,7 +53,9 @@ def test_a_bundle_is_analyzed_as_a_study(run: Run, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("command", ["analyze", "compare"])
 def test_another_file_is_a_mistake(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    assert "notes.txt: not a bundle" in refused(run, command, *["notes.txt"] * (2 if command == "compare" else 1))
+    assert "notes.txt is damaged, or not from `hpcddp bundle`" in refused(
+        run, command, *["notes.txt"] * (2 if command == "compare" else 1)
+    )
 
 
 def test_a_file_name_is_inert_in_a_remark(run: Run, tmp_path: Path) -> None:
@@ -250,6 +252,6 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, sweep: dict[str, Any], arg
 def test_a_bundle_without_a_sweep_cannot_be_run_again(run: Run, tmp_path: Path) -> None:
     measured(tmp_path / "old").study_file.unlink()
     run("bundle", "old")
-    assert "holds no sweep" in refused(run, *SUBMIT)
+    assert "contains no sweep" in refused(run, *SUBMIT)
     (tmp_path / "old.tar.gz").write_bytes(b"\x1f\x8bnothing")
-    assert "old.tar.gz: not a bundle" in run(*SUBMIT).stderr
+    assert "old.tar.gz is damaged, or not from" in run(*SUBMIT).stderr

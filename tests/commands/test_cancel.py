@@ -135,7 +135,7 @@ def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -
     assert run("logs", begun / "r1").stdout.endswith("batch.err\njob 3\n")
     both = run("logs", study.folder / "n01")
     assert (both.exit_code, both.stdout) == (USAGE, "")
-    assert both.stderr == f"{study.folder / 'n01'}: 2 points begin so: {SECOND}, {FIRST}; write more of the one that is meant\n"
+    assert both.stderr == f"{study.folder / 'n01'}: 2 points match: {SECOND}, {FIRST}. Give more characters of one.\n"
     none = run("logs", study.folder / "n09" / "r1")
     assert none.stderr.endswith(f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n")
     (study.folder / "n09").mkdir()

@@ -49,8 +49,8 @@ def test_what_stands_in_front_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     result = CliRunner().invoke(main, ["data", "fetch", "mnist", "--root", str(tmp_path)])
     assert result.exit_code == 0
     first = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    assert f"{first} is read in place of what was fetched, and is not the official file: remove it" in result.stderr
-    assert result.stderr.count("remove it") == 4
+    assert f"{first} is not the official file, but is read instead of the fetched one. Remove it." in result.stderr
+    assert result.stderr.count("Remove it") == 4
 
 
 def test_names_are_those_that_are_read() -> None:
@@ -98,7 +98,7 @@ def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pyt
     done = run("data", "prepare", "digits", "--root", "${DISK}/digits")
     assert (done.exit_code, (tmp_path / "disk/digits/digits-train.bin").exists()) == (0, True), done.output
     words = refused(run, "data", "prepare", "digits", "--root", "$NO_SUCH_DISK/digits")
-    assert "$NO_SUCH_DISK is not set; give the folder in full" in words
+    assert "$NO_SUCH_DISK is not set. Set it, or give the folder in full." in words
 
 
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
         ((*ON_RCC, "--set", "slurm.walltime_min=99999"), "slurm.walltime_min is 99999, at most"),
         ((*ON_RCC, "--set", "layout.gpus=1"), "unknown key `gpus`"),
         (("--cluster", "nowhere"), "no cluster `nowhere`"),
-        (("--wait",), "--wait is of a job, and without --cluster the data are made here: give --cluster NAME"),
-        (("--set", "account=proj"), "--set is of a job"),
+        (("--wait",), "--wait applies to a job only. Add --cluster NAME to submit one."),
+        (("--set", "account=proj"), "--set applies to a job only"),
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, say: Say, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

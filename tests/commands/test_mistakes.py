@@ -51,7 +51,7 @@ def test_sweep_without_a_cluster_takes_this_machines(run: Run, tmp_path: Path, m
     [
         (["submit", "small", "-y"], "small is not a folder, so no runs can go there"),
         (["plan", "empty.yaml"], "empty.yaml:7:7: `layout.gpus_per_node` has no values, so group `g` has no points"),
-        (["render", "--cluster", "./mine.yaml"], "the profile of mine names no node types"),
+        (["render", "--cluster", "./mine.yaml"], "the profile of mine has no node types"),
     ],
 )
 def test_files_that_will_not_do(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -68,9 +68,9 @@ def test_a_setting_that_groups_stand_above(run: Run, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + groups)
     options = ("--set", "layout.gpus_per_node=4", "--set", "repeat=2", "--comm", "on")
     both = run("plan", "small.yaml", *options).stderr
-    assert "! --set layout.gpus_per_node=4 changes nothing in f, g: values of layout.gpus_per_node in `points`" in both
-    assert "! --comm changes nothing in g:" in both
-    assert both.count("changes nothing") == 2
+    assert "! --set layout.gpus_per_node=4 has no effect in f, g: `points` sets layout.gpus_per_node there" in both
+    assert "! --comm has no effect in g:" in both
+    assert both.count("has no effect") == 2
     assert "--comm" not in run("plan", "small.yaml", *options, "--group", "f").stderr
 
 
@@ -83,8 +83,8 @@ def test_a_setting_that_groups_stand_above(run: Run, tmp_path: Path) -> None:
         (["--comm", "on", "--set", "measure.comm=off"], "--comm and --set measure.comm=off"),
         (["--profile-steps", "3", "--set", "measure.profile_steps=0"], "--profile-steps and --set measure.profile_steps=0"),
         # a key without its part
-        (["--set", "batch_per_gpu=64"], "--set batch_per_gpu=64: no key of a sweep; did you mean `workload.batch_per_gpu`?"),
-        (["--set", "nodes=2"], "--set nodes=2: no key of a sweep; did you mean `layout.nodes`?"),
+        (["--set", "batch_per_gpu=64"], "--set batch_per_gpu=64: not a key of a sweep; did you mean `workload.batch_per_gpu`?"),
+        (["--set", "nodes=2"], "--set nodes=2: not a key of a sweep; did you mean `layout.nodes`?"),
         (["--set", "walltime_min=9"], "did you mean `slurm.walltime_min`?"),
         (["--set", "repet=2"], "did you mean `repeat`?"),
         (["--set", "repeat=x"], "--set repeat=x: "),
@@ -107,11 +107,14 @@ def test_runs_cannot_go_there(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["plan"], "Missing argument 'SWEEP'.\n(`hpcddp plan -h` explains)\n"),
-        (["plan", "nosuch.yaml"], "Invalid value for 'SWEEP': File 'nosuch.yaml' does not exist.\n(`hpcddp plan -h` explains)\n"),
+        (["plan"], "Missing argument 'SWEEP'.\nRun `hpcddp plan -h` for help.\n"),
+        (
+            ["plan", "nosuch.yaml"],
+            "Invalid value for 'SWEEP': File 'nosuch.yaml' does not exist.\nRun `hpcddp plan -h` for help.\n",
+        ),
         (["bench", "comm", "--nodes", "0"], "Invalid value for '--nodes': 0 is not in the range x>=1.\n"),
         (["--nosuch"], "No such option"),
-        (["nosuch"], "No such command 'nosuch'.\n(`hpcddp -h` explains)\n"),
+        (["nosuch"], "No such command 'nosuch'.\nRun `hpcddp -h` for help.\n"),
         (["render", "--cluster", "rcc", "--workload", "x"], "--workload x: write MODEL/DATA"),
     ],
 )

@@ -276,7 +276,7 @@ def test_each_layout_once_for_a_short_time(run: Run, sweep: Path, tmp_path: Path
     ("arguments", "says"),
     [
         (["--cluster", "local"], "a single rank has no communication: choose layouts of two or more ranks"),
-        (["small.yaml", "--nodes", "2"], "--nodes applies without a sweep file"),
+        (["small.yaml", "--nodes", "2"], "--nodes cannot be used with a sweep file"),
         (["--cluster", "rcc", "--group", "nodes"], "--group and --where choose points of a sweep file"),
         (["--cluster", "rcc", "--nodes", "40"], "rcc has 6 nodes of type v100"),
     ],

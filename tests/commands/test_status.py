@@ -43,7 +43,7 @@ def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: Fak
     assert (found["name"], found["node_hours"]) == ("s", 0.0)
     assert [found[key] for key in ("gpu_hours", "node_hours_to_come", "gpu_hours_to_come")] == [0.0, 0.0, 0.0]
     assert found["runs"][0]["detail"].startswith("it used more memory")
-    assert found["runs"][0]["next_step"].startswith("ask for more with slurm.mem_mb")
+    assert found["runs"][0]["next_step"].startswith("request more with slurm.mem_mb")
 
 
 def test_hours_of_nodes_and_gpus_are_on_the_last_line(run: Run, study: Study, backend: FakeBackend) -> None:
@@ -116,4 +116,4 @@ def test_runs_elsewhere_are_found(run: Run, sweep: Path, tmp_path: Path, monkeyp
 def test_of_a_sweep_that_was_not_submitted_the_missing_folder_is_named(run: Run, sweep: Path) -> None:
     said = run("status", sweep)
     assert said.exit_code == USAGE
-    assert f"no folder {sweep.parent / 'mine'}" in said.stderr
+    assert f"{sweep.parent / 'mine'} does not exist" in said.stderr

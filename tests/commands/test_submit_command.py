@@ -117,14 +117,14 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        (("exit 0", row("11", "FAILED")), "--after 11: it did not end well: exit code 1 (FAILED)"),
-        ((row("11", "TIMEOUT"), "exit 0"), "--after 11: it did not end well: its time limit was over (TIMEOUT)"),
-        (("exit 0", f"{row('11_0', 'COMPLETED')}; {row('11_1', 'CANCELLED')}"), "--after 11: it did not end well: cancelled"),
-        ((row("11_1", "COMPLETED"), row("11_0", "FAILED")), "--after 11: it did not end well: exit code 1"),
-        (("exit 0", "exit 0"), "--after 11: Slurm knows no such job: `squeue --me`"),
-        (("exit 0", row("11", "RUNNING")), "--after 11: Slurm knows no such job"),
-        ((NO_SUCH_JOB, NO_ACCOUNTING), "--after 11: squeue has no such job, and how an older one ended nobody says (sacct: "),
-        ((AWAY, "exit 0"), "--after 11: nobody says what became of it: squeue: Unable"),
+        (("exit 0", row("11", "FAILED")), "--after 11: the job failed: exit code 1 (FAILED)"),
+        ((row("11", "TIMEOUT"), "exit 0"), "--after 11: the job failed: it reached its time limit (TIMEOUT)"),
+        (("exit 0", f"{row('11_0', 'COMPLETED')}; {row('11_1', 'CANCELLED')}"), "--after 11: the job failed: cancelled"),
+        ((row("11_1", "COMPLETED"), row("11_0", "FAILED")), "--after 11: the job failed: exit code 1"),
+        (("exit 0", "exit 0"), "--after 11: Slurm has no such job. List yours with `squeue --me`"),
+        (("exit 0", row("11", "RUNNING")), "--after 11: Slurm has no such job"),
+        ((NO_SUCH_JOB, NO_ACCOUNTING), "--after 11: squeue lists no such job, and accounting does not answer (sacct: "),
+        ((AWAY, "exit 0"), "--after 11: the state of the job is unknown: squeue: Unable"),
     ],
 )
 def test_what_will_never_end_well_is_not_awaited(submit: Submit, say: Say, answers: tuple[str, str], words: str) -> None:
@@ -161,7 +161,7 @@ def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
         (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command after -- takes no sweep"),
         (("submit", *LAYOUT, "--", "torchrun", "train.py"), "`torchrun` starts ranks"),
         (("render", *LAYOUT, "--", "srun", "python", "train.py"), "`srun` starts ranks"),
-        (("submit", *LAYOUT, "--"), "give a command after --"),
+        (("submit", *LAYOUT, "--"), "`--` needs a command after it"),
         (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here yourself, or with torchrun"),
         (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here yourself, or with torchrun"),
         (("submit", *LAYOUT, "--set", "slurm.walltime_min=99999", *COMMAND), "slurm.walltime_min is 99999, at most"),

@@ -21,7 +21,7 @@ BROKEN = "tell the administrators; exclude gn02 until it is repaired: --set slur
 OWN_GPU, MEMLOCK, PORT, FILES, SHM = "one task per GPU", "LimitMEMLOCK", "MASTER_PORT", "ulimit -n", "/dev/shm"
 BUILD, ROOM, COMPUTE, THREADS = "built for this GPU and driver", "quota -s", "fix `compute`", "ulimit -u"
 NCCL = "NCCL error in: ../NCCLUtils.hpp:317, {} (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n{}Last error:\n"
-MEMLOCKED, TAKEN = "its node lets it lock too little memory for InfiniBand", "port {} is taken on its node"
+MEMLOCKED, TAKEN = "its node's limit on locked memory is too low for InfiniBand", "port {} is in use on its node"
 ECC, LOST, BUSY = (f"a GPU of its node is {words}" for words in ("broken (ECC error)", "lost", "busy or unavailable"))
 OLD_DRIVER, FABRIC = (
     "the NVIDIA driver of its node is too old for its torch",
@@ -29,8 +29,8 @@ OLD_DRIVER, FABRIC = (
 )
 OTHER_GPU, FULL = "its torch, or an extension, is not built for its node's GPU", "its node's /dev/shm is full"
 MANY_FILES, MANY_THREADS = "it reached the limit of open files", "it reached the limit of processes and threads"
-NOT_THERE, UNREACHED = "`{}` is not there on its node", "its nodes do not reach each other over the network"
-CUT_OFF = "a checkpoint was cut off: the disk is full, or a quota"
+NOT_THERE, UNREACHED = "`{}` does not exist on its node", "its nodes cannot reach each other over the network"
+CUT_OFF = "a checkpoint is incomplete: the disk or a quota is full"
 
 BY_STEP: dict[str, list[tuple[str, str]]] = {
     OWN_GPU: [
@@ -42,7 +42,7 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ),  # verl-project/verl#161, NVIDIA/nccl#1241
         ("smc:1:2 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0", "ranks 2 and 0 use the same GPU"),
         ("Last error: Duplicate GPU detected : rank 7 and rank 0 both on CUDA device f000", "ranks 7 and 0 use the same GPU"),
-        ("CUDA error: invalid device ordinal", "a rank uses a GPU that its node does not show"),
+        ("CUDA error: invalid device ordinal", "a rank uses a GPU number that its node does not have"),
     ],
     MEMLOCK: [
         ("h:1:2 [0] ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory", MEMLOCKED),
@@ -54,7 +54,7 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
     PORT: [
         # vllm-project/vllm#39015, meta-llama/llama-models#210, dlrover#443, meta-pytorch/torchtune#1025
         ("port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", TAKEN.format(29500)),
-        ("useIpv6: 0, code: -48, name: EADDRINUSE, message: address already in use", "a port it needs is taken on its node"),
+        ("useIpv6: 0, code: -48, name: EADDRINUSE, message: address already in use", "a required port is in use on its node"),
         ("The server socket has failed to bind to 0.0.0.0:44796 (errno: 98 - Address already in use).", TAKEN.format(44796)),
     ],
     BROKEN: [
@@ -73,10 +73,12 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
             NCCL.format("unhandled cuda error", "ncclUnhandledCudaError\n") + "Cuda failure 802 'system not yet initialized'",
             FABRIC,
         ),
-        ("Failed to initialize NVML: Driver/library version mismatch", "the driver of its node does not fit its libraries"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "the GPU driver of its node does not match its libraries"),
         ("[Errno 116] Stale file handle: '/home/x'", "the file system of its node has failed"),
     ],
-    "the Xid of that time": [("CUDA error: unspecified launch failure", "its GPU gave up a kernel (unspecified launch failure)")],
+    "the Xid in the kernel's log": [
+        ("CUDA error: unspecified launch failure", "a kernel failed on its GPU (unspecified launch failure)")
+    ],
     BUILD: [
         ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11000).", OLD_DRIVER),
         ("\nThe NVIDIA driver on your system is too old (found version 9000).\nPlease update", OLD_DRIVER),  # FastFCN#37
@@ -117,15 +119,15 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598", CUT_OFF),  # meta-pytorch/torchforge#568
     ],
     COMPUTE: [
-        ('FATAL:   "python": executable file not found in $PATH', "`python` is not there in its container"),
-        ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` is not there in its container"),
+        ('FATAL:   "python": executable file not found in $PATH', "`python` does not exist in its container"),
+        ("Error: crun: executable file `python` not found in $PATH: No such file", "`python` does not exist in its container"),
         ("srun: fatal: Can not execute /opt/conda/bin/python", NOT_THERE.format("/opt/conda/bin/python")),  # NVIDIA/pyxis#104
         ("slurmstepd: error: execve(): /usr/bin/ls: No such file or directory", NOT_THERE.format("/usr/bin/ls")),
         ("/bin/sh: 1: fastp: not found", NOT_THERE.format("fastp")),  # nf-core/sarek#1600
         ("ch-run[1]: error: can't execve(2): python3: No such file or directory", NOT_THERE.format("python3")),
         ("/usr/bin/env: \u2018python3\u2019: No such file or directory", NOT_THERE.format("python3")),
         ("FATAL:   could not open image /w/t.sif: lstat: no such file", "its node cannot open the container image /w/t.sif"),
-        ("torch_cuda.so: undefined symbol: ncclCommX", "its libraries do not fit together (no symbol ncclCommX)"),  # nccl#1180
+        ("torch_cuda.so: undefined symbol: ncclCommX", "its libraries do not match (symbol ncclCommX is missing)"),  # nccl#1180
     ],
     THREADS: [
         ("OpenBLAS blas_thread_init: pthread_create failed for thread 50 of 64: Resource temporarily unavailable", MANY_THREADS),
@@ -141,11 +143,11 @@ BY_STEP: dict[str, list[tuple[str, str]]] = {
         ),  # sgl-project/sglang#3820
         ("h800:1:2 [0] transport/net_ib.cc:1098 NCCL WARN NET/IB : Got completion from peer 10.0.0.2 with error 12", UNREACHED),
     ],
-    "on the login node": [("<urlopen error [Errno -3] Temporary failure>", "its node does not reach what it downloads from")],
+    "on the login node": [("<urlopen error [Errno -3] Temporary failure>", "its node cannot reach the server of a download")],
 }
 
 MET = [(text, cause, step) for step, rows in BY_STEP.items() for text, cause in rows]
-LATE = "the rank that did not come so far"
+LATE = "the missing rank"
 
 WATCHED = (
     "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE, "
@@ -256,9 +258,9 @@ def test_where_a_rank_is_only_missed_a_log_may_say_why(kind: str) -> None:
 
 
 def test_what_nccls_watchdog_says_is_told_of_a_rank_that_it_ended() -> None:
-    died = Fault(kind="died", rank=1, host="gn02", sentence="rank 1 on gn02 died without a word")
+    died = Fault(kind="died", rank=1, host="gn02", sentence="rank 1 on gn02 died without an error message")
     reason = reason_of(JOB, AttemptEnd(state="failed", reason=died.sentence, fault=died), [LogLine("0_1_log.err", WATCHDOG[0])])
-    assert reason.sentence == f"{WATCHDOG[1]}; rank 1 on gn02 died without a word"
+    assert reason.sentence == f"{WATCHDOG[1]}; rank 1 on gn02 died without an error message"
     assert fault_of(RuntimeError(WATCHDOG[0]), RANK).kind == "time_out"
 
 

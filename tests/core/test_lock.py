@@ -88,7 +88,7 @@ def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypa
             pass
         _grow_old(tmp_path)
         with exclusive_lock(tmp_path) as second:
-            with pytest.raises(HpcddpError, match="another has taken over"):
+            with pytest.raises(HpcddpError, match="another took over"):
                 first.check()
             second.check()
             monkeypatch.undo()

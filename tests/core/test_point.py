@@ -244,9 +244,9 @@ def test_arguments_are_hashed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"precision": "bf16"}, "workload.precision is the script's own choice. Give it as an argument"),
-        ({"batch_per_gpu": 8}, "Say it in workload.samples_per_step"),
-        ({"args": {"depth": {"of": 1}}}, r"workload.args.depth is \{'of': 1\}: it is text, a number"),
+        ({"precision": "bf16"}, "workload.precision is defined by the script. Pass it as an argument"),
+        ({"batch_per_gpu": 8}, "Set workload.samples_per_step instead"),
+        ({"args": {"depth": {"of": 1}}}, r"workload.args.depth is \{'of': 1\}: write text, a number"),
         ({"args": {"--depth": 1}}, "`--depth` cannot be the name of an argument"),
         ({"script": None, "model": "resnet18"}, "workload.args goes with workload.script"),
     ],
@@ -289,5 +289,5 @@ def test_the_digest_is_of_all_files(tmp_path: Path) -> None:
 
 def test_a_script_that_is_no_python(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nfor\n")
-    with pytest.raises(UsageError, match=r"train.py: no Python that can be read: .*line 2"):
+    with pytest.raises(UsageError, match=r"train.py: not valid Python: .*line 2"):
         script_files(tmp_path / "train.py")

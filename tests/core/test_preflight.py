@@ -79,7 +79,7 @@ def test_the_slowest_are_left_out_as_far_as_there_are_spares() -> None:
 
 
 def test_words() -> None:
-    assert preflight_words(record(of_nodes(1))) == "1 node, and none to compare it with"
+    assert preflight_words(record(of_nodes(1))) == "1 node, with no other to compare"
     assert preflight_words(record(of_nodes(100, 99, 98))) == "3 nodes, none more than 10 % below the median"
     assert preflight_words(record(of_nodes(100, 70, 100, 80, 101), excluded=("r1",))) == (
         "5 nodes, slow: r1 (matrix product 30 % below the median; left out); r3 (matrix product 20 % below the median)"

@@ -82,9 +82,9 @@ def test_missing_key() -> None:
     ("changed", "path", "message"),
     [
         ({"inner": {"rat": 1}}, ("inner", "rat"), "unknown key `rat` in inner; did you mean `rate`?"),
-        ({"count": 0}, ("count",), "0 is below 1, the least that makes sense"),
-        ({"limit": 0}, ("limit",), "0 is below 1, the least that makes sense"),
-        ({"inner": {"rate": -1}}, ("inner", "rate"), "-1.0 is below 0, the least that makes sense"),
+        ({"count": 0}, ("count",), "0 is below the minimum 1"),
+        ({"limit": 0}, ("limit",), "0 is below the minimum 1"),
+        ({"inner": {"rate": -1}}, ("inner", "rate"), "-1.0 is below the minimum 0"),
         ({"inner": {"rate": float("nan")}}, ("inner", "rate"), "nan is not a finite number"),
         ({"inner": {"rate": float("inf")}}, ("inner", "rate"), "inf is not a finite number"),
         ({"count": True}, ("count",), "True is true/false; a whole number is expected"),

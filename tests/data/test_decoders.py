@@ -98,12 +98,12 @@ def bomb(width: int, height: int) -> bytes:
     ("content", "reason"),
     [
         (photograph(0)[:-9000], "truncated"),
-        (b"", "is no picture"),
-        (bytes(5000), "is no picture"),
-        (b"not a picture", "is no picture"),
+        (b"", "is not an image"),
+        (bytes(5000), "is not an image"),
+        (b"not a picture", "is not an image"),
         (bomb(65_500, 65_500), "too many to decode|decompression bomb"),
         (saved(Image.new("L", (1, 40_000)), "PNG"), "too many to decode"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "is no picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "is not an image"),
     ],
     ids=["truncated", "empty", "zeros", "text", "bomb", "one pixel wide", "EPS"],
 )

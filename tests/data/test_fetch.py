@@ -60,11 +60,11 @@ def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
 CUT = CONTENTS["digits.gz"][:-1]
 FLIPPED = bytes([255]) + CONTENTS["digits.gz"][1:]
 TORN = {
-    "cut": (file_answer(CUT), "2,303,999 bytes came, the file has 2,304,000"),
-    "cut, and the length of the rest promised": (file_answer(CUT, promised=len(CUT) + 1), "2,303,999 bytes came"),
-    "other bytes": (file_answer(FLIPPED), "what came has the MD5 [0-9a-f]{32}, the file [0-9a-f]{32}"),
-    "too long": (file_answer(FLIPPED + bytes(10)), "bytes or more came, the file has 2,304,000"),
-    "nothing": (file_answer(b""), "0 bytes came"),
+    "cut": (file_answer(CUT), "2,303,999 bytes were received, but the file has 2,304,000"),
+    "cut, and the length of the rest promised": (file_answer(CUT, promised=len(CUT) + 1), "2,303,999 bytes were received"),
+    "other bytes": (file_answer(FLIPPED), "MD5 is [0-9a-f]{32}, but [0-9a-f]{32} is expected"),
+    "too long": (file_answer(FLIPPED + bytes(10)), "bytes or more were received, but the file has 2,304,000"),
+    "nothing": (file_answer(b""), "0 bytes were received"),
 }
 
 
@@ -103,14 +103,14 @@ def test_a_mirror_takes_the_sites_place(server: FileServer, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mirror", ["file:///etc/", "mirror.example.org", "http://", "http://[::1/"])
 def test_what_is_no_address_is_refused(tmp_path: Path, mirror: str) -> None:
-    with pytest.raises(UsageError, match="is no address"):
+    with pytest.raises(UsageError, match="is not an address"):
         fetched(tmp_path / "root", mirror=mirror)
     assert not (tmp_path / "root").exists()
 
 
 def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
     site = f"http://127.0.0.1:{unused_port()}/"
-    with pytest.raises(HpcddpError, match=r"refused.*login nodes do; or copy the file .MD5 [0-9a-f]{32}. into .*--mirror"):
+    with pytest.raises(HpcddpError, match=r"refused.*Try a login node.* or copy the file .MD5 [0-9a-f]{32}. to .*--mirror"):
         fetched(tmp_path, site)
 
 
@@ -154,7 +154,7 @@ def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
     second.join()
     assert server.requests == []
-    assert remarks == [f"{tmp_path}: process {os.getpid()} on {os.uname().nodename} writes there; waiting until it is done"]
+    assert remarks == [f"{tmp_path}: process {os.getpid()} on {os.uname().nodename} writes there; waiting until it has finished"]
 
 
 FETCHING = """

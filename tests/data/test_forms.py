@@ -162,7 +162,7 @@ def test_a_damaged_shard_is_named(own: Path, name: str, damage: str) -> None:
     (own / name).unlink()
     if damage == "cut":
         (own / name).write_bytes(content[:-1])
-    with pytest.raises(HpcddpError, match=r"train-00002.u8 or its labels are missing or cut short in .*it keeps what is whole"):
+    with pytest.raises(HpcddpError, match=r"train-00002.u8 or its labels are missing or cut short in .*intact files stay"):
         opened("shards", own)
 
 
@@ -241,7 +241,7 @@ def test_runs_end_at_shards_and_may_have_any_length(source: ShardedSource) -> No
 def test_a_file_cut_short_while_it_is_read_is_said(source: ShardedSource, tmp_path: Path) -> None:
     file = tmp_path / "train-1.u8"
     file.write_bytes(file.read_bytes()[: 784 * 100])
-    with pytest.raises(HpcddpError, match=r"train-1.u8 ends before byte 94,080: it was cut short"):
+    with pytest.raises(HpcddpError, match=r"train-1.u8 ends before byte 94,080: it is truncated"):
         source.batch(torch.arange(480, 520))
 
 
@@ -256,7 +256,7 @@ def test_labels_are_read_once_for_all_processes(source: ShardedSource, tmp_path:
 def test_labels_cut_short_are_said(source: ShardedSource, tmp_path: Path) -> None:
     file = tmp_path / "train-1.labels.u8"
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(HpcddpError, match=r"train-1.labels.u8 ends before byte 400: it was cut short"):
+    with pytest.raises(HpcddpError, match=r"train-1.labels.u8 ends before byte 400: it is truncated"):
         ShardedSource(tmp_path, source._shards)
 
 

@@ -107,7 +107,7 @@ def test_a_tree_of_other_shape_is_said(tree: Path) -> None:
         open_source(IMAGENET, "eval", str(tree))
     write_picture(tree / "flat" / "val" / "x.jpg", (9, 9))
     (tree / "flat" / "train").mkdir()
-    with pytest.raises(HpcddpError, match="flat/val holds pictures but no folders: sort them"):
+    with pytest.raises(HpcddpError, match=r"flat/val contains images but no folders. Sort them"):
         open_source(IMAGENET, "eval", str(tree / "flat"))
     with pytest.raises(HpcddpError, match=r"no pictures .* in .*flat/train"):
         open_source(IMAGENET, "train", str(tree / "flat"))
@@ -232,7 +232,7 @@ def test_a_class_folder_out_of_the_tree_is_refused(numbered: Path, tmp_path_fact
 
 def test_a_split_without_any_picture_to_decode_ends_with_a_sentence(numbered: Path) -> None:
     damage(numbered, "train", *range(PICTURES))
-    with pytest.raises(HpcddpError, match=r"none of 24 pictures from 'n0/02.JPEG' on can be decoded \(it is no picture"):
+    with pytest.raises(HpcddpError, match=r"none of 24 images from 'n0/02.JPEG' on can be decoded \(it is not an image"):
         train(numbered).batch(torch.tensor([2, 3]))
 
 

@@ -122,7 +122,7 @@ def test_batches_are_those_of_loader_processes(source: Source, first_step: int) 
 
 def test_memory_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 2**20, 80 * 2**30))
-    with pytest.raises(HpcddpError, match=r"takes 12 MiB of GPU 3, where 10 MiB are free: set workload.data.resident to false"):
+    with pytest.raises(HpcddpError, match=r"takes 12 MiB of GPU 3, where 10 MiB are free. Set workload.data.resident to false"):
         ResidentData(given.cifar(4000), torch.device("cuda", 3))
 
 
@@ -141,5 +141,5 @@ def test_only_data_in_memory_can_be_resident(tmp_path: Path) -> None:
         ResidentData(open_source(Data(name=name), "train", str(tmp_path)), HERE)
     for name in CROPPED:
         ResidentData(open_source(Data(name=name, augment="crop_flip"), "train", str(tmp_path)), HERE)
-    with pytest.raises(HpcddpError, match="SyntheticSource are not held in memory"):
+    with pytest.raises(HpcddpError, match="SyntheticSource cannot be held in memory"):
         ResidentData(SyntheticSource(CIFAR10, "train"), HERE)

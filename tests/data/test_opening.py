@@ -44,7 +44,7 @@ def test_equal_synthetic_images_have_equal_labels() -> None:
 
 @pytest.mark.parametrize("name", ON_DISK)
 def test_a_set_on_disk_needs_a_folder(name: str) -> None:
-    with pytest.raises(HpcddpError, match=f"data `{name}` needs a folder: set workload.data.root"):
+    with pytest.raises(HpcddpError, match=f"data `{name}` needs a folder. Set workload.data.root"):
         open_source(Data(name=name), "train", None)
 
 

@@ -123,11 +123,14 @@ Harm = Callable[[Path, Path], object]
     [
         (lambda first, tar: index_file(tar).unlink(), r"the index of .*train-00001.tar is missing"),
         (lambda first, tar: tar.unlink(), r"the tar file .*train-00001.tar is missing"),
-        (lambda first, tar: index_file(tar).write_text("{"), "is no index of a tar file"),
+        (lambda first, tar: index_file(tar).write_text("{"), "is not an index of a tar file"),
         (lambda first, tar: index_file(first).rename(index_file(tar)), "is missing|its index is of one"),
         (lambda first, tar: tar.write_bytes(first.read_bytes()), "index is of|is of another tar"),
         (lambda first, tar: tar.write_bytes(bytes(tar.stat().st_size)), "is of another tar"),
-        (lambda first, tar: manifest(tar).write_text(manifest(tar).read_text().replace(first.stem, "../x")), "no file beside it"),
+        (
+            lambda first, tar: manifest(tar).write_text(manifest(tar).read_text().replace(first.stem, "../x")),
+            "does not exist beside it",
+        ),
     ],
 )
 def test_what_does_not_belong_together_is_refused(folder: Path, tmp_path: Path, harm: Harm, message: str) -> None:
@@ -158,10 +161,10 @@ def test_the_command_packs_and_says_what_it_could_not_read(folder: Path, tmp_pat
     arguments = ["data", "pack", "imagenet", "--root", str(folder), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    assert "17 pictures in 2 tar files in" in result.output
+    assert "17 images in 2 tar files in" in result.output
     assert "of which 1 cannot be read and are empty" in result.output
     write_picture(folder / "train" / "n1" / "another.JPEG", (250, 240))
-    with pytest.raises(HpcddpError, match="holds other pictures than the folder has"):
+    with pytest.raises(HpcddpError, match="has other images than the folder"):
         packed(folder, tmp_path / "out")
     (folder / "train" / "n3").mkdir()
     with pytest.raises(HpcddpError, match="val lacks the class `n3`: train and val must have the same classes"):

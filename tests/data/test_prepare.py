@@ -171,7 +171,7 @@ def test_a_full_disk_is_said_with_what_is_still_to_be_written(tmp_path: Path, mo
         return write_bigmnist_shard(shard, *others, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("hpcddp.data.writing.prepare.write_bigmnist_shard", full)
-    with pytest.raises(HpcddpError, match=r"No space left on device; 6.9 MB are still to be written there; what is finished"):
+    with pytest.raises(HpcddpError, match=r"No space left on device; 6.9 MB are still to be written there; finished files"):
         prepare(tmp_path)
     assert len(read_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
 
@@ -191,10 +191,10 @@ def test_a_finished_folder_is_left_as_it_is(finished: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"copies": 3}, r"copies = 2 \(asked for: 3\)"),
-        ({"seed": 2}, r"seed = 1 \(asked for: 2\)"),
-        ({"variants": ("plain",)}, r"variants = .* \(asked for: \['plain'\]\)"),
-        ({"digits": noise_digits(1100, 8)}, "eval_samples = 9 .asked for: 8.*digits_sha256 = "),
+        ({"copies": 3}, r"copies = 2 \(requested: 3\)"),
+        ({"seed": 2}, r"seed = 1 \(requested: 2\)"),
+        ({"variants": ("plain",)}, r"variants = .* \(requested: \['plain'\]\)"),
+        ({"digits": noise_digits(1100, 8)}, "eval_samples = 9 .requested: 8.*digits_sha256 = "),
     ],
 )
 def test_a_folder_of_other_content_is_refused(finished: Path, change: dict[str, object], sentence: str) -> None:

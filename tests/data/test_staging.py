@@ -130,7 +130,7 @@ def test_a_disk_that_changes_a_byte_is_named(root: Path, tmp_path: Path, name: s
         return in_threads(function, parts, threads)  # type: ignore[arg-type]
 
     monkeypatch.setattr(staging, "_in_threads", damage)
-    with pytest.raises(HpcddpError, match=f"{name} does not hold what was read of"):
+    with pytest.raises(HpcddpError, match=f"{name} differs from what was read of"):
         copy_files(root, to, found_in(root))
 
 

@@ -88,7 +88,7 @@ def test_damaged_shards_are_named(shards: Path, harm: Harm, name: str, reason: s
     found = verify(verify_bigmnist, shards)
     (line,) = found.lines()
     assert re.match(f"{name}: {reason}", line)
-    with pytest.raises(HpcddpError, match=f"1 damaged among 14 files.*: {name}; remove these files and prepare"):
+    with pytest.raises(HpcddpError, match=f"1 damaged among 14 files.*: {name}; delete these files, then prepare"):
         found.sentence()
     (shards / name).unlink(missing_ok=True)
     prepare(shards)
@@ -115,8 +115,8 @@ def test_a_folder_of_an_earlier_version_has_its_lengths_and_labels_compared(shar
         ("{", "cannot be read as a manifest"),
         ("[" * 100_000, "cannot be read as a manifest"),
         ("\udcff", "cannot be read as a manifest"),
-        ("3", "is no manifest that this version reads"),
-        ('{"copies": 0}', "is no manifest that this version reads"),
+        ("3", "is not a manifest that this version reads"),
+        ('{"copies": 0}', "is not a manifest that this version reads"),
         ('{"schema": 2, "sticks": 3}', "is of a newer version of hpcddp .schema 2; this one reads 1.: use that version"),
     ],
 )
@@ -128,7 +128,9 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str, sentence:
 
 
 def test_what_is_not_prepared_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no bigmnist.json: `hpcddp data prepare bigmnist --root"):
+    with pytest.raises(
+        UsageError, match=r"holds no bigmnist.json. Write the missing files with `hpcddp data prepare bigmnist --root"
+    ):
         verify(verify_bigmnist, tmp_path)
     (tmp_path / "bigmnist.json.part").touch()
     with pytest.raises(UsageError, match="holds an unfinished bigMNIST"):
@@ -145,7 +147,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_picture_is_decoded(folder: Path, processes: int) -> None:
     """In full: a file that ends too soon is damaged, wherever it ends; a name with a line break stays one line."""
-    assert verify(verify_imagenet, folder, processes).sentence() == f"{folder}: 16 pictures read, none is damaged"
+    assert verify(verify_imagenet, folder, processes).sentence() == f"{folder}: 16 images read, none is damaged"
     train = folder / "train" / "n01440764"
     (train / "empty.JPEG").touch()
     (train / "out.JPEG").symlink_to("/etc/hostname")
@@ -161,14 +163,14 @@ def test_every_picture_is_decoded(folder: Path, processes: int) -> None:
         "train/n01440764/out.JPEG",
         "train/n01440764/two lines\\x1b[31m.JPEG",
     ]
-    with pytest.raises(HpcddpError, match=r"4 damaged among 19 pictures: .* and 1 more; fetch them again"):
+    with pytest.raises(HpcddpError, match=r"4 damaged among 19 images: .* and 1 more; fetch them again"):
         found.sentence()
 
 
 def test_tar_files_are_compared_with_their_checksums(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     pack_imagenet(folder, out, progress=lambda done, total: None, samples_per_shard=4)
-    assert verify(verify_imagenet, out, 2).sentence() == f"{out}: 16 pictures in 4 tar files read, none is damaged"
+    assert verify(verify_imagenet, out, 2).sentence() == f"{out}: 16 images in 4 tar files read, none is damaged"
     flip(out / "train-00000.tar")
     (out / "val-00000.tar").unlink()
     (out / "val-00001.tar.json").write_bytes((out / "train-00001.tar.json").read_bytes())
@@ -249,7 +251,7 @@ def link_out(root: Path) -> None:
         (link_out, PACK, "{root}/train/b is a symbolic link out of {root}"),
         (text("imagenet.json", '{"classes": [], "train": [], "val": []}'), VERIFY_PICTURES, "names no tar file of train"),
         (folders(), "verify mnist --root {root}", "official files there: `hpcddp data fetch mnist --root {root}`"),
-        (text("data_batch_1"), "verify cifar10 --root {root}", "a pickle, which can run code when it is opened"),
+        (text("data_batch_1"), "verify cifar10 --root {root}", "a pickle, which can run code when opened"),
     ],
 )
 def test_bad_input_is_a_sentence(tmp_path: Path, harm: Callable[[Path], None], command: str, sentence: str) -> None:

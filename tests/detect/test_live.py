@@ -102,11 +102,11 @@ def test_missing_commands(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             (tmp_path / "tools" / tool).symlink_to(f"/bin/{tool}")
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{tmp_path / 'tools'}")
     found = detect_cluster(None)
-    assert any("no `sacctmgr` on this machine" in text for text in found.remarks)
+    assert any("This machine has no `sacctmgr`" in text for text in found.remarks)
     assert read(found, tmp_path).node_types["a100"].gpus == 4
     for name in ("scontrol", "sinfo"):
         (tmp_path / "bin" / name).unlink()
-    with pytest.raises(UnansweredError, match="no `scontrol` on this machine"):
+    with pytest.raises(UnansweredError, match="This machine has no `scontrol`"):
         detect_cluster(None)
 
 
@@ -140,7 +140,7 @@ SLICED = "NodeName=g{n} CoresPerSocket=8 CPUTot=16 Gres={gres} RealMemory=360000
 @pytest.mark.parametrize(
     ("gres", "default", "remark"),
     [
-        (["gpu:a100:2,gpu:a100_1g.5gb:14(S:0)"], "a100", "a100 has 14 MIG slices of type a100_1g.5gb besides"),
+        (["gpu:a100:2,gpu:a100_1g.5gb:14(S:0)"], "a100", "a100 also has 14 MIG slices of type a100_1g.5gb"),
         (["gpu:1g.10gb:7", "gpu:1g.10gb:7", "gpu:h100:1"], "h100", "GPUs of 1g-10gb are MIG slices"),
         (["gpu:nvidia_a100_3g.20gb:8", "(null)"], "cpu", "GPUs of a100-3g-20gb are MIG slices"),
         (["gpu:a100_mig:28"], None, "GPUs of a100-mig are MIG slices"),

@@ -91,7 +91,7 @@ def half_done(folder: Path) -> str:
             RunState(label=label, run=run, phase="queued", detail="jobs of higher priority come first (Priority)")
             for run in (5, 6)
         ]
-    reason = {"detail": "the nodes it needs are busy (Resources)", "start": "2026-05-18T14:20:00"}
+    reason = {"detail": "required nodes are busy (Resources)", "start": "2026-05-18T14:20:00"}
     states += [RunState(label=label, run=run, phase="queued", **reason) for label in waiting for run in runs]  # type: ignore[arg-type]
     hours = StudyHours(used=Hours(node=3.4, gpu=9.1), to_come=Hours(node=11.2, gpu=44.8))
     status = StudyStatus(name=Path(SWEEP).stem, path=folder / SWEEP, states=states, hours=hours)

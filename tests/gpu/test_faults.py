@@ -85,7 +85,7 @@ sys.stdin.read()
 
 ADVICE = re.compile(
     r"rank 0 on node0: memory of GPU 0 \(.+\) ran out: "
-    r"[\d.]+ [MG]iB of [\d.]+ [MG]iB were taken(?: and [\d.]+ [MG]iB more asked for)?, "
+    r"[\d.]+ [MG]iB of [\d.]+ [MG]iB were taken(?: and [\d.]+ [MG]iB more requested)?, "
     r"with batch_per_gpu (\d+): (?:(\d+) is the largest power of two that may fit|take a smaller one, such as (\d+))"
 )
 

@@ -229,7 +229,7 @@ def test_where_it_ran(recorded_run: ranks.Attempt, figures: Figures) -> None:
 def test_a_rank_without_a_gpu_of_its_own(tmp_path: Path) -> None:
     devices, sentences = zip(*ranks.values(tmp_path, gpu_count(), own_and_missing_gpu), strict=True)
     assert list(devices) == [f"cuda:{rank}" for rank in range(gpu_count())]
-    assert all("ask for them per node" in sentence for sentence in sentences)
+    assert all("request them per node" in sentence for sentence in sentences)
 
 
 def own_and_missing_gpu() -> tuple[str, str]:

@@ -312,4 +312,4 @@ def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str)
 def test_a_training_that_would_begin_again(tmp_path: Path, framework: str) -> None:
     what = point(measure={"resume": True, "steps": 12}, args={"no-checkpoint": True})
     outcomes(tmp_path, what, SIGNAL + FRAMEWORKS[framework])
-    assert "measure.resume is true, and nothing loads a checkpoint: give trainer." in why(tmp_path, what)
+    assert "measure.resume is true, but nothing loads a checkpoint: give trainer." in why(tmp_path, what)

@@ -189,7 +189,7 @@ def test_a_last_step_of_fewer_batches(tmp_path: Path) -> None:
 def test_a_wrong_number_rejects_the_run(tmp_path: Path) -> None:
     """The batch of all ranks, say, in place of the rank's own."""
     run = only(measured(tmp_path, 1, lambda: in_epochs(left_early, samples_per_step=2 * BATCH)))
-    assert "has 8 samples in a step by its batches, and the script declares 16: correct samples_per_step" in str(run.reason)
+    assert "has 8 samples in a step by its batches, but the script declares 16: correct samples_per_step" in str(run.reason)
 
 
 def test_the_script_counts_by_itself(tmp_path: Path) -> None:
@@ -227,7 +227,10 @@ def test_a_loop_that_fetches_by_itself_is_told(tmp_path: Path) -> None:
         in_epochs(lambda steps, _: (next(it) for _ in steps(range(4))))
 
     (outcome,) = forked.ranks(tmp_path / "output", 1, with_runs, tmp_path / "runs", fetching)
-    assert 'data_wait lacks it. Give steps() the loader, or say it by hand: steps.mark("data_wait")' in outcome.output
+    assert (
+        'data_wait lacks that time. Pass steps() the loader, or mark the end of each fetch: steps.mark("data_wait")'
+        in outcome.output
+    )
 
 
 DELAY_S = 0.1

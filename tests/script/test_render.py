@@ -293,7 +293,9 @@ def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_template_lies_below_its_profile(theirs: Path, template: str) -> None:
     file = profile_with(theirs, template)
     line = len(file.read_text().splitlines())
-    with pytest.raises(UsageError, match=rf"^{file}:{line}:1: `{template}` lies elsewhere: put the template beside the profile"):
+    with pytest.raises(
+        UsageError, match=rf"^{file}:{line}:1: `{template}` is in another folder. Move the template to the profile's folder"
+    ):
         load_profile(str(file))
 
 

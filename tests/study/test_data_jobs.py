@@ -42,10 +42,10 @@ def test_the_newest_job_of_a_task_counts(tmp_path: Path, says: dict[str, JobStat
     left(study, "8", 1, end={"ok": False, "text": "the disk is full", "took_s": 3.0})
     left(study, "9", 2, end={"ok": True, "text": "120 samples in b", "took_s": 3.0})
     left(study, "7", 3, DataTask(action="pack", data="imagenet", options={"root": "x"}))
-    says["7"] = JobState(phase="queued", detail="the nodes it needs are busy")
+    says["7"] = JobState(phase="queued", detail="required nodes are busy")
     assert list(data_job_lines(data_job_states(study))) == [
         "prepare bigmnist  job 9  done  120 samples in b",
-        "pack imagenet  job 7  queued  the nodes it needs are busy, in x",
+        "pack imagenet  job 7  queued  required nodes are busy, in x",
     ]
     (tmp_path / "of-runs").mkdir()
     (tmp_path / "none").mkdir()

@@ -20,7 +20,7 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
-MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "there is no module `python/9` on its node"
+MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "module `python/9` does not exist on its node"
 
 NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")
 """Of a cluster that keeps no accounts."""
@@ -47,13 +47,17 @@ def log(*lines: str) -> list[LogLine]:
     [
         (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit it again if that was not meant"),
         (ended("CANCELLED"), "cancelled (CANCELLED)", "submit it again if that was not meant"),
-        (ended("TIMEOUT", time_limit="1-12:20:00"), "its time limit of 2,180 min was over (TIMEOUT)", "in the sweep above 2180"),
-        (ended("TIMEOUT"), "its time limit was over (TIMEOUT)", "raise slurm.walltime_min in the sweep, or"),
+        (
+            ended("TIMEOUT", time_limit="1-12:20:00"),
+            "it reached its time limit of 2,180 min (TIMEOUT)",
+            "in the sweep above 2180",
+        ),
+        (ended("TIMEOUT"), "it reached its time limit (TIMEOUT)", "raise slurm.walltime_min in the sweep, or"),
         (ended("NODE_FAIL", nodes="gn01"), "gn01 failed (NODE_FAIL)", "--set slurm.exclude=gn01"),
         (ended("BOOT_FAIL", nodes="gn01"), "gn01 did not boot (BOOT_FAIL)", "--set slurm.exclude=gn01"),
         (ended("OUT_OF_MEMORY"), "it used more memory than Slurm gave it (OUT_OF_MEMORY)", "slurm.mem_mb"),
-        (ended("PREEMPTED"), "it had to make room for a job of higher priority (PREEMPTED)", "measure.resume: true"),
-        (ended("DEADLINE"), "its deadline passed before it was done (DEADLINE)", "--deadline"),
+        (ended("PREEMPTED"), "it was preempted by a job of higher priority (PREEMPTED)", "measure.resume: true"),
+        (ended("DEADLINE"), "it did not finish before its deadline (DEADLINE)", "--deadline"),
     ],
 )
 def test_what_slurm_ended(job: JobState, sentence: str, next_step: str) -> None:
@@ -65,7 +69,7 @@ def test_what_slurm_ended(job: JobState, sentence: str, next_step: str) -> None:
 def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() -> None:
     lines = log("slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***", "failed to connect to gn09, retrying")
     stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_done=0)
-    assert stuck.sentence == "its time limit of 20 min was over (TIMEOUT) before it made a step"
+    assert stuck.sentence == "it reached its time limit of 20 min (TIMEOUT) before it made a step"
     assert stuck.next_step.startswith("find what the ranks waited for with `hpcddp logs`")
     assert "walltime" not in stuck.next_step
     assert stuck.line == "batch.err: failed to connect to gn09, retrying"
@@ -116,14 +120,14 @@ def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "its time limit was over (TIMEOUT)"),
-        ("CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***", "it had to make room"),
+        ("CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "it reached its time limit (TIMEOUT)"),
+        ("CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***", "it was preempted"),
         ("CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", "its node failed"),
     ],
 )
 def test_a_forgotten_job_has_slurms_word_in_its_log(line: str, sentence: str) -> None:
     """Without accounting Slurm forgets jobs within minutes."""
-    forgotten = JobState(phase="failed", detail="Slurm does not know this job any more")
+    forgotten = JobState(phase="failed", detail="Slurm no longer lists this job")
     reason = reason_of(forgotten, None, log(line))
     assert reason.sentence.startswith(sentence)
     assert reason.line == f"batch.err: {line}"
@@ -133,7 +137,7 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
     """Logs are appended to."""
     lost = log("slurmstepd: error: *** JOB 7 ON gn01 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***")
     assert reason_of(CODE_1, recorded("error"), lost).sentence == "rank 1 on gn02: it failed"
-    assert reason_of(ended("TIMEOUT"), None, lost).sentence == "its time limit was over (TIMEOUT)"
+    assert reason_of(ended("TIMEOUT"), None, lost).sentence == "it reached its time limit (TIMEOUT)"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
         ("hung", "check the place that it names"),
         ("stuck", "ask the site to check the network"),
         ("out_of_memory", "set workload.batch_per_gpu lower"),
-        ("disk", "make room"),
+        ("disk", "free space"),
         ("loader", "lower workload.loader_workers_per_rank"),
         ("contact", "read each rank's log"),
         ("time_out", "read each rank's log"),
@@ -164,11 +168,11 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
 @pytest.mark.parametrize(
     ("sentence", "next_step"),
     [
-        ("`/scratch/x/1.jpg`: No such file or directory (in read, x.py line 3)", "where every node sees them"),
-        ("no bigmnist in /scratch/x (no such folder on gn02): `hpcddp data prepare bigmnist`", "where every node sees them"),
-        ("no data_batch_1.bin in /scratch/x: put it there: `hpcddp data fetch cifar10`", "where every node sees them"),
-        ("finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request", "slurm.exclude=gn02"),
-        ("p has no torch: the modules and python that the profile names under `compute` must bring it", "`compute`"),
+        ("`/scratch/x/1.jpg`: No such file or directory (in read, x.py line 3)", "where every node can read them"),
+        ("no bigmnist in /scratch/x (no such folder on gn02): `hpcddp data prepare bigmnist`", "where every node can read them"),
+        ("no data_batch_1.bin in /scratch/x: put it there: `hpcddp data fetch cifar10`", "where every node can read them"),
+        ("finds no GPU (CUDA_VISIBLE_DEVICES 0). Check the job's GPU request", "slurm.exclude=gn02"),
+        ("p has no torch. Add it to the modules or the python under `compute` of the profile.", "`compute`"),
     ],
 )
 def test_what_the_user_can_mend_has_a_step_of_its_own(sentence: str, next_step: str) -> None:
@@ -189,7 +193,7 @@ def test_what_is_read_only_gets_no_larger() -> None:
     met = reason_of(CODE_1, recorded("disk", sentence), ())
     logged = reason_of(CODE_1, None, log("OSError: [Errno 30] Read-only file system: '/home/x/end.json'"))
     for reason in (met, logged, reason_of(nothing, None, ())):
-        assert reason.next_step == "put the runs where the compute nodes may write, with --runs; then submit it again"
+        assert reason.next_step == "choose with --runs a folder that the compute nodes can write to; then submit it again"
 
 
 def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,18 +226,21 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("this line of the job script failed with status 1: . env/activate", "a line of its job script failed: . env/activate"),
         ("hpcddp: this node has no `module` command; the profile's module_init", "its node has no `module` command"),
         ("hpcddp: this node has no apptainer or singularity", "its node has no apptainer or singularity"),
-        ("hpcddp: Slurm's address of n1 is 'n1', which is no number; the", "Slurm's address of n1 is `n1`, which is no number"),
-        ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` is not there on its node"),
-        ("hpcddp: line 1: exec: python3: not found", "`python3` is not there on its node"),
+        ("hpcddp: Slurm's address of n1 is 'n1', which is no number; the", "Slurm's address of n1 is `n1`, not numeric"),
+        ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` does not exist on its node"),
+        ("hpcddp: line 1: exec: python3: not found", "`python3` does not exist on its node"),
         ("ModuleNotFoundError: No module named 'torch'", "the Python of its node has no torch"),
         ("ModuleNotFoundError: No module named 'mymodels'", "the Python of its node has no module `mymodels`"),
-        ("ImportError: libcudart.so.12: cannot open shared object file: No", "its node lacks the library libcudart.so.12"),
+        (
+            "ImportError: libcudart.so.12: cannot open shared object file: No",
+            "the library libcudart.so.12 is missing on its node",
+        ),
         ("libc.so.6: version `GLIBC_2.34' not found", "its environment was built for another machine than its node"),
         ("RuntimeError: No CUDA GPUs are available", "its node shows torch no GPU"),
         ("OSError: [Errno 28] No space left on device", "its disk is full"),
-        ("OSError: [Errno 30] Read-only file system: '/x'", "its file system is mounted read-only there"),
+        ("OSError: [Errno 30] Read-only file system: '/x'", "its file system is mounted read-only on its node"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x'", "a file or folder is missing on its node"),
-        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "it may not use a file that it needs"),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "it has no permission for a file that it needs"),
         ("Bus error (core dumped)", "its node's /dev/shm is full"),
         ("srun: error: Node failure on gn02", "gn02 failed"),
         ("srun: error: gn02: tasks 0-1: Killed", "a process on gn02 died without an error message (tasks 0-1: Killed)"),

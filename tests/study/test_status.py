@@ -99,9 +99,9 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 
 def test_queued_run_says_why(study: Study) -> None:
-    backend = answer("queued", "the nodes it needs are busy (Resources)")
+    backend = answer("queued", "required nodes are busy (Resources)")
     state = first(study, backend)
-    assert (state.phase, state.detail, state.job) == ("queued", "the nodes it needs are busy (Resources)", "7")
+    assert (state.phase, state.detail, state.job) == ("queued", "required nodes are busy (Resources)", "7")
     assert backend.polled == [{"7": f"{LABEL}.r1"}]
 
 
@@ -153,10 +153,10 @@ def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(fresh: St
 
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
-    reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
+    reason = "stopped by SIGUSR2, with a checkpoint after step 72; submit it again to resume from it"
     write_end(study, state="interrupted", reason=reason)
     for phase in ("done", "failed"):
-        state = first(study, answer(phase, "its time limit was over (TIMEOUT)" if phase == "failed" else None))
+        state = first(study, answer(phase, "it reached its time limit (TIMEOUT)" if phase == "failed" else None))
         assert (state.phase, state.detail) == ("failed", reason)
 
 
@@ -207,7 +207,7 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     ("ended", "detail"),
     [
         ("exit code 1 (FAILED)", "rank 3 on gn02: RuntimeError: no data"),
-        ("rank 3 ended with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
+        ("rank 3 failed with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
         ("killed by signal 9 (FAILED)", "killed by signal 9 (FAILED); rank 3 on gn02: RuntimeError: no data"),
     ],
 )
@@ -237,7 +237,7 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
 
 
 def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(fresh: Study) -> None:
-    forgotten = answer("failed", "Slurm does not know this job any more")
+    forgotten = answer("failed", "Slurm no longer lists this job")
     logged(fresh, "cancelled", job="7", reason=user_name())
     assert first(fresh, forgotten).detail == "cancelled by you (CANCELLED)"
     logged(fresh, "cancelled", job="7", reason="alice")

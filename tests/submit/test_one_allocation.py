@@ -142,7 +142,7 @@ def test_a_template_that_launches_in_its_own_way_is_refused(tmp_path: Path) -> N
 
 HOUR_NS = 3_600_000_000_000
 
-DIED = JobState(phase="failed", detail="its time limit was over (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
+DIED = JobState(phase="failed", detail="it reached its time limit (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
 
 
 def first_done(study: Study, label: str, *events: tuple[str, int | None, int | None]) -> None:
@@ -197,7 +197,7 @@ def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path, s
     phases = [found[f"100+{task}"].phase for task in range(6)]
     assert phases == ["done", "failed", "running", "queued", "queued", "queued"]
     assert found["100+1"].detail == "exit code 7 (FAILED)"
-    assert found["100+3"].detail == "waits for its turn in its job"
+    assert found["100+3"].detail == "waits for earlier runs of its job"
     (again,) = submit_runs(study, allocation_plan(tmp_path), backend)
     assert (again.label, again.run, again.job) == (runs[1].label, 1, "101+0")
 
@@ -208,9 +208,9 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path, study: Study, back
     backend.states |= {run.job: DIED for run in runs}
     found = by_task(run_states(study, backend))
     cut, never = found["100+1"], found["100+5"]
-    assert cut.detail == "its time limit of 180 min was over (TIMEOUT)"
+    assert cut.detail == "it reached its time limit of 180 min (TIMEOUT)"
     assert str(cut.next_step).startswith("raise slurm.walltime_min in the sweep above 180")
-    assert never.detail == "the run did not start: its time limit of 180 min was over (TIMEOUT)"
+    assert never.detail == "the run did not start: it reached its time limit of 180 min (TIMEOUT)"
     assert never.next_step == "submit it again"
     again = submit_runs(study, allocation_plan(tmp_path), backend)
     assert [(run.label, run.run) for run in again] == [(run.label, run.run) for run in runs[1:]]

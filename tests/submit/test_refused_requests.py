@@ -113,7 +113,7 @@ def test_slurm_that_is_not_installed_leaves_a_remark(tmp_path: Path, monkeypatch
     planned = plan(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = check_requests(planned, runs(planned))
-    words = "no `sbatch` on this machine; Slurm's commands are on the login nodes of a cluster"
+    words = "This machine has no `sbatch`. Slurm's commands are on a cluster's login nodes."
     assert found == RequestCheck(remark=f"not checked with Slurm: {words}")
 
 

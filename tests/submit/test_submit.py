@@ -146,7 +146,7 @@ def test_two_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stud
 def test_submission_that_lost_its_lock_stops(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     """A submitter that stood still until another machine took over submits nothing more when it goes on."""
     backend.on_submit = lambda request: (study.submit_lock / "99").touch()
-    with pytest.raises(HpcddpError, match="another has taken over"):
+    with pytest.raises(HpcddpError, match="another took over"):
         submit_runs(study, submission_plan(tmp_path), backend)
     assert len(backend.queued) == 1
     assert [events(study, token)[-1] for token in tokens(study)] == ["submitted", *["intent"] * 3]  # the other's to look up
@@ -170,7 +170,7 @@ def test_torn_last_line_does_not_count(tmp_path: Path, study: Study, backend: Fa
 
 def test_lost_jobs_are_submitted_again(tmp_path: Path, study: Study, backend: FakeBackend) -> None:
     submit_runs(study, submission_plan(tmp_path), backend)
-    lost = JobState(phase="failed", detail="Slurm does not know this job any more")
+    lost = JobState(phase="failed", detail="Slurm no longer lists this job")
     backend.states |= {"101": lost, "103": lost}
     assert {state.detail for state in run_states(study, backend) if state.phase == "failed"} == {lost.detail}
     assert [run.run for run in submit_runs(study, submission_plan(tmp_path), backend)] == [1, 2]
@@ -210,7 +210,7 @@ def test_done_runs_stay_done_without_their_jobs(tmp_path: Path, study: Study, ba
     planned = submission_plan(tmp_path, "repeat=1")
     for run in submit_runs(study, planned, backend):
         write_json(study.attempt_dir(run.label, 1, run.job, 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-        backend.states[run.job] = JobState(phase="failed", detail="Slurm does not know this job any more")
+        backend.states[run.job] = JobState(phase="failed", detail="Slurm no longer lists this job")
     assert submit_runs(study, planned, backend) == []
     assert os.listdir(study.code)
 

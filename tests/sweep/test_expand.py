@@ -108,10 +108,10 @@ points:
     [
         ("where: layout.nodes <= 2", "where: layout.node <= 2", "8:5: `layout.node <= 2`: no key `layout.node` in a point; did"),
         ("where: layout.nodes <= 2", "where: layout.nodes", "8:5: `layout.nodes`: write KEY OP VALUE, such as"),
-        ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1; it cannot be compared by `<` with 'two'"),
-        ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below 1"),
+        ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1, which `<` cannot compare with 'two'"),
+        ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below the minimum 1"),
         ("workload.seed: [1, 2]", "workload.seed: [1, no]", "7:44: 'no' is text; a whole number is expected"),
-        ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values and"),
+        ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values, but"),
     ],
 )
 def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -138,7 +138,7 @@ def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
     file.write_text(TEXT.replace("<= 2", "> 9"))
     assert len(expand(read_sweep(file), RCC)) == 1  # the included point is left
     file.write_text(TEXT.replace("<= 2", "> 9").partition("    include")[0])
-    with pytest.raises(UsageError, match=r"study.yaml:5:3: `where` and `exclude` leave group `g` no point"):
+    with pytest.raises(UsageError, match=r"study.yaml:5:3: `where` and `exclude` remove every point of group `g`"):
         expand(read_sweep(file), RCC)
 
 
@@ -213,7 +213,7 @@ def test_auto_workers_are_a_point_as_their_number_is() -> None:
 
 def test_auto_workers_need_known_cores() -> None:
     local = load_profile("local")
-    with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*set layout\.physical_cores_per_rank"):
+    with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*Set layout\.physical_cores_per_rank"):
         workers_of(local, layout={}, device="cuda")
     assert workers_of(local, layout={"physical_cores_per_rank": 3}, device="cuda") == [2]
     assert workers_of(local, layout={}, device="cpu") == workers_of(M100, layout={}, device="cpu") == [1]

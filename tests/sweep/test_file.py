@@ -93,22 +93,30 @@ def test_default_node_type_is_named(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("model:", "modle:", r"study.yaml:4:3: unknown key `modle` in workload; did you mean `model`\?"),
-        ("{gpus_per_node: 4}", "{gpus_per_node: 0}", "study.yaml:6:10: 0 is below 1"),
+        ("{gpus_per_node: 4}", "{gpus_per_node: 0}", "study.yaml:6:10: 0 is below the minimum 1"),
         ("{gpus_per_node: 4}", "{gpus_per_node: four}", "study.yaml:6:10: 'four' is text; a whole number is expected"),
-        ("[1, 2]", "[1, 0]", "study.yaml:9:11: 0 is below 1"),
+        ("[1, 2]", "[1, 0]", "study.yaml:9:11: 0 is below the minimum 1"),
         ("layout.nodes: [1, 2]", "layout.node: [1, 2]", "study.yaml:9:11: unknown key `node`"),
         ("layout.nodes: [1, 2]", "slurm.qos: [a]", "study.yaml:9:11: `slurm.qos` cannot be an axis"),
         ("name: bigmnist", "name: bigmnits", "no data set `bigmnits`; did you mean `bigmnist`"),
         ("model: mnist-cnn", "model: resnet18", "takes images of 3 channels; data `bigmnist` has 1"),
-        ("layout: {", "work: comm\nlayout: {", "study.yaml:6:1: comm trains nothing, .*`hpcddp bench comm SWEEP`"),
-        ("layout.nodes: [1, 2]", "work: [comm]", "study.yaml:9:11: comm trains nothing, .*`hpcddp bench comm SWEEP`"),
-        ("layout: {", "env: {A: a, RANK: 1}\nlayout: {", "study.yaml:6:13: RANK is not a study's to set: hpcddp or Slurm sets"),
-        ("layout: {", "env: {slurm-x: 1}\nlayout: {", "study.yaml:6:7: `slurm-x` is no name of a variable"),
-        ("layout: {", "env: {A: false}\nlayout: {", "study.yaml:6:7: A is false, and a variable is text: write it in quotes"),
+        ("layout: {", "work: comm\nlayout: {", "study.yaml:6:1: a sweep cannot have `work: comm`.*`hpcddp bench comm SWEEP`"),
+        ("layout.nodes: [1, 2]", "work: [comm]", "study.yaml:9:11: a sweep cannot have `work: comm`.*`hpcddp bench comm SWEEP`"),
+        ("layout: {", "env: {A: a, RANK: 1}\nlayout: {", "study.yaml:6:13: a sweep cannot set RANK: hpcddp or Slurm sets"),
+        ("layout: {", "env: {slurm-x: 1}\nlayout: {", "study.yaml:6:7: `slurm-x` is not a variable name"),
+        ("layout: {", "env: {A: false}\nlayout: {", "study.yaml:6:7: A is false, but a variable is text. Write it in quotes"),
         ("layout: {", 'env: {A: "a\\nb"}\nlayout: {', "study.yaml:6:7: A has a line break"),
-        ("layout.nodes: [1, 2]", "env.SLURM_NNODES: [1]", "study.yaml:9:11: SLURM_NNODES is not a study's to set"),
-        ("layout.nodes: [1, 2]", "env.HF_TOKEN: [x]", "study.yaml:9:11: HF_TOKEN is not .*export it in the shell that submits"),
-        ("layout.nodes: [1, 2]", "env.OMP_NUM_THREADS: [1]", "study.yaml:9:11: OMP_NUM.*layout.physical_cores_per_rank"),
+        ("layout.nodes: [1, 2]", "env.SLURM_NNODES: [1]", "study.yaml:9:11: a sweep cannot set SLURM_NNODES"),
+        (
+            "layout.nodes: [1, 2]",
+            "env.HF_TOKEN: [x]",
+            "study.yaml:9:11: a sweep cannot set HF_TOKEN.*Export it in the shell that submits",
+        ),
+        (
+            "layout.nodes: [1, 2]",
+            "env.OMP_NUM_THREADS: [1]",
+            "study.yaml:9:11: a sweep cannot set OMP_NUM.*layout.physical_cores_per_rank",
+        ),
         ("schema: 1", "schema: 2", "study.yaml:1:1: 2 is not one of 1"),
         ("layout: {", "layout: [", "study.yaml:6:"),
     ],
@@ -123,8 +131,8 @@ def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: s
     [
         ("workload.batchsize=3", r"--set workload.batchsize=3: unknown key `batchsize` in workload"),
         ("layout.nodes=two", "--set layout.nodes=two: 'two' is text"),
-        ("layout.nodes", "write key=value"),
-        ("points.nodes=1", "write key=value"),
+        ("layout.nodes", "give a key of the sweep and a value"),
+        ("points.nodes=1", "give a key of the sweep and a value"),
         ("cluster.name=x", "not a mapping"),
     ],
 )
@@ -240,15 +248,15 @@ def test_the_work_of_all_ranks_may_stay_the_same(tmp_path: Path) -> None:
     file = written_script(tmp_path, SWEEP + "hold: global_batch\npoints: {scale: {layout.gpus_per_node: [1, 2, 4]}}\n")
     assert [point.workload.samples_per_step for point in script_points(file, "workload.global_batch=64")] == [64, 32, 16]
     assert len(script_points(file)) == 3
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="Remove one of them"):
         script_points(file, "workload.global_batch=64", "workload.samples_per_step=64")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{script: train.py, model: resnet18}", r"`script` is train.py, which has a model of its own: leave `model` out"),
-        ("{script: train.py, data: {name: mnist}}", "leave `data` out"),
+        ("{script: train.py, model: resnet18}", r"`script` is train.py, which has its own model. Remove `model`"),
+        ("{script: train.py, data: {name: mnist}}", "Remove `data`"),
         ("{model: resnet18}", "`data` is missing"),
         ("{data: {name: mnist}}", "`model` is missing"),
         ("{script: train.py, argz: {depth: 1}}", "unknown key `argz` in workload; did you mean `args`"),

@@ -65,10 +65,10 @@ def test_one_more_product_spares_what_a_group_says() -> None:
         (
             {"zip": {"layout.nodes": [1, 2, 4], "workload.seed": [1, 2]}},
             ("zip", "workload.seed"),
-            "has 2 values and `layout.nodes` 3",
+            "has 2 values, but `layout.nodes` 3",
         ),
-        ({"zip": {"layout.nodes": [1, 2]}, "layout.nodes": [1]}, ("layout.nodes",), "is an axis and in `zip`, too"),
-        ({"zip": {}}, ("zip",), "`zip` has no lists; write"),
+        ({"zip": {"layout.nodes": [1, 2]}, "layout.nodes": [1]}, ("layout.nodes",), "is both an axis and in `zip`"),
+        ({"zip": {}}, ("zip",), "`zip` has no lists. Write"),
         ({"zip": [1, 2]}, ("zip",), "is a list; a mapping is expected"),
         ({"zip": {"layout.nodes": 2}}, ("zip", "layout.nodes"), "2 is a whole number; a list is expected"),
         ({"zip": {"slurm.qos": ["a"]}}, ("zip", "slurm.qos"), "`slurm.qos` cannot be an axis"),
@@ -115,7 +115,7 @@ def test_conditions(conditions: list[str], expected: list[int]) -> None:
     [
         ("layout.node == 1", "^--where 'layout.node == 1': no key `layout.node` in a point; did you mean `layout.nodes`"),
         ("layout.nodes", "^--where 'layout.nodes': write KEY OP VALUE"),
-        ("layout.nodes < many", "^--where 'layout.nodes < many': layout.nodes is 1; it cannot be compared by `<` with 'many'"),
+        ("layout.nodes < many", "^--where 'layout.nodes < many': layout.nodes is 1, which `<` cannot compare with 'many'"),
         ("__import__('os')", "write KEY OP VALUE"),
     ],
 )

@@ -70,8 +70,8 @@ def test_no_job_waits_for_one_that_slurm_has_forgotten(rcc_twin: Twin, tmp_path:
         assert time.monotonic() < deadline
         time.sleep(2)
     failed = user.hpcddp(*submit, "--after", f"{good}:{bad}", *command, exit_code=2)
-    assert f"--after {bad}: it did not end well: exit code 3 (FAILED)" in failed.stderr
-    assert "--after 999999: Slurm knows no such job" in user.hpcddp(*submit, "--after", "999999", *command, exit_code=2).stderr
+    assert f"--after {bad}: the job failed: exit code 3 (FAILED)" in failed.stderr
+    assert "--after 999999: Slurm has no such job" in user.hpcddp(*submit, "--after", "999999", *command, exit_code=2).stderr
     done = user.hpcddp(*submit, "--after", good, *command)
     assert ("completed successfully" in done.stdout, done.stdout.endswith("\ndone\n")) == (False, True)
 

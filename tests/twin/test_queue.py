@@ -57,7 +57,7 @@ slurm: {walltime_min: 5, mem_mb: 2000}
 )
 SEEDS, NODES = (SWEEP.replace("AXIS", axis) for axis in ("workload.seed: [1, 2, 3]", "layout.nodes: [1, 2]"))
 
-WAITS = "held by its user; `scontrol release` lets it go (JobHeldUser)"
+WAITS = "held by its user; release it with `scontrol release` (JobHeldUser)"
 
 
 @pytest.fixture

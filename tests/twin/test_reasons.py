@@ -141,7 +141,12 @@ def _name(point: Path) -> str:
         (KILLED, "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
         ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
-        ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),
+        (
+            "module",
+            "module `pytorch/99` does not exist on its node",
+            "choose a module that `module avail` lists there",
+            "pytorch/99",
+        ),
     ],
 )
 def test_each_fault_is_a_sentence_with_a_next_step(
@@ -231,7 +236,7 @@ def test_submit_status_and_wait_without_accounting(bare: Twin, tmp_path: Path) -
     assert bare.run(["sacct"], check=False).returncode != 0
     (user.home / "sweep.yaml").write_text(BARE)
     user.hpcddp(*held)
-    assert phases(user) == [("queued", "held by its user; `scontrol release` lets it go (JobHeldUser)")]
+    assert phases(user) == [("queued", "held by its user; release it with `scontrol release` (JobHeldUser)")]
     assert "nothing to submit" in user.hpcddp(*held).stdout
     bare.run(["scancel", f"--user={os.getuid()}"])
     assert phases(user) == [("failed", "cancelled (CANCELLED)")]
@@ -255,5 +260,5 @@ def test_more_memory_than_it_asked_for_without_cgroups(bare: Twin, tmp_path: Pat
     (study,) = user.json("status", "greedy", exit_code=3)["studies"]
     (run,) = study["runs"]
     assert (run["phase"], run["detail"]) == ("failed", "it used more memory than Slurm gave it")
-    assert run["next_step"].startswith("ask for more with slurm.mem_mb in the sweep")
+    assert run["next_step"].startswith("request more with slurm.mem_mb in the sweep")
     assert "exceeded memory limit" in run["line"]

@@ -155,7 +155,7 @@ def undocumented(controller: Controller, valid: bool, count: int) -> list[tuple[
 
 def account_refusal(request: Request, accounts: Sequence[str]) -> str:
     """What `submit` says of it before it submits."""
-    return "" if request.account in accounts else f"account `{request.account}` is not yours to charge"
+    return "" if request.account in accounts else f"You cannot charge account `{request.account}`"
 
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"

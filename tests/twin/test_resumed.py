@@ -49,7 +49,7 @@ def test_a_job_that_is_told_to_stop_goes_on(rcc_twin: Twin, tmp_path: Path, monk
     attempts = [run_dir / f"{job}.{restart}" for restart in range(times + 1)]
     ends = [read(attempt / "end.json") for attempt in attempts]
     assert [end["state"] for end in ends] == ["interrupted"] * times + ["done"]
-    assert all(end["reason"].endswith("the job is requeued and goes on from there") for end in ends[:-1])
+    assert all(end["reason"].endswith("the job is requeued and resumes from it") for end in ends[:-1])
     assert [part["attempt"] for part in ends[-1]["history"]] == [attempt.name for attempt in attempts]
     assert sum(part["steps"] for part in ends[-1]["history"]) == 5 + STEPS
     assert counted_steps(run_dir, attempts[-1]) == list(range(5 + STEPS))
@@ -137,7 +137,7 @@ def test_a_script_goes_on_after_a_requeue(rcc_twin: Twin, tmp_path: Path) -> Non
     attempts = [run_dir / f"{job}.{restart}" for restart in (0, 1)]
     ends = [read(attempt / "end.json") for attempt in attempts]
     assert [end["state"] for end in ends] == ["interrupted", "done"]
-    assert ends[0]["reason"].endswith("the job is requeued and goes on from there")
+    assert ends[0]["reason"].endswith("the job is requeued and resumes from it")
     assert counted_steps(run_dir, attempts[-1]) == list(range(34))
     (run,) = load_study(single_study(user.home / "study")).runs
     assert (run.state, run.reason, run.restarts) == ("counts", None, 1)

@@ -261,7 +261,7 @@ def test_lost_jobs_whose_ids_were_given_out_again(sweep: Sweep, tmp_path: Path) 
     finish(other.begin("-J", "--hold"), 0)
     assert set(other.queue()) & before
     (study,) = sweep.user.json("status", "sweep", exit_code=3)["studies"]
-    assert {(run["phase"], run["detail"]) for run in study["runs"]} == {("failed", "Slurm does not know this job any more")}
+    assert {(run["phase"], run["detail"]) for run in study["runs"]} == {("failed", "Slurm no longer lists this job")}
     finish(sweep.begin("-J", "--hold"), 0)
     sweep.check_queue()
     other.check_queue()

@@ -171,7 +171,7 @@ def test_a_second_worker_does_not_overwrite_records(tmp_path: Path, what: Point)
     there.write_text("{}")
     found = ran(tmp_path, what, may_fail=True)
     assert set(found.codes) == {1}
-    assert "run this point in a job of its own" in found.outcomes[0].output
+    assert "Run this point in a separate job" in found.outcomes[0].output
     assert [file for file in folder.rglob("*") if file.is_file()] == [there]
     assert there.read_text() == "{}"
 
@@ -294,7 +294,7 @@ def test_each_damaged_picture_is_counted_once_over_all_ranks(tmp_path: Path) -> 
     assert read_end(found.attempt) is not None
     train = found.end["damaged"]["train"]
     assert (train["pictures"], train["read"], len(train["first"])) == (DAMAGED, INTACT + DAMAGED, 5)
-    says = "n1/1.JPEG (it is no picture in a format that is read)"
+    says = "n1/1.JPEG (it is not an image in a supported format)"
     assert found.end["damaged"]["eval"] == {"pictures": 1, "read": 30, "first": [says]}
     assert found.failed == {}
     assert found.gates.keys() > {"ranks see the same data", "evaluation counts every sample once"}

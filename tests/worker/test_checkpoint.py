@@ -113,7 +113,7 @@ def test_nothing_foreign_is_unpickled(tmp_path: Path, monkeypatch: pytest.Monkey
     file.write_bytes(data)
     found, _, passed_over = newest_intact([file])
     assert found is None
-    assert "is no checkpoint: Weights only load failed" in passed_over[0]
+    assert "is not a checkpoint: Weights only load failed" in passed_over[0]
     assert not (tmp_path / "pwned").exists()
 
 
@@ -132,9 +132,9 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
     before = write_checkpoint(tmp_path / "7.0", 10, state(10))
     with files_no_longer_than(100_000), pytest.raises(HpcddpError) as refused:
         write_checkpoint(tmp_path / "7.0", 20, state(20, size=100_000))
-    assert "the checkpoint after 20 steps could not be written to " in str(refused.value)
+    assert "The checkpoint after 20 steps could not be written to " in str(refused.value)
     assert "(File too large, 40" in str(refused.value)
-    assert "make room and submit again, the one before is as it was" in str(refused.value)
+    assert "The previous one is intact" in str(refused.value)
     assert list((tmp_path / "7.0" / "checkpoints").iterdir()) == [before]
     assert newest_intact([before])[0] == before
 
@@ -144,7 +144,10 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_bytes(b"torn")
     nobody: Any = None
-    with pytest.raises(HpcddpError, match=r"00001.\w+.pt is damaged or gone.* remove .*/7.0/checkpoints/00000120.\*.pt to go on"):
+    with pytest.raises(
+        HpcddpError,
+        match=r"00001.\w+.pt, part of the checkpoint.*damaged or missing. Delete .*/7.0/checkpoints/00000120.\*.pt to resume",
+    ):
         restore_shard(nobody, tmp_path, ["7.0/checkpoints/00000120.shards/00000.0.pt", name], 3)
 
 

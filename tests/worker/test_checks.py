@@ -118,7 +118,7 @@ def test_data_that_differ_on_one_node(tmp_path: Path, own: str, changes: dict[st
 def test_augmentation_does_not_count(tmp_path: Path, factory: str) -> None:
     found = forked.ran(tmp_path, small(2, nodes=2, data=Data(name=f"{HERE}:{factory}")))
     assert found.failed == {}
-    words = "pictures are drawn at random and were not compared"
+    words = "images are drawn at random and were not compared"
     assert (words in found.gates[SAME_DATA]["evidence"]) == (factory == "flipped_by_its_own")
 
 
@@ -133,7 +133,7 @@ def other_order(rank: int) -> None:
 
 def test_another_order_on_one_rank(tmp_path: Path) -> None:
     (found,) = forked.ran(tmp_path, small(), other_order).failed.values()
-    assert "rank 1 on node0 takes the training samples in another order" in found
+    assert "rank 1 on node0 reads the training samples in another order" in found
 
 
 class AnyShape(Files):
@@ -169,7 +169,7 @@ def sums(*ends: str, start: str = "abcd") -> list[dict[str, str]]:
         (sums(*"efgh"), 4, True, "4 rank(s) hold 4 shard(s), every shard was updated; SHA-256 of rank 0 at the start a"),
         (sums(*"efef", start="ab"), 2, True, "4 rank(s) hold 2 shard(s), 2 copies of each agree"),
         (sums(*"efex", start="ab"), 2, False, "at the end 1 of 4 ranks differ from the first copy of their shard: rank 3 has x"),
-        (sums(*"efgd"), 4, False, "1 of 4 shards are what they were at the start, so that of rank 3 (d)"),
+        (sums(*"efgd"), 4, False, "1 of 4 shards are unchanged since at the start, such as that of rank 3 (d)"),
         (sums(*"abcd"), 4, False, "no shard was updated: all"),
     ],
 )
@@ -227,8 +227,8 @@ def cannot_say(classes: int) -> nn.Module:
 def test_an_attribute_that_differs_by_rank(tmp_path: Path, own: str, when: str) -> None:
     found = forked.ran(tmp_path, small(2, nodes=2, model=f"{HERE}:{own}")).failed
     assert list(found) == [SAME_SCORES]
-    assert found[SAME_SCORES].startswith(f"{when} rank 1 on node1 computes other scores than rank 0 from the same 2 pictures: ")
-    assert "10 % apart, where 0.01 % may be rounding" in found[SAME_SCORES]
+    assert found[SAME_SCORES].startswith(f"{when} rank 1 on node1 computes other scores than rank 0 from the same 2 images: ")
+    assert "10 % apart, but only 0.01 % may be rounding" in found[SAME_SCORES]
 
 
 @pytest.mark.dear

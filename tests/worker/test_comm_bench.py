@@ -44,7 +44,7 @@ def test_every_collective_is_timed_and_right(tmp_path: Path, ranks: int) -> None
     assert tuple(found["ops"]) == OPS
     for op, measured in found["ops"].items():
         if (op, ranks) == ("send_recv", 1):
-            assert measured["left_out"] == [{"bytes": size, "reason": "it takes two ranks"} for size in SIZES]
+            assert measured["left_out"] == [{"bytes": size, "reason": "it needs two ranks"} for size in SIZES]
             continue
         assert [row["correct"] for row in measured["sizes"]] == [True] * len(SIZES)
         shared = 1020 if ranks == 3 and op in ("reduce_scatter", "all_gather") else KIB
@@ -100,8 +100,8 @@ def test_sizes_are_left_out_with_a_reason() -> None:
     assert "3 messages of 1 GiB need more than the 3000 MiB" in str(impossible("all_reduce", 2**30, 2, 3000 * MIB))
     assert impossible("all_reduce", 2**30, 2, 3072 * MIB) is None
     assert too_slow("all_reduce", 2 * MIB, [row], 1.0) is None
-    assert too_slow("all_reduce", 4 * MIB, [row], 1.0) == "a call would take about 1.20 s; at most 1 s"
-    assert too_slow("all_reduce", 2 * MIB, [row], 41.0) == "the 40 s for all_reduce were over"
+    assert too_slow("all_reduce", 4 * MIB, [row], 1.0) == "a call would take about 1.20 s, above the limit of 1 s"
+    assert too_slow("all_reduce", 2 * MIB, [row], 41.0) == "the 40 s for all_reduce were used up"
     assert too_slow("all_reduce", KIB, [], 0.0) is None
 
 

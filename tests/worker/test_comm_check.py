@@ -55,7 +55,9 @@ def test_the_record_says_whether_the_views_agree(checked: forked.Ran) -> None:
     found = checked.end["comm_check"]
     near = pytest.approx(found["profiled_hook_exposed_s"], rel=NEAR, abs=SMALL * found["sync_step_s"])
     assert found["profiler_exposed_s"] == near
-    assert found["sentence"].startswith("the views agree" if found["closes"] else "the views of the exchange do not agree")
+    assert found["sentence"].startswith(
+        "the measurements agree" if found["closes"] else "the communication measurements disagree"
+    )
     assert (found["pairs"], found["rank"] in {0, 1}) == (20, True)
     assert 0 <= found["discarded"] < 20
     assert 0 < found["profiled_pairs"] <= 12
@@ -141,8 +143,8 @@ def test_the_difference_is_contention_and_tail() -> None:
     }
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
     assert found.sentence == (
-        "the views agree: with exchange a step takes 50 ms longer, by contention 10 ms and an exposed tail of 40 ms "
-        "(of profiled steps 40 ms, by the profiler 41 ms)"
+        "the measurements agree: gradient all-reduce adds 50 ms to a step, 10 ms by contention and 40 ms as exposed tail. "
+        "Profiled steps have a tail of 40 ms, the profiler 41 ms."
     )
 
 
@@ -186,7 +188,7 @@ def test_where_the_views_close(plain: list[Pair], profiles: list[Profiled], resi
     found = compare_views(plain, profiles)
     assert found.residual_s == pytest.approx(residual_s)
     assert found.closes is not bool(difference)
-    assert found.closes or (difference in str(found.sentence) and "do not rely on" in str(found.sentence))
+    assert found.closes or (difference in str(found.sentence) and "Do not rely on" in str(found.sentence))
 
 
 def test_a_pair_that_others_held_up_is_discarded() -> None:
@@ -215,7 +217,7 @@ def test_a_blind_profiler_is_no_agreement() -> None:
     """A rank that could not be watched comes before any that could: nothing is known of it. JSON holds what it tells."""
     found = worst([CommCheck(closes=True, residual_s=0.0), CommCheck(closes=False, residual_s=9.0), blind()])
     assert (found.rank, found.closes) == (2, False)
-    assert "saw no kernel" in str(found.sentence)
+    assert "recorded no GPU kernel" in str(found.sentence)
     assert set(json.loads(json.dumps(encode(found), allow_nan=False))) == {"rank", "closes", "sentence", "residual_s"}
 
 

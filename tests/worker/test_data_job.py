@@ -54,7 +54,7 @@ def test_an_attempt_that_fails_leaves_its_reason(tmp_path: Path, monkeypatch: py
 
 def test_an_environment_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hpcddp.data.writing.prepare", None)
-    with pytest.raises(HpcddpError, match="the job's Python has no module"):
+    with pytest.raises(HpcddpError, match="The job's Python has no module"):
         data_job.run_data_job(_spec(tmp_path, str(tmp_path / "digits")))
     assert json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())["ok"] is False
 

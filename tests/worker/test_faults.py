@@ -244,7 +244,7 @@ def test_a_rank_that_is_killed_in_an_all_reduce_is_named(tmp_path: Path, model: 
     found = ran(tmp_path, point(model))
     assert found.codes == [-9 if other == rank else 1 for other in range(3)]
     assert (found.end["state"], *named(found.end)) == ("failed", "died", rank, f"node{rank}")
-    assert found.end["reason"].startswith(f"rank {rank} on node{rank} died without a word")
+    assert found.end["reason"].startswith(f"rank {rank} on node{rank} died without an error message")
 
 
 @pytest.mark.timed
@@ -272,7 +272,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     found = ran(tmp_path, point(model))
     assert found.codes == [-9 if other == rank else 1 for other in range(3)]
     assert named(found.end) == ("silent", rank, f"node{rank}")
-    assert rank == 0 or "waits for rank 1, of which nothing is known; in it: ranks 0, 2" in found.end["reason"]
+    assert rank == 0 or "waits for rank 1, whose state is unknown; in it: ranks 0, 2" in found.end["reason"]
 
 
 def test_a_rank_for_which_others_waited_until_their_time_was_over_is_named(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_memory_that_runs_out_is_told_with_the_batch(tmp_path: Path) -> None:
     end = ran(tmp_path, point("last_fills_memory", batch_per_gpu=64)).end
     assert end["fault"]["kind"] == "out_of_memory"
     assert end["reason"].startswith("rank 2 on node2: memory of the node ran out: ")
-    assert "and 1048576.0 GiB more asked for, with batch_per_gpu 64" in end["reason"]
+    assert "and 1048576.0 GiB more requested, with batch_per_gpu 64" in end["reason"]
 
 
 def test_values_that_cannot_go_together_are_told_in_their_own_words(tmp_path: Path) -> None:

@@ -68,17 +68,17 @@ NOT_THERE = dump(entry(35), entry(36))
 EARLY, AHEAD = dump(entry(35)), dump(entry(36), *(entry(number, ended=False) for number in range(37, 60)))
 OTHER, SMALLER = (dump(entry(36), entry(37, *other, ended=False)) for other in (("broadcast", [5]), ("all_reduce", [7])))
 ENDED, NEXT_ONE = dump(entry(36), entry(37)), dump(entry(37), entry(38, ended=False))
-WAITS_FOR, BEGUN_BY_ALL = f"{COLLECTIVE_37} waits for", f"{COLLECTIVE_37} has been begun by all ranks, and does not end on ranks"
+WAITS_FOR, BEGUN_BY_ALL = f"{COLLECTIVE_37} waits for", f"{COLLECTIVE_37} was started by all ranks, but does not finish on ranks"
 
 
 @pytest.mark.parametrize(
     ("dumps", "says"),
     [
-        ([WAITS, WAITS, NOT_THERE, WAITS], f"{WAITS_FOR} rank 2, which has begun 36; in it: ranks 0-1, 3"),
-        ([WAITS, WAITS, None, WAITS], f"{WAITS_FOR} rank 2, of which nothing is known; in it: ranks 0-1, 3"),
+        ([WAITS, WAITS, NOT_THERE, WAITS], f"{WAITS_FOR} rank 2, which has started 36; in it: ranks 0-1, 3"),
+        ([WAITS, WAITS, None, WAITS], f"{WAITS_FOR} rank 2, whose state is unknown; in it: ranks 0-1, 3"),
         (
             [WAITS, EARLY, NOT_THERE, None],
-            f"{WAITS_FOR} ranks 1-2, which have begun 35 to 36 and rank 3, of which nothing is known; in it: rank 0",
+            f"{WAITS_FOR} ranks 1-2, which have started 35 to 36 and rank 3, whose state is unknown; in it: rank 0",
         ),
         (
             [WAITS, WAITS, OTHER, WAITS],
@@ -91,7 +91,7 @@ WAITS_FOR, BEGUN_BY_ALL = f"{COLLECTIVE_37} waits for", f"{COLLECTIVE_37} has be
         ([WAITS] * 4, f"{BEGUN_BY_ALL} 0-3"),
         ([ENDED, WAITS, WAITS, WAITS], f"{BEGUN_BY_ALL} 1-3"),
         ([NEXT_ONE, WAITS, NEXT_ONE, WAITS], f"{BEGUN_BY_ALL} 1, 3"),
-        ([AHEAD, AHEAD, NOT_THERE, WAITS], f"{WAITS_FOR} rank 2, which has begun 36; in it: ranks 0-1, 3"),
+        ([AHEAD, AHEAD, NOT_THERE, WAITS], f"{WAITS_FOR} rank 2, which has started 36; in it: ranks 0-1, 3"),
         ([NOT_THERE] * 4, None),
         ([None] * 4, None),
     ],
@@ -109,9 +109,9 @@ def test_the_group_in_which_a_rank_is_missing_comes_first() -> None:
     absent = dump(entry(4), entry(8, "_all_gather_base", [64], **shard), **of)
     all_in = dump(entry(4), entry(5, ended=False), **of)
     found = str(sentence({0: all_in, 1: all_in, 2: hangs, 3: absent}))
-    assert "collective 5 (all_reduce of Float[6553600]) waits for ranks 2-3, which have begun 4; in it: ranks 0-1" in found
+    assert "collective 5 (all_reduce of Float[6553600]) waits for ranks 2-3, which have started 4; in it: ranks 0-1" in found
     found = str(sentence({2: hangs, 3: absent}))
-    assert "collective 9 of the group of ranks 2-3 (_all_gather_base of Float[64]) waits for rank 3, which has begun 8" in found
+    assert "collective 9 of the group of ranks 2-3 (_all_gather_base of Float[64]) waits for rank 3, which has started 8" in found
 
 
 def test_messages_between_two_ranks_are_no_collectives() -> None:
@@ -133,7 +133,7 @@ def test_a_dump_is_written_and_summed_up(tmp_path: Path, monkeypatch: pytest.Mon
     assert rounds.is_over(10.0 + WAIT_S, [1, 2])
     assert (
         rounds.words(2)
-        == "collective 400 (all_reduce of Float[6553600]) has been begun by all ranks, and does not end on ranks 0-1"
+        == "collective 400 (all_reduce of Float[6553600]) was started by all ranks, but does not finish on ranks 0-1"
     )
 
 
@@ -157,7 +157,7 @@ def test_an_answer_that_is_none_counts_as_no_answer() -> None:
     rounds = DumpRound({"0": encode(group_states(WAITS, 4)["0"])}, 0.0)
     rounds.add(1, {"0": {"begun": "many"}})
     found = str(rounds.words(2))
-    assert "waits for rank 1, of which nothing is known" in found
+    assert "waits for rank 1, whose state is unknown" in found
 
 
 def test_the_recorder_is_on_by_the_name_that_torch_has() -> None:

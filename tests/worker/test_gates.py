@@ -71,8 +71,8 @@ def test_the_first_rank_that_differs_is_named(gate: Any, by_rank: list[Any], mor
         ([share(0, 48), share(48, 97)], True, "97 of 97 samples: 48 to 49 by each of 2 ranks"),
         ([share(0, 48, 97), share(48, 97, 0)], False, "rank 0 evaluated 97 of its 48 samples; all ranks 97 of 97"),
         ([share(0, 48), share(48, 97, 50)], False, "rank 1 evaluated 50 of its 49 samples; all ranks 98 of 97"),
-        ([share(0, 48), share(0, 48)], False, "rank 1 did not have sample 0 where it was to evaluate it"),
-        ([share(0, 48), share(48, 97, mismatch=55)], False, "rank 1 did not have sample 55 where it was to evaluate it"),
+        ([share(0, 48), share(0, 48)], False, "rank 1 did not evaluate sample 0 in its place"),
+        ([share(0, 48), share(48, 97, mismatch=55)], False, "rank 1 did not evaluate sample 55 in its place"),
         ([share(0, 48)], False, "the ranks' shares end at sample 48 of 97"),
     ],
 )
@@ -88,11 +88,17 @@ def node(cpus: int | None, of: int = 48, host: str = "gn03") -> NodeShare:
 @pytest.mark.parametrize(
     ("nodes", "foreign", "exclusive", "passed", "says"),
     [
-        ([node(48), node(48)], None, True, True, "all CPUs of 2 nodes; others' use of the CPUs is unknown"),
+        ([node(48), node(48)], None, True, True, "all CPUs of 2 nodes; other CPU use is unknown"),
         ([node(48), node(8, host="gn04")], None, True, False, "8 of 48 CPUs of gn04, but `layout.exclusive` requests all"),
-        ([node(8)], 0.25, False, True, "8 of 48 CPUs of gn03; others used at most 25.0% of a node's CPU time"),
-        ([node(None)], None, True, True, "Slurm does not say how many CPUs of gn03 the job has"),
-        ([node(None)], 0.031, None, True, "nothing reserves gn03; others used at most 3.1% of a node's CPU time"),
+        ([node(8)], 0.25, False, True, "8 of 48 CPUs of gn03; processes outside the job used at most 25.0% of a node's CPU time"),
+        ([node(None)], None, True, True, "the job's share of the CPUs of gn03 is unknown"),
+        (
+            [node(None)],
+            0.031,
+            None,
+            True,
+            "nothing reserves gn03; processes outside the job used at most 3.1% of a node's CPU time",
+        ),
     ],
 )
 def test_nodes_are_ours(nodes: list[NodeShare], foreign: float | None, exclusive: bool | None, passed: bool, says: str) -> None:
@@ -300,7 +306,7 @@ FAULTS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "no set_epoch": (no_set_epoch, {}, "every epoch reshuffled", "rank 0 began epoch 1 with the batches of epoch 0"),
     "rank 0 evaluates": (rank_0_evaluates_bare, EVALUATED, EVALUATION, "rank 1 evaluated 0 of its 49 samples; all ranks 48 of"),
     "one is short": (the_second_evaluation_is_short, TRAINING, EVALUATION, "rank 1 evaluated 48 of its 49 samples; all ranks 96"),
-    "another's share": (evaluates_anothers_share, EVALUATED, EVALUATION, "rank 1 did not have sample 48 where it was to"),
+    "another's share": (evaluates_anothers_share, EVALUATED, EVALUATION, "rank 1 did not evaluate sample 48 in its place"),
     "restarted": (functools.partial(restarted, False), {}, INSIDE, "rank 0: step 6 begins"),
     "counted anew": (functools.partial(restarted, True), {}, INSIDE, "rank 0: step 4 is followed by step 0"),
     "buffers not broadcast": (buffers_stay_apart, {}, BUFFERS, f"{APART} as the next forward begins"),
@@ -317,13 +323,13 @@ def test_a_fault_ends_in_its_gate(tmp_path: Path, name: str) -> None:
     assert says in found[gate]
 
 
-SHORT = "ended after 9 of 10 steps; the others wait for it in step 9"
+SHORT = "ended after 9 of 10 steps; the other ranks wait for it in step 9"
 ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "through ddp": (rank_0_evaluates_through_ddp, EVALUATED, "1 on node0: evaluated 0 of its 49 samples, and rank 0 has not"),
-    "others do not evaluate": (others_do_not_evaluate, EVALUATED, "1 on node0: came to its end, and rank 0 did not within"),
+    "through ddp": (rank_0_evaluates_through_ddp, EVALUATED, "1 on node0: evaluated 0 of its 49 samples, but rank 0 has not"),
+    "others do not evaluate": (others_do_not_evaluate, EVALUATED, "1 on node0: finished, but rank 0 did not within"),
     "rank 0 is short": (functools.partial(one_step_short, 0), {}, f"0 on node0: {SHORT}"),
     "rank 1 is short": (functools.partial(one_step_short, 1), {}, f"1 on node0: {SHORT}"),
-    "data are shorter": (shorter_data, {"work": "epoch"}, "1 on node0: is to make 5 timed steps and rank 0 6: do both see"),
+    "data are shorter": (shorter_data, {"work": "epoch"}, "1 on node0: plans 5 timed steps, but rank 0 6"),
     "no exchange": (one_exchange_left_out, {"model": "mnist-cnn"}, "1 on node0: ended after 10 of 10 steps, but rank 0 did not"),
 }
 

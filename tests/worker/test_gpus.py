@@ -71,13 +71,13 @@ def test_a_rank_that_sees_its_own_gpu_only(gpus: list[int]) -> None:
     assert no_gpu(local_rank_1("zero")) is None
     trouble = str(no_gpu(local_rank_1("rank")))
     assert "local rank 1 and sees 1 GPU(s)" in trouble
-    assert "the profile says slurm.local_device: zero" in trouble
+    assert "set slurm.local_device: zero in the profile" in trouble
 
 
 def test_ranks_that_would_share_device_0_are_refused(gpus: list[int]) -> None:
     assert no_gpu(local_rank_1("rank")) is None
     trouble = str(no_gpu(local_rank_1("zero")))
-    assert "all 4 ranks of the node would use the first one" in trouble
+    assert "all 4 ranks of the node would use the first GPU" in trouble
     single = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
     assert no_gpu(local_rank_1("zero", **single)) is None
 

@@ -230,7 +230,7 @@ def test_a_part_of_the_nodes_gpus_is_not_read(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("visible", ["4", "GPU-", "GPU-x", "", "none"])
 def test_a_gpu_that_is_not_there_is_told(visible: str) -> None:
-    with pytest.raises(NoGpus, match="NVML knows no GPU"):
+    with pytest.raises(NoGpus, match="NVML lists no GPU"):
         GpuReader(Nvml("V100", "V100", "V100", "V100"), 1, {"CUDA_VISIBLE_DEVICES": visible})
 
 

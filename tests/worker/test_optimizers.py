@@ -82,7 +82,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(HpcddpError, match=r"name is lamb, .*pip install pytorch-optimizer\), or take sgd or adamw"):
+    with pytest.raises(HpcddpError, match=r"name is lamb, .*pip install pytorch-optimizer\), or use sgd or adamw"):
         make_optimizer(Optimizer(name="lamb"), model())
 
 

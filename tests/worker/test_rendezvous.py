@@ -73,7 +73,7 @@ def test_local_ranks_inside_a_slurm_job() -> None:
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"])
 def test_a_missing_variable_is_named(name: str) -> None:
     env = {key: value for key, value in SLURM.items() if key != name}
-    with pytest.raises(HpcddpError, match=rf"{name}.* not set on gn02: .*srun"):
+    with pytest.raises(HpcddpError, match=rf"{name}.* not set on gn02.*srun"):
         this_rank("slurm", env)
 
 
@@ -187,7 +187,7 @@ def test_a_port_that_is_taken(tmp_path: Path, says: bytes | None) -> None:
             stranger.close()
     assert [outcome.code for outcome in outcomes] == [0, 0, 0], "\n".join(outcome.output for outcome in outcomes)
     assert outcomes[0].value == [0, 1, 2]
-    assert f"MASTER_PORT {port} is taken on node0: the ranks meet at {ports(port)[1]}" in outcomes[0].output
+    assert f"MASTER_PORT {port} is in use on node0; the rendezvous uses {ports(port)[1]}" in outcomes[0].output
 
 
 def test_both_ports_are_taken(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_the_warm_up_begins_again(thrice: list[Ran]) -> None:
 def test_an_interrupted_attempt_says_so_and_two_checkpoints_are_kept(thrice: list[Ran]) -> None:
     end = thrice[1].end
     assert (end["state"], {gate["passed"] for gate in end["gates"]}) == ("interrupted", {True})
-    assert end["reason"] == "told to stop (SIGUSR2): there is a checkpoint after step 32; submit it again to go on from there"
+    assert end["reason"] == "stopped by SIGUSR2, with a checkpoint after step 32; submit it again to resume from it"
     left = [file for part in thrice for file in sorted(part.attempt.glob("checkpoints/*"))]
     assert [(file.parts[-3], file.name.split(".")[0]) for file in left] == [("8.0", "00000033"), ("9.0", "00000053")]
 
@@ -244,10 +244,10 @@ def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         requeued.append(ask.exists())
         ask.unlink(missing_ok=True)
     assert requeued == [True] * 5 + [False]
-    assert reasons[1] == "told to stop (SIGUSR2): there is a checkpoint after step 1; the job is requeued and goes on from there"
+    assert reasons[1] == "stopped by SIGUSR2, with a checkpoint after step 1; the job is requeued and resumes from it"
     assert reasons[-1] == (
-        "told to stop (SIGUSR2) as it began, and so were the 2 attempts before it: each made one step, so the job is not "
-        "requeued. The time limit comes too soon after the start; there is a checkpoint after step 13"
+        "stopped by SIGUSR2 after one step, like the 2 attempts before it, so the job is not "
+        "requeued. The time limit is too close to the start. The last checkpoint is after step 13."
     )
 
 
@@ -285,7 +285,7 @@ def of_another_torch(_: int) -> None:
 
 def test_other_software_is_refused(tmp_path: Path, stopped: Ran) -> None:
     found = ran(tmp_path, small(**SHORT), of_another_torch, may_fail=True, job="8")
-    words = r"the newest checkpoint of .*, r1 has torch .*, and this attempt 1\.0: .* remove .*/r1/\*/checkpoints"
+    words = r"The newest checkpoint of .*, r1 has torch .*, but this attempt 1\.0. .* delete .*/r1/\*/checkpoints"
     assert found.codes == [1]
     assert re.search(words, found.end["reason"])
 
@@ -302,7 +302,7 @@ def a_step_short(_: int) -> None:
 
 def test_steps_are_counted_as_the_run_does(tmp_path: Path, stopped: Ran) -> None:
     found = ran(tmp_path, small(**SHORT), a_step_short, may_fail=True, job="8")
-    assert found.end["reason"].endswith("ended after 11 of 12 steps; the others wait for it in step 11")
+    assert found.end["reason"].endswith("ended after 11 of 12 steps; the other ranks wait for it in step 11")
 
 
 @pytest.mark.soak

@@ -138,7 +138,7 @@ def test_its_rate_is_of_the_samples_that_it_says(done: tuple[Path, Point, Ran]) 
     ("error", "words"),
     [
         (torch.cuda.OutOfMemoryError("CUDA out of memory"), "make the script's batch smaller"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed"), "lower num_workers of the script's DataLoader"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed"), "Lower num_workers of the script's DataLoader"),
     ],
 )
 def test_faults_name_what_a_script_has(error: Exception, words: str) -> None:
@@ -167,19 +167,19 @@ RESUMES = point(measure={"resume": True})
 @pytest.mark.parametrize(
     ("what", "text", "message"),
     [
-        (point(), "in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import"),
-        (point(), f"{PLAIN}{ANOTHER}", "train.py calls measure() 2 times, and a run is one measurement: leave it around"),
+        (point(), "in_ddp(model)\n", "train.py ended without a measurement. It needs `from hpcddp.probe import"),
+        (point(), f"{PLAIN}{ANOTHER}", "train.py calls measure() 2 times, but a run is one measurement"),
         (point(), f"{PLAIN}with contextlib.suppress(Exception):\n    {ANOTHER}", "train.py calls measure() 2 times"),
-        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 6 steps; it takes 12 behind"),
-        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 2))\n", "takes 12 behind the first, which counts nowhere"),
-        (point(), NO_LOOP, "its loop is `for"),
+        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 6 steps; it needs 12 after"),
+        (point(), "one_loop(model, batches=iter([torch.randn(4, 8)] * 2))\n", "needs 12 after the untimed first one"),
+        (point(), NO_LOOP, "Write its loop as `for"),
         (point(), ERROR, "rank 0 on node0: no more (in step, train.py line"),
-        (point(), "sys.exit(3)\n", "ended itself by exit(3)"),
+        (point(), "sys.exit(3)\n", "called exit(3)"),
         (point(), "import no_such_module\n", "has no module `no_such_module` (in <module>, train.py line"),
-        (point(samples_per_step=8), PLAIN, "=4), and the sweep's workload.samples_per_step is 8: make them the same"),
-        (point(2), "one_loop(model)\n", "and it has no process group: call torch.distributed.init_process_group() first"),
+        (point(samples_per_step=8), PLAIN, "=4), but the sweep's workload.samples_per_step is 8. Make them equal"),
+        (point(2), "one_loop(model)\n", "but it has no process group. Call torch.distributed.init_process_group() first"),
         (point(2), DIES, "rank 1 on node0"),  # the others wait for it: ranks watch each other from before the first line
-        (RESUMES, PLAIN, "resume is true, and only the script can write its checkpoints: give measure(..., save_checkpoint"),
+        (RESUMES, PLAIN, "resume is true, but the script writes no checkpoints. Pass measure(..., save_checkpoint"),
     ],
 )
 def test_scripts_that_do_not_do_their_part(tmp_path: Path, what: Point, text: str, message: str) -> None:
@@ -276,9 +276,7 @@ def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
     first = scripted(tmp_path, what, RESUMING)
     steps = first.end["steps"]
     assert first.end["state"] == "interrupted"
-    assert first.end["reason"].startswith(
-        f"told to stop (SIGUSR2): there is a checkpoint after step {steps - 1}; submit it again"
-    )
+    assert first.end["reason"].startswith(f"stopped by SIGUSR2, with a checkpoint after step {steps - 1}; submit it again")
     (folder,) = (first.attempt / "checkpoints").iterdir()
     assert {file.name for file in folder.iterdir()} == {"0.pt", "1.pt", "hpcddp.json"}
     second = scripted(tmp_path, what, RESUMING, job="8")
@@ -294,7 +292,7 @@ def test_a_checkpoint_of_another_script_is_not_gone_on_from(tmp_path: Path) -> N
     what = point(measure={"resume": True, "steps": 20})
     scripted(tmp_path, what, RESUMING)
     scripted(tmp_path, what, f"{RESUMING}# edited\n", job="8", may_fail=True)
-    assert "the script or the software is not what it was. Go back to that, or remove" in why(tmp_path, what)
+    assert "the script or the software changed. Restore it, or delete" in why(tmp_path, what)
 
 
 SHARDED = """\

@@ -212,7 +212,7 @@ def test_blocks(name: str, height: int, count: int) -> None:
 
 def test_a_torch_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharding, "PLACES", ("torch.distributed.no_such_place",))
-    with pytest.raises(HpcddpError, match=r"came with torch 2.4: this is .* or set parallel to ddp"):
+    with pytest.raises(HpcddpError, match=r"need torch 2.4 .*, but this is .* or set parallel to ddp"):
         shard(nn.Linear(2, 2), given.workload(parallel="fsdp"), torch.device("cpu"), 1)
 
 
@@ -349,7 +349,7 @@ def stale(rank: int) -> None:
 def test_a_shard_that_is_not_updated(tmp_path: Path) -> None:
     found = ran(tmp_path, small(parallel="fsdp", model="mnist-cnn"), stale).failed
     assert list(found) == [NAME]
-    assert "1 of 2 shards are what they were at the start, so that of rank 1" in found[NAME]
+    assert "1 of 2 shards are unchanged since at the start, such as that of rank 1" in found[NAME]
 
 
 def no_all_reduce(_: int) -> None:

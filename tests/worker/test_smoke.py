@@ -44,7 +44,7 @@ def test_a_folder_that_one_node_does_not_see(tmp_path: Path) -> None:
     summary = on_two_nodes(tmp_path)
     assert (summary["ok"], summary["data"]["seen_by"], summary["data"]["missing_on"]) == (False, ["node0"], ["node1"])
     (problem,) = summary["problems"]
-    assert problem.startswith("the data folder $DATA/mnist is not there")
+    assert problem.startswith("the data folder $DATA/mnist is missing")
     assert problem.endswith("on node1")
     assert [found["summed"] for found in summary["ranks"]] == [2, 2]
     assert summary["ranks"][1]["versions"]["torch"]

@@ -116,7 +116,7 @@ def test_data_that_do_not_fit_are_refused_before_copying(tmp_path: Path) -> None
     with (tmp_path / "data/train-images-idx3-ubyte").open("r+b") as file:
         file.truncate(2**43)
     reason = train(tmp_path, tmp_path / "data", "tmpdir", may_fail=True).end["reason"]
-    assert "the data take 8.8 TB, and" in reason
+    assert "the data need 8.8 TB, but" in reason
     assert "Set workload.data.stage to none, or name a larger disk" in reason
     assert list((tmp_path / "disk").iterdir()) == []
 
@@ -176,7 +176,7 @@ def test_a_folder_that_other_nodes_have_is_refused(tmp_path: Path) -> None:
     """Every node would write the whole of the data to the same file system."""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} lustre rw 0 0\n")
-    with pytest.raises(HpcddpError, match="is lustre, no disk of the node's own: name one as local_disk_path"):
+    with pytest.raises(HpcddpError, match=r"is lustre, not a disk of the node. Set local_disk_path"):
         room_in(tmp_path, mounts)
     mounts.write_text(f"tmpfs {tmp_path} tmpfs rw 0 0\n")
     room = room_in(tmp_path, mounts)

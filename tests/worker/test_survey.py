@@ -172,7 +172,7 @@ def test_disk_is_measured_where_it_is_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(folder.iterdir()) == []
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nmemory {folder} tmpfs rw 0 0\n")
     found = read_disk({"TMPDIR": str(folder)}, mounts)
-    assert (found.read_gbs, found.why_not) == (None, f"{folder} is tmpfs, no disk of the node's own")
+    assert (found.read_gbs, found.why_not) == (None, f"{folder} is tmpfs, not a disk of the node")
 
 
 def test_a_latency_that_was_not_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,5 +186,5 @@ def test_a_latency_that_was_not_found_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert link is not None
     assert link.latency_s is None
     assert link.bytes_per_s == pytest.approx(2**22 / 0.01)
-    assert problem.startswith("the latency between the nodes is not known, survey again (latency: no size up to 4 KiB")
+    assert problem.startswith("the latency between the nodes is unknown; survey again (latency: no size up to 4 KiB")
     assert problem.endswith("without 2 that were disturbed)")

@@ -107,7 +107,7 @@ def test_a_time_out_is_the_fault_of_the_rank_that_did_not_come() -> None:
     there, behind = last_beat((0, 3), stepping=False), LastBeat("gn02", last_beat(BEFORE, stepping=False).beat, NOW)
     late = late_rank(waited, {0: there, 1: there, 2: behind})
     assert (late.kind, late.rank, late.host) == ("late", 2, "gn02")
-    words = "rank 2 on gn02 kept the others waiting until their time was over, when it was before its first step"
+    words = "rank 2 on gn02 kept the other ranks waiting until their timeout, before its first step"
     assert late.sentence == f"{words}; rank 0 on gn01: waited"
     assert late_rank(waited, {0: there, 1: there}) is waited
     assert late_rank(waited, {0: behind, 1: there}) is waited

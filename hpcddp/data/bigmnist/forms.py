@@ -53,7 +53,7 @@ def _checked_manifest(data: Data, root: Path) -> Manifest:
 def _complete(data: Data, root: Path, shards: list[Shard]) -> list[Shard]:
     broken = next((shard for shard in shards if not shard.complete(root)), None)
     if broken:
-        advice = f"{_advice(data, root)}; it keeps what is whole"
+        advice = f"{_advice(data, root)}; intact files stay"
         raise missing(f"{broken.stem}.u8 or its labels are missing or cut short", root, advice)
     return shards
 

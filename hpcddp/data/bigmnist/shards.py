@@ -99,7 +99,7 @@ class Manifest:
 
 def read_manifest(path: Path) -> Manifest:
     """UsageError where the file is not a manifest that this version reads."""
-    return decode_manifest(Manifest, path, "remove it with the shards beside it, or choose another folder")
+    return decode_manifest(Manifest, path, "delete it with the shards beside it, or choose another folder")
 
 
 LONG_RUN = 4
@@ -230,7 +230,7 @@ class FileReads:
             while count < len(room):
                 more = os.preadv(self._descriptor(number), [room[count:]], offset + count)
                 if not more:
-                    raise HpcddpError(f"{self._paths[number]} ends before byte {thousands(offset + len(room))}: it was cut short")
+                    raise HpcddpError(f"{self._paths[number]} ends before byte {thousands(offset + len(room))}: it is truncated")
                 count += more
 
     def _read_cached(self, read: Read) -> bool:

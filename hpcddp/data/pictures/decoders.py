@@ -59,7 +59,7 @@ class PillowDecoder:
         try:
             self.version = f"pillow {importlib.import_module('PIL').__version__}"
         except ImportError as error:
-            raise HpcddpError("ImageNet's pictures need Pillow, which comes with torchvision: install hpcddp[train]") from error
+            raise HpcddpError("ImageNet's images need Pillow, which comes with torchvision. Install hpcddp[train].") from error
         from PIL import UnidentifiedImageError
 
         self._unidentified = UnidentifiedImageError
@@ -70,7 +70,7 @@ class PillowDecoder:
         except DamagedPictureError:
             raise
         except self._unidentified as error:
-            raise DamagedPictureError("it is no picture in a format that is read") from error
+            raise DamagedPictureError("it is not an image in a supported format") from error
         except Exception as error:  # whatever a decoder makes of arbitrary bytes
             raise DamagedPictureError(str(error) or type(error).__name__) from error
 

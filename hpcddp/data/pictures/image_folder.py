@@ -98,7 +98,7 @@ def read_picture(path: Path, trees: Sequence[Path]) -> bytes:
         if not stat.S_ISREG(facts.st_mode):
             raise DamagedPictureError("it is not a regular file")
         if facts.st_size > MOST_BYTES:
-            raise DamagedPictureError(f"{thousands(facts.st_size)} bytes are no picture")
+            raise DamagedPictureError(f"{thousands(facts.st_size)} bytes are not an image")
         return file.read(facts.st_size)
 
 
@@ -112,12 +112,14 @@ def class_names(root: Path, folder: str) -> list[str]:
         raise UsageError(f"cannot read {root / folder}: {error.strerror}") from error
     except OSError as error:
         raise missing(
-            f"no folder {folder}/ of ImageNet", root, "put ILSVRC2012's pictures there as train/CLASS/*.JPEG and val/CLASS/*.JPEG"
+            f"no folder {folder}/ of ImageNet", root, "put ILSVRC2012's images there as train/CLASS/*.JPEG and val/CLASS/*.JPEG"
         ) from error
     if astray is not None:
-        raise UsageError(f"{root / folder / astray} is a symbolic link out of {root}: copy the folder, or name its own root")
+        raise UsageError(f"{root / folder / astray} is a symbolic link out of {root}. Copy the folder, or use its own root.")
     if entries and not folders:
-        raise UsageError(f"{root / folder} holds pictures but no folders: sort them into a folder per class, named as in train/")
+        raise UsageError(
+            f"{root / folder} contains images but no folders. Sort them into a folder per class, named as in train/."
+        )
     if len(folders) > IMAGENET.classes:
         raise UsageError(f"{root / folder} holds {len(folders)} folders; ImageNet has {IMAGENET.classes} classes")
     return sorted(entry.name for entry in folders)

@@ -102,7 +102,7 @@ class EvalImages(FactsSource):
             if self._fill(image, number, cut_for(number)):
                 return number
         raise HpcddpError(
-            f"none of {thousands(tries)} pictures from {self.name(index)!r} on can be decoded ({self.why_damaged(index)}): "
+            f"none of {thousands(tries)} images from {self.name(index)!r} on can be decoded ({self.why_damaged(index)}): "
             f"is the data folder complete and readable?"
         )
 

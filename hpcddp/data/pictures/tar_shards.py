@@ -68,7 +68,7 @@ def read_pack_manifest(root: Path) -> PackManifest:
     found = decode_manifest(PackManifest, root / TAR_MANIFEST, AGAIN)
     for shard in (*found.train, *found.val):
         if Path(shard.name).name != shard.name:
-            raise UsageError(f"{root / TAR_MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
+            raise UsageError(f"{root / TAR_MANIFEST} names {shard.name!r}, which does not exist beside it: {AGAIN}")
     return found
 
 
@@ -137,13 +137,13 @@ def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
         missing = "the tar file" if Path(error.filename) == tar else "the index of"
         raise UsageError(f"{missing} {tar} is missing: {AGAIN}") from error
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
+        raise UsageError(f"{file} is not an index of a tar file ({error}): {AGAIN}") from error
     if held != facts.size_bytes or found.get("tar_bytes") != held:
         raise UsageError(f"{tar} has {thousands(held)} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
     if found.get("sha256") != facts.sha256:
         raise UsageError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
     if not _consistent(index, held, facts.samples):
-        raise UsageError(f"{file} does not list {thousands(facts.samples)} pictures inside {tar.name}: {AGAIN}")
+        raise UsageError(f"{file} does not list {thousands(facts.samples)} images inside {tar.name}: {AGAIN}")
     return index
 
 

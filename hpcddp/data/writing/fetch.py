@@ -87,9 +87,9 @@ def _checked_site(mirror: str) -> str:
     try:
         parts = urllib.parse.urlsplit(mirror)
     except ValueError as error:
-        raise UsageError(f"--mirror {mirror} is no address: {error}") from error
+        raise UsageError(f"--mirror {mirror} is not an address: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--mirror {mirror} is no address: give one such as https://mirror.example.org/mnist")
+        raise UsageError(f"--mirror {mirror} is not an address such as https://mirror.example.org/mnist")
     return f"{mirror.rstrip('/')}/"
 
 
@@ -105,9 +105,8 @@ def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], advance: A
         else:
             return
     raise HpcddpError(
-        f"{file.name} could not be fetched: {'; '.join(failures)}. Compute nodes often have no network, login nodes do; "
-        f"or copy the file ({file.algorithm.upper()} {file.digest}) into {root} from elsewhere, or name a server that has it "
-        f"with --mirror"
+        f"{file.name} could not be fetched: {'; '.join(failures)}. Try a login node, as compute nodes often have no network; "
+        f"or copy the file ({file.algorithm.upper()} {file.digest}) to {root}, or choose another server with --mirror."
     )
 
 
@@ -138,9 +137,11 @@ def _download(file: OfficialFile, url: str, part: BinaryIO, advance: Advance) ->
                 break
         if received_bytes != file.size_bytes:
             more = " or more" if received_bytes > file.size_bytes else ""
-            raise TornError(f"{thousands(received_bytes)} bytes{more} came, the file has {thousands(file.size_bytes)}")
+            raise TornError(
+                f"{thousands(received_bytes)} bytes{more} were received, but the file has {thousands(file.size_bytes)}"
+            )
         if digest.hexdigest() != file.digest:
-            raise TornError(f"what came has the {file.algorithm.upper()} {digest.hexdigest()}, the file {file.digest}")
+            raise TornError(f"{file.algorithm.upper()} is {digest.hexdigest()}, but {file.digest} is expected")
     except TornError:
         advance(-received_bytes)
         raise

@@ -108,7 +108,7 @@ def _wait(stack: contextlib.ExitStack, root: Path, remark: Callable[[str], None]
         except HeldError as error:
             holder = str(error).partition(",")[0]
             if holder != remarked:
-                remark(f"{root}: {holder} writes there; waiting until it is done")
+                remark(f"{root}: {holder} writes there; waiting until it has finished")
                 remarked = holder
         time.sleep(POLL_EVERY_S)
 
@@ -132,7 +132,7 @@ def write_error(error: OSError, folder: Path, what: str, still_bytes: Callable[[
     if isinstance(error, (FileExistsError, NotADirectoryError, PermissionError)):
         return UsageError(f"cannot write {what} into {folder}: {error.strerror}; choose another folder")
     room = f"; {size(still_bytes())} are still to be written there" if error.errno in FULL else ""
-    return HpcddpError(f"cannot write {what} into {folder}: {error}{room}; what is finished stays, run again to go on")
+    return HpcddpError(f"cannot write {what} into {folder}: {error}{room}; finished files stay, run again to resume")
 
 
 TERMINAL_EVERY_S = 0.2

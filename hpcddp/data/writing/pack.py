@@ -138,7 +138,7 @@ def _written(folders: Folders, plan: Sequence[PlannedTar], processes: int, progr
     for planned in plan:
         names = (folders[planned.split].name(index) for index in planned.samples)
         if _done(planned.tar) and _index(planned.tar)["names"] != [*names]:
-            raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
+            raise UsageError(f"{planned.tar} has other images than the folder. Choose another folder for the tar files.")
     missing = [planned for planned in plan if not _done(planned.tar)]
     total = sum(len(planned.samples) for planned in plan)
     done = total - sum(len(planned.samples) for planned in missing)

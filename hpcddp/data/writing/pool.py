@@ -108,8 +108,8 @@ def _received(worker: Worker) -> Finished[Result] | BaseException | int:
     except EOFError:
         worker.process.join()
         code = worker.process.exitcode
-        reason = f"by signal {-code}, for want of memory maybe" if code is not None and code < 0 else f"with exit code {code}"
-        raise HpcddpError(f"one of the processes was ended {reason}; what is finished stays, run again to go on") from None
+        reason = f"by signal {-code}, perhaps out of memory" if code is not None and code < 0 else f"with exit code {code}"
+        raise HpcddpError(f"one of the processes ended {reason}; finished files stay, run again to resume") from None
     return message
 
 

@@ -96,13 +96,15 @@ def _checked_content(root: Path, wanted: Manifest) -> Manifest:
     file = first_file([root], (MANIFEST, UNFINISHED))
     if file is None:
         if any(root.glob("train-*.u8")):
-            raise UsageError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
+            raise UsageError(f"{root} holds shards but no {MANIFEST} that describes them. Delete them, or choose another folder.")
         return wanted
     held = read_manifest(file)
     ours, theirs = (encode(dataclasses.replace(manifest, sha256={})) for manifest in (wanted, held))
-    differing = [f"{key} = {theirs[key]} (asked for: {ours[key]})" for key in ours if ours[key] != theirs[key]]
+    differing = [f"{key} = {theirs[key]} (requested: {ours[key]})" for key in ours if ours[key] != theirs[key]]
     if differing:
-        raise UsageError(f"{root} holds another bigMNIST, with {'; '.join(differing)}: choose another folder or remove that one")
+        raise UsageError(
+            f"{root} holds another bigMNIST, with {'; '.join(differing)}. Choose another folder, or delete that one."
+        )
     return held
 
 

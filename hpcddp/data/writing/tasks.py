@@ -97,7 +97,7 @@ def _pack_imagenet(here: Surroundings, *, root: str | Path, out: str | Path, pro
     used = processes or here.processes
     packed = pack_imagenet(Path(root), Path(out), progress=here.progress, remark=here.remark, processes=used)
     unreadable = f", of which {thousands(packed.unreadable)} cannot be read and are empty" if packed.unreadable else ""
-    return f"{thousands(packed.pictures)} pictures in {packed.shards} tar files in {out}{unreadable}"
+    return f"{thousands(packed.pictures)} images in {packed.shards} tar files in {out}{unreadable}"
 
 
 def _verify(name: Literal["bigmnist", "imagenet"], here: Surroundings, *, root: str | Path, processes: int | None = None) -> str:

@@ -76,7 +76,7 @@ def verify_bigmnist(root: Path, *, progress: OnProgress, processes: int = 1) -> 
     """Every byte against the checksums; UsageError where there is no finished bigMNIST."""
     if not (root / MANIFEST).is_file():
         held = "an unfinished bigMNIST" if (root / UNFINISHED).is_file() else f"no {MANIFEST}"
-        raise UsageError(f"{root} holds {held}: `hpcddp data prepare bigmnist --root {root}` makes what is missing")
+        raise UsageError(f"{root} holds {held}. Write the missing files with `hpcddp data prepare bigmnist --root {root}`.")
     manifest = read_manifest(root / MANIFEST)
     shards = [manifest.eval_shard, *manifest.train_shards]
     advance = counted(0, sum(shard.samples for shard in shards), progress)
@@ -88,7 +88,7 @@ def verify_bigmnist(root: Path, *, progress: OnProgress, processes: int = 1) -> 
         what=f"{count(len(names), 'file')} with {thousands(manifest.samples)} samples for training "
         f"and {thousands(manifest.eval_samples)} more",
         damaged=tuple(sorted(damage for damages in found for damage in damages)),
-        remedy="remove these files and prepare with the same options again, which makes them anew",
+        remedy="delete these files, then prepare with the same options to write them again",
         remark=_of_earlier_version(without_sums, len(names)),
     )
 
@@ -141,10 +141,10 @@ class Part:
 def verify_imagenet(root: Path, *, progress: OnProgress, processes: int = 1) -> Verified:
     """Every picture decoded in full, and every tar file against its checksum; HpcddpError where there is no ImageNet."""
     if (root / TAR_MANIFEST).is_file():
-        plan, remedy = _tar_plan(root), "remove damaged tar files and pack again with the same options, which makes them anew"
+        plan, remedy = _tar_plan(root), "delete damaged tar files, then pack again with the same options"
     else:
         check_classes(root)
-        plan, remedy = [], "fetch them again; in training each is replaced and counted"
+        plan, remedy = [], "fetch them again; training replaces and counts each"
     pictures = {split: _pictures(root, split) for split in SPLITS}
     plan = plan or _folder_plan(pictures)
     total = sum(len(part.pictures) for part in plan)
@@ -153,7 +153,7 @@ def verify_imagenet(root: Path, *, progress: OnProgress, processes: int = 1) -> 
     damaged = tuple(sorted(damage for damages in found for damage in damages))
     tars = sum(part.tar is not None for part in plan)
     return Verified(
-        root=root, what=f"{thousands(total)} pictures{f' in {tars} tar files' if tars else ''}", damaged=damaged, remedy=remedy
+        root=root, what=f"{thousands(total)} images{f' in {tars} tar files' if tars else ''}", damaged=damaged, remedy=remedy
     )
 
 

@@ -80,7 +80,7 @@ def _bench_op(group: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: in
 def impossible(op: str, size: int, ranks: int, room_bytes: int) -> str | None:
     """Why a message of `size` bytes cannot be had; None where it can."""
     if op == "send_recv" and ranks == 1:
-        return "it takes two ranks"
+        return "it needs two ranks"
     if elements(op, size, ranks) == 0:
         return f"too small to be shared among {ranks} ranks"
     if size * COPIES > room_bytes:
@@ -92,9 +92,9 @@ def too_slow(op: str, size: int, timed_sizes: Sequence[CommSize], elapsed_s: flo
     """Why a message of `size` bytes would take too long; None where not. `timed_sizes`: those of the operation so far."""
     expected_s = timed_sizes[-1].time_s * size / timed_sizes[-1].bytes if timed_sizes else 0.0
     if expected_s > CALL_LIMIT_S:
-        return f"a call would take about {expected_s:.2f} s; at most {CALL_LIMIT_S:g} s"
+        return f"a call would take about {expected_s:.2f} s, above the limit of {CALL_LIMIT_S:g} s"
     if elapsed_s > OP_LIMIT_S:
-        return f"the {OP_LIMIT_S:g} s for {op} were over"
+        return f"the {OP_LIMIT_S:g} s for {op} were used up"
     return None
 
 

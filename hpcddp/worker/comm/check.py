@@ -139,8 +139,8 @@ def undisturbed(pairs: Sequence[Pair]) -> list[int]:
 
 def blind() -> CommCheck:
     """The record of a rank whose profiler saw nothing of its GPU: a view is missing, and the others are not compared."""
-    why = "torch's profiler saw no kernel of the GPU; the driver may not let this user profile (CUPTI)"
-    return CommCheck(closes=False, sentence=f"the views of the exchange cannot be compared: {why}")
+    why = "torch's profiler recorded no GPU kernel. The driver may not allow this user to profile (CUPTI)."
+    return CommCheck(closes=False, sentence=f"the communication measurements cannot be compared: {why}")
 
 
 def worst(records: Sequence[CommCheck]) -> CommCheck:
@@ -182,11 +182,11 @@ def _disagreements(found: Medians) -> list[str]:
 
 def _sentence(found: Medians, apart: list[str]) -> str:
     if apart:
-        return f"the views of the exchange do not agree: {'; '.join(apart)}: do not rely on this run's breakdown"
+        return f"the communication measurements disagree ({'; '.join(apart)}). Do not rely on this run's breakdown."
     return (
-        f"the views agree: with exchange a step takes {_ms(found.difference_s)} longer, by contention "
-        f"{_ms(found.contention_s)} and an exposed tail of {_ms(found.hook_exposed_s)} "
-        f"(of profiled steps {_ms(found.profiled_hook_exposed_s)}, by the profiler {_ms(found.profiler_exposed_s)})"
+        f"the measurements agree: gradient all-reduce adds {_ms(found.difference_s)} to a step, "
+        f"{_ms(found.contention_s)} by contention and {_ms(found.hook_exposed_s)} as exposed tail. "
+        f"Profiled steps have a tail of {_ms(found.profiled_hook_exposed_s)}, the profiler {_ms(found.profiler_exposed_s)}."
     )
 
 

@@ -108,9 +108,9 @@ def _of_all(ranks: Sequence[_OfRank], backend: str) -> TransportRecord:
     logged_by = next((rank.logged_by for rank in ranks if rank.logged_by), None)
     record = replace(record, library="RCCL" if torch.version.hip else "NCCL", version=record.version or nccl_version())
     if logged_by:
-        return replace(record, unknown=f"{logged_by} says where its log goes")
+        return replace(record, unknown=f"{logged_by} sends its log elsewhere")
     says_anything = record.networks or record.in_node or record.network_connections
-    return record if says_anything else replace(record, unknown="its log says nothing of it")
+    return record if says_anything else replace(record, unknown="its log does not contain it")
 
 
 def where_logged(env: Mapping[str, str] = os.environ, files: Sequence[str] = CONFIGURATIONS) -> str | None:

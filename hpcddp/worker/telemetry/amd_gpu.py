@@ -127,7 +127,7 @@ def _at(smi: Any, addresses: Sequence[str]) -> list[Any]:
     here = [found.get(_place(address), []) for address in addresses]
     for address, gpus in zip(addresses, here, strict=True):
         if len(gpus) != 1 or here.count(gpus) != 1:
-            trouble = "knows more than one GPU (a partitioned one?)" if gpus else "knows no GPU"
+            trouble = "lists several GPUs (partitioned?)" if gpus else "knows no GPU"
             raise NoGpus(f"AMD SMI {trouble} at {address} on the bus")
     return [gpu for gpus in here for gpu in gpus]
 

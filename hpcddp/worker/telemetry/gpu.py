@@ -41,7 +41,7 @@ class GpuReader:
         except nvml.NVMLError as error:
             raise NoGpus(f"no NVML: {error}") from error
         if not self._gpus:
-            raise NoGpus("NVML knows no GPU that this job may use")
+            raise NoGpus("NVML lists no GPU that this job may use")
 
     def describe(self) -> list[dict[str, Any]]:
         nvml = self._nvml
@@ -84,4 +84,4 @@ def _named(nvml: Any, gpus: list[Any], entry: str) -> Any:
         return found[0]
     if entry.startswith("MIG-"):
         return nvml.nvmlDeviceGetHandleByUUID(entry)
-    raise NoGpus(f"NVML knows no GPU `{entry}` of CUDA_VISIBLE_DEVICES")
+    raise NoGpus(f"NVML lists no GPU `{entry}` of CUDA_VISIBLE_DEVICES")

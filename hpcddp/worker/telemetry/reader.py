@@ -25,7 +25,7 @@ from hpcddp.worker.telemetry.amd_gpu import AmdGpuReader
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.node import NodeReader, job_cpu_ns, node_energy
 
-NO_AMDSMI = "no AMD SMI: {}; the Python package amdsmi that lies in ROCm's share/amd_smi brings it"
+NO_AMDSMI = "no AMD SMI: {}; install the Python package amdsmi from ROCm's share/amd_smi"
 
 
 def open_gpus(count: int, amd_addresses: Sequence[str] | None = None) -> tuple[GpuReader | AmdGpuReader | None, str | None]:
@@ -45,12 +45,12 @@ def _by_nvml(count: int) -> GpuReader:
     try:
         return GpuReader(importlib.import_module("pynvml"), count)
     except ImportError as error:
-        raise NoGpus(f"no NVML: {error}; nvidia-ml-py, where the job is submitted or where it runs, brings it") from error
+        raise NoGpus(f"no NVML: {error}; install nvidia-ml-py where the job is submitted, or where it runs") from error
 
 
 def _by_amd_smi(addresses: Sequence[str]) -> AmdGpuReader:
     if not addresses:
-        raise NoGpus("this torch does not say where its GPUs are on the bus; torch 2.10 does")
+        raise NoGpus("this torch does not report the bus address of its GPUs; torch 2.10 does")
     try:
         smi = importlib.import_module("amdsmi")
     except ImportError as error:

@@ -226,7 +226,7 @@ class ReaderProcess:
         if not select.select([self._process.stdout], [], [], START_LIMIT_S)[0]:
             return {"no_gpus": f"telemetry has not begun within {START_LIMIT_S:.0f} s"}
         line = self._process.stdout.readline()
-        return dict(json.loads(line)) if line else {"no_gpus": "telemetry ended at once; the job's output says why"}
+        return dict(json.loads(line)) if line else {"no_gpus": "telemetry ended at once; the job's output shows the reason"}
 
     def stop(self) -> None:
         """Returns when it has ended. A line ends it, as closing the pipe might not: a loader's process may hold a copy of it."""

@@ -56,7 +56,7 @@ def _serve_all(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> 
             try:
                 peer, _ = listener.accept()
             except TimeoutError:
-                raise TimeoutError(f"{waiting} rank(s) did not ask within {wait_s:g} s") from None
+                raise TimeoutError(f"{waiting} rank(s) sent no request within {wait_s:g} s") from None
             with peer:
                 waiting -= _serve(peer, now_ns, token)
 

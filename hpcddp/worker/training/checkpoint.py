@@ -50,8 +50,8 @@ def write_checked(folder: Path, name: str, state: State, steps: int) -> Path:
         write_aside(file, data)
     except OSError as error:
         raise HpcddpError(
-            f"the checkpoint after {steps} steps could not be written to {file.parent} ({error.strerror}, "
-            f"{thousands(len(data))} bytes): make room and submit again, the one before is as it was"
+            f"The checkpoint after {steps} steps could not be written to {file.parent} ({error.strerror}, "
+            f"{thousands(len(data))} bytes). The previous one is intact. Free space, then submit the run again."
         ) from error
     return file
 
@@ -104,7 +104,7 @@ def _damage(file: Path, data: bytes) -> str | None:
     try:
         unpack(data)
     except (pickle.UnpicklingError, RuntimeError) as error:
-        return f"is no checkpoint: {str(error).splitlines()[0]}"
+        return f"is not a checkpoint: {str(error).splitlines()[0]}"
     return None
 
 
@@ -177,8 +177,8 @@ def _read_shard(run: Path, name: str) -> State:
     if data is None:
         main = f"{Path(name).parent.name.removesuffix(SUFFIX)}.*.pt"
         raise HpcddpError(
-            f"{name} is damaged or gone, which is of the checkpoint that this attempt would go on from: remove "
-            f"{run / Path(name).parents[1] / main} to go on from the one before"
+            f"{name}, part of the checkpoint to resume from, is damaged or missing. Delete "
+            f"{run / Path(name).parents[1] / main} to resume from the previous checkpoint."
         )
     return unpack(data)
 

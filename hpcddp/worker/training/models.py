@@ -83,7 +83,7 @@ def _torchvision(name: str) -> Any:
     except ImportError as error:
         raise HpcddpError(
             f"model `{name}` comes from torchvision, which does not load ({error}): "
-            f"install the one made for torch {torch.__version__}"
+            f"install the version for torch {torch.__version__}"
         ) from error
 
 

@@ -108,6 +108,6 @@ def _library(name: str) -> Any:
         return importlib.import_module(LIBRARY_MODULE)
     except ImportError as error:
         raise HpcddpError(
-            f"workload.optimizer.name is {name}, which comes from {LIBRARY}, and that does not load ({error}): "
-            f"install it in the compute environment (pip install {LIBRARY}), or take sgd or adamw"
+            f"workload.optimizer.name is {name}, but its library {LIBRARY} does not load ({error}). "
+            f"Install it in the compute environment (pip install {LIBRARY}), or use sgd or adamw."
         ) from error

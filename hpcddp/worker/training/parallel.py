@@ -125,7 +125,7 @@ def _compress(ddp: DistributedDataParallel, chosen: Ddp) -> None:
 
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=chosen.powersgd_rank, start_powerSGD_iter=2)
         except ImportError as error:
-            raise HpcddpError(f"ddp.compression powersgd: torch's hook needs NumPy, which does not load ({error})") from error
+            raise HpcddpError(f"ddp.compression powersgd needs NumPy in the compute environment ({error})") from error
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
@@ -133,8 +133,8 @@ def _data_parallel(module: nn.Module, workload: Workload, device: torch.device, 
     """On a CPU, DataParallel calls the module as it is."""
     if device.type == "cuda" and torch.cuda.device_count() < gpus:
         raise HpcddpError(
-            f"parallel: data_parallel is to use {gpus} GPUs in one process, which sees {torch.cuda.device_count()}: "
-            f"look at the job's GPU request and at what hides GPUs ({visible_devices()})"
+            f"parallel: data_parallel needs {gpus} GPUs in one process, which sees {torch.cuda.device_count()}. "
+            f"Check the job's GPU request and variables that hide GPUs ({visible_devices()})."
         )
     return DataParallel(_InAutocast(module, device, workload.precision), device_ids=list(range(gpus)))
 

@@ -213,17 +213,17 @@ def interruption_words(steps: int, *, requeues: bool, stops_too_early: bool) -> 
     """Why an attempt ended after so many steps, before the run's last, and what comes next."""
     if stops_too_early:
         return (
-            f"told to stop (SIGUSR2) as it began, and so were the {EARLY_STOPS - 1} attempts before it: each made one step, so "
-            f"the job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
-            f"{steps - 1}"
+            f"stopped by SIGUSR2 after one step, like the {EARLY_STOPS - 1} attempts before it, so "
+            f"the job is not requeued. The time limit is too close to the start. The last checkpoint is after step "
+            f"{steps - 1}."
         )
-    then = "the job is requeued and goes on from there" if requeues else "submit it again to go on from there"
-    return f"told to stop (SIGUSR2): there is a checkpoint after step {steps - 1}; {then}"
+    then = "the job is requeued and resumes from it" if requeues else "submit it again to resume from it"
+    return f"stopped by SIGUSR2, with a checkpoint after step {steps - 1}; {then}"
 
 
 def _resumed(attempt: Path, file: Path | None, step: int, history: tuple[StepRange, ...], passed_over: list[str]) -> Resumed:
     name = file.relative_to(attempt.parent) if file else None
-    print(f"hpcddp: goes on after {step} steps, from {name}" if name else "hpcddp: begins anew, at step 0", flush=True)
+    print(f"hpcddp: resumes after {step} steps, from {name}" if name else "hpcddp: starts at step 0", flush=True)
     return Resumed(
         attempt=name.parts[0] if name else None,
         checkpoint=str(name) if name else None,
@@ -262,8 +262,8 @@ def _check_same(state: State, signature: Signature, run: Path) -> None:
     odd = next((key for key in own if state.get(key) != own[key]), None)
     if odd:
         raise HpcddpError(
-            f"the newest checkpoint of {run.parent.name}, {run.name} has {odd} {state.get(odd)}, and this attempt {own[odd]}: "
-            f"their steps are not of one run. Go back to what it was, or remove {run}/*/checkpoints to begin anew"
+            f"The newest checkpoint of {run.parent.name}, {run.name} has {odd} {state.get(odd)}, but this attempt {own[odd]}. "
+            f"Restore the earlier value, or delete {run}/*/checkpoints to start again."
         )
 
 
@@ -273,8 +273,8 @@ def _refuse_different(sums: list[str], steps: int, shards: int) -> None:
     if odd is not None:
         first = odd % shards
         raise HpcddpError(
-            f"after {steps} steps the parameters of rank {odd} are not rank {first}'s ({sums[odd]}, {sums[first]}): no "
-            f"checkpoint is written, as going on from it would hide that. Is the model called outside DDP?"
+            f"After {steps} steps the parameters of rank {odd} and rank {first} differ ({sums[odd]}, {sums[first]}). "
+            f"No checkpoint was written. Check whether the model is called outside DDP."
         )
 
 

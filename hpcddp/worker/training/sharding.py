@@ -107,8 +107,8 @@ def _fully_shard() -> tuple[Callable[..., Any], Callable[..., Any]]:
         except (ImportError, AttributeError):
             continue
     raise HpcddpError(
-        f"workload.parallel fsdp and hsdp need torch's fully_shard, which came with torch 2.4: this is {torch.__version__}. "
-        f"Install a newer one in the compute environment, or set parallel to ddp"
+        f"workload.parallel fsdp and hsdp need torch 2.4 (fully_shard), but this is {torch.__version__}. "
+        f"Install a newer torch in the compute environment, or set parallel to ddp."
     )
 
 

@@ -72,8 +72,7 @@ class Divergence:
         return DivergedError(
             rank,
             host,
-            f"the loss of step {step} is {loss}{others}: training diverged; lower workload.optimizer.lr, or look at what that "
-            f"step trained on",
+            f"the loss of step {step} is {loss}{others}: training diverged. Lower workload.optimizer.lr, or check its data.",
         )
 
 

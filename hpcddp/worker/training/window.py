@@ -190,12 +190,12 @@ def timed_steps(point: Point, plan: EpochPlan) -> int:
     if plan.first_step(shortest) <= warmup:
         name = "an epoch has" if shortest == 1 else f"{shortest} epochs have"
         raise HpcddpError(
-            f"{name} {plan.first_step(shortest)} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
-            f"nothing is left to time; lower it, or take smaller batches or more data"
+            f"{name} {plan.first_step(shortest)} steps of {point.global_batch} samples, but measure.warmup_steps is {warmup}. "
+            f"Lower measure.warmup_steps, or use smaller batches or more data."
         )
     if point.work == "train" and point.measure.resume and plan.steps_of(epochs - 1) == 1:
         raise HpcddpError(
-            f"an epoch is a single step of {plan.batch_of(epochs - 1)} samples, and measure.resume is true: checkpoints are "
-            f"written between two steps of an epoch; set it to false, or take smaller batches or more data"
+            f"An epoch is a single step of {plan.batch_of(epochs - 1)} samples, but measure.resume needs at least two. "
+            f"Set measure.resume to false, or use smaller batches or more data."
         )
     return plan.first_step(epochs) - warmup

@@ -9,11 +9,11 @@ from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, LONGEST_S, Beat
 
 _AFTER = {
-    None: "before its batch had come",
-    "data_wait": "once its batch had come",
-    "h2d_exposed": "once its batch was on the device",
-    "comm_exposed": "after the exchange of gradients",
-    "record": "after its rows were written",
+    None: "before its batch arrived",
+    "data_wait": "after its batch arrived",
+    "h2d_exposed": "after its batch was copied to the device",
+    "comm_exposed": "after the gradient all-reduce",
+    "record": "after its records were written",
 }
 
 
@@ -41,8 +41,8 @@ def silent_rank(beats: Mapping[int, LastBeat], now_s: float) -> Fault | None:
     for rank, last in sorted(beats.items()):
         silent_s = now_s - last.heard_s
         if silent_s > (last.beat.patience_s if last.beat.stepping else LONGEST_S):
-            what = "it is stopped, or its node or the network is lost"
-            words = f"has not been heard of for {silent_s:.0f} s, when it was {place(last.beat)}: {what}"
+            what = "it is stopped, or its node or the network failed"
+            words = f"has not reported for {silent_s:.0f} s, last {place(last.beat)}: {what}"
             return Fault(kind="silent", rank=rank, host=last.host, sentence=f"rank {rank} on {last.host} {words}")
     return None
 
@@ -55,7 +55,7 @@ def late_rank(fault: Fault, beats: Mapping[int, LastBeat]) -> Fault:
     rank, last = min(sorted(beats.items()), key=lambda each: each[1].beat.position)
     if last.beat.position == own.beat.position:
         return fault
-    words = f"kept the others waiting until their time was over, when it was {place(last.beat)}"
+    words = f"kept the other ranks waiting until their timeout, {place(last.beat)}"
     sentence = f"rank {rank} on {last.host} {words}; {fault.sentence}"
     return replace(fault, kind="late", rank=rank, host=last.host, sentence=sentence)
 
@@ -68,9 +68,9 @@ def first_cause(faults: Sequence[Fault]) -> Fault | None:
 def died(ranks: Sequence[tuple[int, str, LastBeat | None]]) -> Fault:
     """Of ranks whose connection ended without a word, each with its host and its last beat."""
     (rank, host, last), *more = ranks
-    where = f", last heard of {place(last.beat)}" if last else ""
+    where = f", last {place(last.beat)}" if last else ""
     others = f" (and {', '.join(f'rank {other} on {its_host}' for other, its_host, _ in more)})" if more else ""
-    words = f"died without a word{where}: it was killed, or crashed; its log may say more"
+    words = f"died without an error message{where}: it was killed or crashed; its log may show more"
     return Fault(kind="died", rank=rank, host=host, sentence=f"rank {rank} on {host}{others} {words}")
 
 
@@ -88,8 +88,8 @@ def _hanging_rank(beats: Mapping[int, LastBeat], world: int) -> Fault | None:
         return Fault(kind="hung", rank=rank, host=first.host, sentence=_hung(behind, too_long=too_long))
     if too_long:
         hosts = ", ".join(dict.fromkeys(last.host for last in beats.values()))
-        words = f"no rank got any further for {first.beat.still_s:.0f} s, {place(first.beat)}"
-        return Fault(kind="stuck", rank=rank, host=first.host, sentence=f"{words}: look at the network between {hosts}")
+        words = f"no rank made progress for {first.beat.still_s:.0f} s, {place(first.beat)}"
+        return Fault(kind="stuck", rank=rank, host=first.host, sentence=f"{words}: check the network between {hosts}")
     return None
 
 
@@ -97,7 +97,7 @@ def _hung(behind: Mapping[int, LastBeat], *, too_long: bool) -> str:
     rank, first = next(iter(behind.items()))
     others = [str(other) for other in behind if other != rank]
     who = f"rank {rank} on {first.host}" + (f" (and {', '.join(others)})" if others else "")
-    what = "did not get any further" if too_long else "hung, without progress or a sign of life,"
+    what = "made no progress" if too_long else "hung, without progress or activity,"
     return f"{who} {what} for {first.beat.still_s:.0f} s, {place(first.beat)}"
 
 

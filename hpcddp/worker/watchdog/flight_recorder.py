@@ -86,7 +86,7 @@ def _of_group(name: str, ranks: Mapping[int, Groups], world: int) -> tuple[int, 
     what = f"collective {first}{where} ({next(iter(kinds))})"
     if behind or unheard:
         return 0, f"{what} waits for {_missing(behind, unheard)}; in it: {_named_ranks(waiting)}"
-    return 1, f"{what} has been begun by all ranks, and does not end on {_named_ranks(waiting)}"
+    return 1, f"{what} was started by all ranks, but does not finish on {_named_ranks(waiting)}"
 
 
 def _kinds(waiting: Mapping[int, BegunCollective]) -> str:
@@ -100,9 +100,9 @@ def _kinds(waiting: Mapping[int, BegunCollective]) -> str:
 def _missing(behind: Mapping[int, int], unheard: Iterable[int]) -> str:
     numbers = sorted(set(behind.values()))
     begun = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}" if numbers else ""
-    words = [f"{_named_ranks(behind)}, which {'has' if len(behind) == 1 else 'have'} begun {begun}"] if behind else []
+    words = [f"{_named_ranks(behind)}, which {'has' if len(behind) == 1 else 'have'} started {begun}"] if behind else []
     silent = list(unheard)
-    return " and ".join([*words, *([f"{_named_ranks(silent)}, of which nothing is known"] if silent else [])])
+    return " and ".join([*words, *([f"{_named_ranks(silent)}, whose state is unknown"] if silent else [])])
 
 
 def _named_ranks(ranks: Iterable[int]) -> str:

@@ -89,7 +89,7 @@ class Watchdog:
         try:
             self._beat_until_stopped()
         except Exception:
-            print(f"hpcddp: rank {self._rank.rank} on {self._rank.host} is not watched any more", file=sys.stderr)
+            print(f"hpcddp: rank {self._rank.rank} on {self._rank.host} is no longer monitored", file=sys.stderr)
             traceback.print_exc()
 
     def _beat_until_stopped(self) -> None:
@@ -143,5 +143,5 @@ def _monitor(rank: Rank, store: Store, dump: Dump) -> Hub | Spoke | SelfMonitor:
     try:
         return Spoke(rank, store, dump) if rank.rank else Hub(rank, store, dump)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
-        print(f"hpcddp: rank {rank.rank} on {rank.host} cannot be watched, and trains all the same: {error}", file=sys.stderr)
+        print(f"hpcddp: rank {rank.rank} on {rank.host} cannot be monitored, but continues: {error}", file=sys.stderr)
         return SelfMonitor(rank)
