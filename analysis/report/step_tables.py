@@ -160,19 +160,18 @@ def profiled_table(runs: Sequence[Run]) -> Table:
         (Column("exposed, of the step", head, terminal="of step"), number_of("share", percent)),
         (Column("longest", numeric=False, terminal="most in"), words_of("longest")),
     ]
-    rows = []
-    for _, found in measured:
-        profiles = [each for _, each in found]
-        clocks_s = [each.step_clock_exposed_s for each in profiles if each.step_clock_exposed_s is not None]
-        rows.append(
-            {
-                **{key: median(getattr(each, key) for each in profiles) for key in ("step_s", "collectives_s", "exposed_s")},
-                "clock_s": median(clocks_s) if clocks_s else None,
-                "share": median(each.exposed_s / each.step_s for each in profiles if each.step_s),
-                "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
-            }
-        )
+    rows = [_profiled_row([each for _, each in found]) for _, found in measured]
     return _measured_table("profiled-exchange", "Collectives in profiled steps", measured, specs, rows)
+
+
+def _profiled_row(profiles: Sequence[Any]) -> dict[str, Any]:
+    clocks_s = [each.step_clock_exposed_s for each in profiles if each.step_clock_exposed_s is not None]
+    return {
+        **{key: median(getattr(each, key) for each in profiles) for key in ("step_s", "collectives_s", "exposed_s")},
+        "clock_s": median(clocks_s) if clocks_s else None,
+        "share": median(each.exposed_s / each.step_s for each in profiles if each.step_s),
+        "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
+    }
 
 
 def limits(rows: pd.DataFrame) -> Table:

@@ -41,29 +41,26 @@ Make = Callable[[], pd.DataFrame | str | None]
 def report_frames(found: Findings) -> dict[str, Make]:
     """The tables of a report by name: scaling, breakdown and runs always, the others where they have rows."""
     names = full_names(found.apart)
-    of_series = {
-        "limits": (found.limits, False),
-        "loaders": (found.loaders, True),
-        "stragglers": (found.stragglers, False),
-        "buckets": (found.buckets, False),
-        "comm": (found.collectives, False),
-        "comm_fit": (found.fits, False),
-        "epochs": (found.epochs, True),
-        "to_accuracy": (found.targets, True),
-        "fits": (found.laws, True),
-        "outliers": (found.outliers, True),
-    }
 
-    def where_rows(table: pd.DataFrame, *, is_named: bool = True) -> pd.DataFrame | None:
-        return (named(table, names) if is_named else table) if len(table) else None
+    def where_rows(table: pd.DataFrame, *, of_series: bool = True) -> pd.DataFrame | None:
+        return (named(table, names) if of_series else table) if len(table) else None
 
     return {
         "scaling": lambda: with_tokens(named(found.scaling, names)[SCALING]),
         "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
         "runs": lambda: with_tokens(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
         "readings": lambda: where_rows(found.readings),
-        "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), is_named=False),
-        **{name: partial(where_rows, table, is_named=is_named) for name, (table, is_named) in of_series.items()},
+        "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), of_series=False),
+        "limits": lambda: where_rows(found.limits, of_series=False),
+        "loaders": lambda: where_rows(found.loaders),
+        "stragglers": lambda: where_rows(found.stragglers, of_series=False),
+        "buckets": lambda: where_rows(found.buckets, of_series=False),
+        "comm": lambda: where_rows(found.collectives, of_series=False),
+        "comm_fit": lambda: where_rows(found.fits, of_series=False),
+        "epochs": lambda: where_rows(found.epochs),
+        "to_accuracy": lambda: where_rows(found.targets),
+        "fits": lambda: where_rows(found.laws),
+        "outliers": lambda: where_rows(found.outliers),
     }
 
 

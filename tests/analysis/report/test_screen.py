@@ -73,7 +73,7 @@ ODD: Mapping[str, tuple[Callable[[Path], Study], tuple[str, ...]]] = {
     "no runs": (lambda folder: write_study(folder, [point(1, 1)]), ("NEXT    hpcddp status jobs/s", "no run of 1 has finished")),
     "all rejected": (
         lambda folder: write_measured(folder, [point(1, 1), point(1, 2)], gates=FAILED),
-        ("WHY     no run counts: all are rejected", "TRUST   0 of 2 runs pass"),
+        ("WHY     no run counts in 2 runs: every run was rejected", "TRUST   0 of 2 runs pass"),
     ),
     "no baseline": (
         lambda folder: write_measured(folder, [point(2, 4), point(4, 4)]),
@@ -116,7 +116,7 @@ def test_why_runs_were_rejected_is_on_it(tmp_path: Path) -> None:
     write_run(study, point(1, 2), Recorded(step_ns=MS, gates=FAILED, job="200"), 2)
     *_, trust, note, _ = screen(find(load_study(study)))
     assert trust.startswith("TRUST   3 of 4 runs pass; 1 to 2 runs each: no spread")
-    assert note == "NOTE    1 run rejected: gate `equal steps`: rank 1 made 4 of 6 steps"
+    assert note == "NOTE    1 run rejected: check `equal steps`: rank 1 made 4 of 6 steps"
 
 
 def test_what_failed_is_on_it(tmp_path: Path) -> None:
