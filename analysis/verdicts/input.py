@@ -88,8 +88,8 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
 
 
 def _limits_words(case: Case, row: PointRow) -> str:
-    limits, alone = _limits(case, row), {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
-    words = [f" {alone[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
+    limits, reach = _limits(case, row), {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
+    words = [f" {reach[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
     if (fastest := context.fastest_loading(case, row)) and fastest[1] >= (1 + context.FASTER) * limits.get("loader", 0):
         words.append(f" The fastest loaders ({fastest[0]}) reach {quantity(fastest[1])} samples/s.")
     return "".join(words)
