@@ -16,7 +16,7 @@ from hpcddp.analysis.runs.run import NOT_STARTED, by_reason
 from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import count, escape_controls
+from hpcddp.core.text import count, escape_controls, thousands
 
 LINES, COLUMNS, BAR = 23, 80, 20
 """Of a terminal of 24 lines, whose last one is the prompt; characters of a bar of 100 %."""
@@ -117,7 +117,11 @@ def _of_values(points: pd.DataFrame) -> list[Spec]:
 
 def _of_sizes(points: pd.DataFrame) -> list[Spec]:
     gpu, (base, against) = unit_of(points), baseline_of(points)
-    specs: list[Spec] = [(Column(f"{gpu}s"), number_of("gpus", str)), (Column("nodes"), number_of("nodes", str)), _rate()]
+    specs: list[Spec] = [
+        (Column(f"{gpu}s"), number_of("gpus", thousands)),
+        (Column("nodes"), number_of("nodes", thousands)),
+        _rate(),
+    ]
     if points["gpus"].nunique() > 1:
         specs += [
             (Column("speedup"), number_of(f"speedup_{base}", times)),
