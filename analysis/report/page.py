@@ -65,7 +65,7 @@ def page_html(
         heading=found.heading,
         sentences=found.sentences,
         answer=answer,
-        next_step=prose(f"`{step}`" if step.startswith(("hpcddp ", "--")) else step),
+        next_step=prose(f"`{step}`" if step.startswith("hpcddp ") else step),
         line=" · ".join(filter(None, [answer.trained, *found.trained.get("date", [])])),
         why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
         cards=_cards(found, answer),

@@ -253,7 +253,7 @@ def outlier_notes(far: pd.DataFrame) -> Iterator[str]:
     if len(far):
         worst = far.iloc[int(far["percent"].abs().argmax())]
         direction = "slower" if worst["percent"] < 0 else "faster"
-        others = f" The file outliers.csv has {len(far) - 1} more." if len(far) > 1 else ""
+        others = f" With `--to csv`, outliers.csv has {len(far) - 1} more." if len(far) > 1 else ""
         yield (
             f"Run r{worst['run']} of {worst['label']} is an outlier, {abs(worst['percent']):.1f} % {direction} than its point's "
             f"median. It is still included. Find what was different in that run.{others}"

@@ -191,7 +191,7 @@ def _straggler_advice(worst: Straggler) -> Advice:
             return phrase(f"{compare} If they stay late, ", exclude, f". {AGAIN}")
         return phrase(f"{compare} Time its loaders alone with ", Set({"measure.input": "io"}), ".")
     if several:
-        shown = "stragglers.csv" if worst.last else "the figure of ranks"
+        shown = "stragglers.csv (written with `--to csv`)" if worst.last else "the figure of ranks"
         return phrase(f"Send {shown} to the site, and ", exclude, f". {AGAIN}")
     return "Compare that rank's GPU and cores with those of other ranks (clocks, temperature, NUMA node, other processes)."
 
