@@ -86,11 +86,10 @@ def _rows(found: Findings, answer: Answer, table: Table | None, room: int) -> li
 
 def _lines(specs: Sequence[Spec], shown: pd.DataFrame, points: pd.DataFrame, names: Mapping[str, str]) -> list[str]:
     """Rows of the points that are `shown`, below the names of their series."""
+    name: Spec = (Column("", numeric=False, key=True), lambda row: Cell(_fitted(names[row["series"]], COLUMNS - 2), ""))
     limit: Spec = (Column("", numeric=False), lambda row: Cell(f"{row['limit']:<10}", ""))
-    head, *body = terminal_forms(table_of("screen", "", "", [*specs, limit], shown))[0].splitlines()
-    lines = [head]
-    for line, series, before in zip(body, shown["series"], [None, *shown["series"]], strict=False):
-        lines += [*([f"  {_fitted(names[series], COLUMNS - 2)}"] if series in names and series != before else []), line]
+    forms = terminal_forms(table_of("screen", "", "", [*([name] if names else []), *specs, limit], shown))
+    lines = forms[-1 if names else 0].splitlines()
     return [*lines, *([_more(len(points) - len(shown))] if len(shown) < len(points) else [])]
 
 

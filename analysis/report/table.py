@@ -101,7 +101,7 @@ def terminal_forms(table: Table) -> list[str]:
     keys, others = ([column for column in columns if column.key is is_key] for is_key in (True, False))
     if not keys:
         return [_aligned(columns)]
-    names = [", ".join(f"{column.head} {column.texts[i]}" for column in keys) for i in range(len(table.rows))]
+    names = [", ".join(f"{column.head} {column.texts[i]}".strip() for column in keys) for i in range(len(table.rows))]
     head, *body = _aligned(others).splitlines()
     lines = [head]
     for before, name, line in zip(["", *names], names, body, strict=False):

@@ -79,7 +79,6 @@ def study_tables(found: Findings, columns: Sequence[str] = ()) -> dict[str, Tabl
 EPOCH = "one epoch"
 """Heading of its costs."""
 
-
 OF_BASELINE = ("speedup", "efficiency")
 """Columns that a user may name without a baseline: against that of baseline_of."""
 
@@ -249,8 +248,6 @@ def baseline_of(points: pd.DataFrame) -> tuple[str, str]:
     return base, heads[base]
 
 
-TITLE = "Effect of"
-
 SPREAD_NOTE = (
     "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios is from three runs on, "
     "for all pairs of values at once. It contains 1 if values differ by no more than chance."
@@ -277,7 +274,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
     if "peak_memory_bytes" in rows:
         specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))
     note = " ".join([*(sentence for sentence in effect_sentences(axis) if sentence not in said), SPREAD_NOTE])
-    return table_of(axis.stem, f"{TITLE} {axis.name}", note, specs, rows)
+    return table_of(axis.stem, f"Effect of {axis.name}", note, specs, rows)
 
 
 def _effect_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
