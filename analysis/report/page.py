@@ -70,7 +70,7 @@ def page_html(
         why=". ".join(filter(None, [" and ".join(found.kinds), found.cause])),
         cards=_cards(found, answer),
         first=first,
-        trained=[(name, fact_text(values)) for name, values in found.trained.items()],
+        trained=[(name, [fact_text(values)]) for name, values in found.trained.items()],
         remarks=by_kind(found),
         tables=tables,
         topics=topics,

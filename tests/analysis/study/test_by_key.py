@@ -42,7 +42,7 @@ def test_one_run_has_no_interval_and_many_values_fit_the_line(study: Study) -> N
     assert max(map(len, text.splitlines())) <= 100
     assert [line.split()[6:] for line in text.splitlines() if "samples/s" in line] == [["1", "4", "8"], ["16"]]
     assert "%" not in text
-    assert "with one run each. Set `repeat: 6`" in " ".join(text.split())
+    assert "Each value has one run. Set `repeat: 6`" in " ".join(text.split())
 
 
 def test_a_key_that_no_points_differ_in_has_near_names(study: Study) -> None:
