@@ -298,8 +298,8 @@ FAULTS = {
             "efficiency against a node is told a fourth of what it is",
         ),
         Change(
-            "ordered.iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]",
-            "ordered.iloc[:1]",
+            ".iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]",
+            ".iloc[:1]",
             "the parts of the fastest run stand for the point",
         ),
         Change(

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.records.epochs import Epoch
-from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.run import NOT_STARTED, Run
 from hpcddp.analysis.study import accuracy
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
 from hpcddp.analysis.study.axis_words import judged_axes
@@ -152,7 +152,7 @@ def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: St
     planned = [point for point in theirs.points if point.work != "comm" and _text(_point_key(point), loose) == text]
     if planned:
         reasons = [run.reason for run in theirs.runs if run.label == planned[0].label and run.reason]
-        return Unmatched(group.label, f"no run of {planned[0].label} counts: {reasons[0] if reasons else 'not started'}", True)
+        return Unmatched(group.label, f"no run of {planned[0].label} counts: {reasons[0] if reasons else NOT_STARTED}", True)
     nearest = min(others, key=lambda each: _distance(group, each, loose), default=None)
     if nearest is None:
         return Unmatched(group.label, "no run there counts")

@@ -204,12 +204,13 @@ def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str
         aims = set(targets["target"].dropna())
         figures["accuracy"] = partial(accuracy_figure, shown, names, aims.pop() if len(aims) == 1 else None, style)
         if every > len(names):
-            notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; epochs.csv has them all")
+            notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; with `--to csv`, epochs.csv has them all")
     wide = [group for _, group in targets.groupby("series", sort=False) if base_of(group) is not None]
     if wide:
         figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), evaluated, style)
     if len(wide) > MAX_PANELS:
-        notes.append(f"figures/to_accuracy.png shows {MAX_PANELS} of {len(wide)} series; to_accuracy.csv has them all")
+        shown_of = f"{MAX_PANELS} of {len(wide)} series"
+        notes.append(f"figures/to_accuracy.png shows {shown_of}; with `--to csv`, to_accuracy.csv has them all")
     return figures, notes
 
 

@@ -55,7 +55,7 @@ FIGURES = {
     "breakdown": FigureKind("Parts of the step", ("breakdown",), parts=True),
     "accuracy": FigureKind("Accuracy against time, epochs and node hours", ("accuracy",), parts=True),
     "to_accuracy": FigureKind("Speedup to an accuracy against size", ("to_accuracy",)),
-    "steps": FigureKind("Lengths of all steps", caption="All steps of each point"),
+    "steps": FigureKind("Lengths of all steps"),
     "ranks": FigureKind("Each rank's own time", caption="Each rank's own time, without waiting for others"),
     "timeline": FigureKind(ONE_STEP, caption=ONE_STEP, parts=True),
     "comm": FigureKind("Bus bandwidth against message size", ("collectives", "exchange")),

@@ -21,8 +21,9 @@ LETTERS = 72
 """Characters of a line beside its name on a terminal of 80 columns."""
 
 _ASIDE = re.compile(r" \([^()]*\)")
-_OF_STEP = re.compile(r"[\d.-]+ % of the step")
+_OF_STEP = re.compile(r" (?:takes|during) ([\d.-]+ % of the step)$")
 _END = re.compile(r"[.;] |, then |\.$")
+_SUBMIT = "hpcddp submit SWEEP.yaml"
 _COMMAND = re.compile(r"`((?:hpcddp |--)[^`]*)`")
 
 
@@ -63,8 +64,9 @@ def _why(verdict: Verdict) -> str:
     evidence = _ASIDE.sub("", verdict.evidence)
     for run in verdict.runs:
         evidence = evidence.replace(f" of {run}", "")
-    share = _OF_STEP.match(evidence)
-    first = share[0] if share else _END.split(evidence)[0]
+    first = _END.split(evidence)[0]
+    share = _OF_STEP.search(first)
+    first = share[1] if share else first
     first = first[:1].lower() + first[1:] if first[1:2].islower() else first
     heads = (f"{verdict.name} {verdict.where}", verdict.name)
     texts = [f"{head}: {text}" for head in heads for text in (first, first.split(", ")[0])]
@@ -76,11 +78,13 @@ def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str
         return f"hpcddp status {shlex.quote(str(folder))}"
     if weightiest is None:
         few = len(found.shown) and int(found.shown["n"].min()) < FEWEST
-        return f"--set repeat={FEWEST}" if few else ""
+        return f"{_SUBMIT} --set repeat={FEWEST}" if few else ""
     advice = _END.split(weightiest.advice)[0]
     command = _COMMAND.search(weightiest.advice)
-    is_short = command and len(command[1]) <= LETTERS and (command.start() == 0 or len(advice) > LETTERS)
-    return command[1] if command and is_short else advice[:1].upper() + advice[1:]
+    text = command[1] if command else ""
+    text = f"{_SUBMIT} {text}" if text.startswith("--") else text
+    says_all = command and (len(advice) > LETTERS or command.start() == 0 or advice.endswith(f"`{text}`"))
+    return text if says_all and len(text) <= LETTERS else advice[:1].upper() + advice[1:]
 
 
 def _trust(found: Findings, weightiest: Verdict | None) -> str:

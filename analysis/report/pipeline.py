@@ -17,7 +17,7 @@ from hpcddp.analysis.report.screen import first_screen
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import findings_plain, full_texts
-from hpcddp.analysis.report.write import latex_table, report_markdown, write_tables, write_texts
+from hpcddp.analysis.report.write import Make, latex_table, report_markdown, write_files, write_tables
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
@@ -87,25 +87,26 @@ class _Report:
         stands = partial(provenance, self.study, found.records.runs)
         stands_on = failures.contain("what stands behind the numbers", stands, Provenance({}, [], {}))
         texts = self._texts(stands_on, panels, [*tables, *pictures])
-        return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
+        return [*tables, *pictures, *write_files(self.folder, texts, failures)]
 
     def _texts(
         self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
-    ) -> dict[str, str | None]:
-        """Name -> text of the LaTeX tables, the Markdown and the page; None of what an earlier analysis may have left: a table
-        without rows, what raises, and what is not wanted."""
+    ) -> dict[str, Make | None]:
+        """Name -> what makes the LaTeX tables, the Markdown and the page; None of what an earlier analysis may have left: a table
+        without rows, and what is not wanted."""
         from hpcddp.analysis.report.page import page_html
 
         found, to = self.found, self.how.to
         tables = [table.in_documents for table in self.tables.values() if table.rows]
         latex = {f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables if "latex" in to}
         beside = [*files, *latex, "report.json"]
-        texts: dict[str, Callable[[], str]] = {**latex, "index.html": lambda: page_html(found, stands_on, tables, panels, beside)}
-        if "markdown" in to:
-            texts["report.md"] = lambda: report_markdown(found, stands_on, tables, files)
-        earlier: dict[str, str | None] = dict.fromkeys(["report.md", *(f"{table.name}.tex" for table in self.tables.values())])
-        earlier |= {file.name: None for file in self.folder.glob(f"{OF_EFFECTS}*.tex")}
-        return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
+        every = [f"{table.name}.tex" for table in self.tables.values()]
+        return {
+            "report.md": (lambda: report_markdown(found, stands_on, tables, files)) if "markdown" in to else None,
+            **dict.fromkeys([*every, *(file.name for file in self.folder.glob(f"{OF_EFFECTS}*.tex"))]),
+            **latex,
+            "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
+        }
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
         """What draws each figure, by its name; what its files leave out is added to the notes."""

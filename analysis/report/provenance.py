@@ -69,14 +69,10 @@ def provenance(study: Study, runs: Iterable[Run]) -> Provenance:
             folder = study.run_dir(*run.key) / run.attempt
             launch, end = record_or_none(LaunchRecord, folder / "launch.json"), record_or_none(_CheckedEnd, folder / "end.json")
             attempts.append(_Attempt(run, folder, launch, end.gates if end else ()))
-    facts = {name: _counted(values) for name, values in _facts(attempts).items()}
-    return Provenance(
-        facts={name: values for name, values in facts.items() if values},
-        gates=_gates(attempts),
-        gates_of={
-            each.run.name: f"{sum(gate.passed for gate in each.gates)} of {len(each.gates)}" for each in attempts if each.gates
-        },
-    )
+    facts = {name: counted for name, values in _facts(attempts).items() if (counted := _counted(values))}
+    checked = {each.run.name: each.gates for each in attempts if each.gates}
+    passed = {name: f"{sum(gate.passed for gate in gates)} of {len(gates)}" for name, gates in checked.items()}
+    return Provenance(facts, _gates(attempts), passed)
 
 
 def _facts(attempts: Sequence[_Attempt]) -> dict[str, list[str]]:
@@ -121,10 +117,7 @@ def _gates(attempts: Sequence[_Attempt]) -> list[GateCount]:
 
 def _nodes(attempts: Sequence[_Attempt]) -> list[NodeRecord]:
     """Of each host the first record."""
-    files: dict[str, Path] = {}
-    for attempt in attempts:
-        for file in sorted(attempt.folder.glob("nodes/*.json")):
-            files.setdefault(file.stem, file)
+    files = {file.stem: file for attempt in reversed(attempts) for file in attempt.folder.glob("nodes/*.json")}
     return [node for file in files.values() if (node := record_or_none(NodeRecord, file))]
 
 

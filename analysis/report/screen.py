@@ -12,11 +12,11 @@ import pandas as pd
 from hpcddp.analysis.report.answer import LETTERS, Answer
 from hpcddp.analysis.report.table import Cell, Column, Spec, Table, key_columns, number_of, table_of, terminal_forms, unit_of
 from hpcddp.analysis.report.tables import baseline_of
-from hpcddp.analysis.runs.run import by_reason
+from hpcddp.analysis.runs.run import NOT_STARTED, by_reason
 from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import count, escape_controls
+from hpcddp.core.text import count, escape_controls, thousands
 
 LINES, COLUMNS, BAR = 23, 80, 20
 """Of a terminal of 24 lines, whose last one is the prompt; characters of a bar of 100 %."""
@@ -26,7 +26,8 @@ def first_screen(found: Findings, answer: Answer, table: Table | None, report: P
     """`table`: shown as it is, where no point was trained, or the user named its columns; `note`: on what the user asked for."""
     why = answer.why or ("" if found.shown.empty else "no limit found")
     said = {"WHY": why, "NEXT": answer.next_step, "TRUST": answer.trust}
-    said |= {"NOTE": _rejected(found) or note, "FAILED": _failed(found)}
+    said |= {"NOTE": _reason(found, "rejected", " rejected") or note, "MISSING": _reason(found, "missing")}
+    said |= {"FAILED": _failed(found)}
     end = [f"{name:<8}{_fitted(text, LETTERS)}" for name, text in said.items() if text]
     end.append("; ".join(["more: --full", *([str(report / "index.html")] if report else [])]))
     begin, none = _begin(found, answer), list[str]()
@@ -38,7 +39,7 @@ def first_screen(found: Findings, answer: Answer, table: Table | None, report: P
 def _fitted(text: str, letters: int) -> str:
     """Cut between words; a command is never cut: it would be another one."""
     text = escape_controls(text)
-    return text if text.startswith(("hpcddp ", "--")) else _wrapped(text, letters, 1)[0]
+    return text if text.startswith("hpcddp ") else _wrapped(text, letters, 1)[0]
 
 
 def _wrapped(text: str, width: int, lines: int) -> list[str]:
@@ -53,13 +54,11 @@ def _begin(found: Findings, answer: Answer) -> list[str]:
     return [*(_fitted(line, COLUMNS) for line in lines if line), *_wrapped(escape_controls(best), COLUMNS, 2)]
 
 
-def _rejected(found: Findings) -> str:
-    """Where others count: the first reason."""
-    reasons = by_reason(run for run in found.records.runs if run.state == "rejected")
-    if not reasons or found.shown.empty:
-        return ""
+def _reason(found: Findings, state: str, are: str = "") -> str:
+    """The first reason of the runs that began and do not count."""
+    reasons = by_reason(run for run in found.records.runs if run.state == state and run.reason != NOT_STARTED)
     why = f" for {len(reasons)} reasons" if len(reasons) > 1 else ""
-    return f"{count(sum(map(len, reasons.values())), 'run')} rejected{why}: {next(iter(reasons))}"
+    return f"{count(sum(map(len, reasons.values())), 'run')}{are}{why}: {next(iter(reasons))}" if reasons else ""
 
 
 def _failed(found: Findings) -> str:
@@ -87,11 +86,10 @@ def _rows(found: Findings, answer: Answer, table: Table | None, room: int) -> li
 
 def _lines(specs: Sequence[Spec], shown: pd.DataFrame, points: pd.DataFrame, names: Mapping[str, str]) -> list[str]:
     """Rows of the points that are `shown`, below the names of their series."""
+    name: Spec = (Column("", numeric=False, key=True), lambda row: Cell(_fitted(names[row["series"]], COLUMNS - 2), ""))
     limit: Spec = (Column("", numeric=False), lambda row: Cell(f"{row['limit']:<10}", ""))
-    head, *body = terminal_forms(table_of("screen", "", "", [*specs, limit], shown))[0].splitlines()
-    lines = [head]
-    for line, series, before in zip(body, shown["series"], [None, *shown["series"]], strict=False):
-        lines += [*([f"  {_fitted(names[series], COLUMNS - 2)}"] if series in names and series != before else []), line]
+    forms = terminal_forms(table_of("screen", "", "", [*([name] if names else []), *specs, limit], shown))
+    lines = forms[-1 if names else 0].splitlines()
     return [*lines, *([_more(len(points) - len(shown))] if len(shown) < len(points) else [])]
 
 
@@ -118,7 +116,11 @@ def _of_values(points: pd.DataFrame) -> list[Spec]:
 
 def _of_sizes(points: pd.DataFrame) -> list[Spec]:
     gpu, (base, against) = unit_of(points), baseline_of(points)
-    specs: list[Spec] = [(Column(f"{gpu}s"), number_of("gpus", str)), (Column("nodes"), number_of("nodes", str)), _rate()]
+    specs: list[Spec] = [
+        (Column(f"{gpu}s"), number_of("gpus", thousands)),
+        (Column("nodes"), number_of("nodes", thousands)),
+        _rate(),
+    ]
     if points["gpus"].nunique() > 1:
         specs += [
             (Column("speedup"), number_of(f"speedup_{base}", times)),

@@ -37,7 +37,7 @@ TERMINAL_HEADS = {
     "forward": "fwd",
     "backward": "bwd",
     "comm_exposed": "comm",
-    "transfer": "transfer",
+    "transfer": "exchange",
     "peer_wait": "wait",
     "optimizer": "opt",
     "other": "other",
@@ -84,7 +84,7 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
         *point_columns(points, apart),
         (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
         (Column("overlapped, ms", terminal="overlapped ms", always=True), number_of("comm_hidden_s", milli)),
-        (Column("transfer, ms", terminal="transfer ms", always=True), number_of("transfer_s", milli)),
+        (Column("exchange, ms", terminal="exchange ms", always=True), number_of("transfer_s", milli)),
         (Column("sync wait, ms", terminal="sync wait ms", always=True), number_of("peer_wait_s", milli)),
         (Column("overlapped", terminal="overlap", always=True), number_of("comm_overlap", percent)),
         (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
@@ -96,10 +96,11 @@ def exchange_table(points: pd.DataFrame, apart: Apart) -> Table:
 
 def _by_point(runs: Sequence[Run], recorded: Callable[[Run], Any]) -> list[tuple[Point, list[tuple[Run, Any]]]]:
     """Runs that count with what is recorded of them, by their points, the smallest first."""
-    points = {run.point.id: run.point for run in runs if run.state == "counts" and run.point and recorded(run)}
-    ordered = sorted(points.values(), key=lambda point: (point.ranks, point.layout.nodes, point.label))
-    counting = [(run, recorded(run)) for run in runs if run.state == "counts" and run.point and recorded(run)]
-    return [(point, [pair for pair in counting if pair[0].point and pair[0].point.id == point.id]) for point in ordered]
+    found: dict[str, tuple[Point, list[tuple[Run, Any]]]] = {}
+    for run in runs:
+        if run.state == "counts" and run.point and (each := recorded(run)):
+            found.setdefault(run.point.id, (run.point, []))[1].append((run, each))
+    return sorted(found.values(), key=lambda pair: (pair[0].ranks, pair[0].layout.nodes, pair[0].label))
 
 
 def _measured_table(
@@ -159,19 +160,18 @@ def profiled_table(runs: Sequence[Run]) -> Table:
         (Column("exposed, of the step", head, terminal="of step"), number_of("share", percent)),
         (Column("longest", numeric=False, terminal="most in"), words_of("longest")),
     ]
-    rows = []
-    for _, found in measured:
-        profiles = [each for _, each in found]
-        clocks_s = [each.step_clock_exposed_s for each in profiles if each.step_clock_exposed_s is not None]
-        rows.append(
-            {
-                **{key: median(getattr(each, key) for each in profiles) for key in ("step_s", "collectives_s", "exposed_s")},
-                "clock_s": median(clocks_s) if clocks_s else None,
-                "share": median(each.exposed_s / each.step_s for each in profiles if each.step_s),
-                "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
-            }
-        )
+    rows = [_profiled_row([each for _, each in found]) for _, found in measured]
     return _measured_table("profiled-exchange", "Collectives in profiled steps", measured, specs, rows)
+
+
+def _profiled_row(profiles: Sequence[Any]) -> dict[str, Any]:
+    clocks_s = [each.step_clock_exposed_s for each in profiles if each.step_clock_exposed_s is not None]
+    return {
+        **{key: median(getattr(each, key) for each in profiles) for key in ("step_s", "collectives_s", "exposed_s")},
+        "clock_s": median(clocks_s) if clocks_s else None,
+        "share": median(each.exposed_s / each.step_s for each in profiles if each.step_s),
+        "longest": max(profiles[0].by_operation_s, key=profiles[0].by_operation_s.__getitem__),
+    }
 
 
 def limits(rows: pd.DataFrame) -> Table:

@@ -13,6 +13,7 @@ import pandas as pd
 from hpcddp.analysis.study.axes import is_number
 from hpcddp.analysis.study.series import Apart, text_of
 from hpcddp.analysis.util.wording import quantity, times, unit
+from hpcddp.core.text import thousands
 
 UNKNOWN = "–"
 
@@ -100,7 +101,7 @@ def terminal_forms(table: Table) -> list[str]:
     keys, others = ([column for column in columns if column.key is is_key] for is_key in (True, False))
     if not keys:
         return [_aligned(columns)]
-    names = [", ".join(f"{column.head} {column.texts[i]}" for column in keys) for i in range(len(table.rows))]
+    names = [", ".join(f"{column.head} {column.texts[i]}".strip() for column in keys) for i in range(len(table.rows))]
     head, *body = _aligned(others).splitlines()
     lines = [head]
     for before, name, line in zip(["", *names], names, body, strict=False):
@@ -194,9 +195,9 @@ def text_cell(value: Any) -> Cell:
 def size_columns(gpu: str) -> list[Spec]:
     """The layout, on the terminal in one column: `16 x 4`."""
     return [
-        (Column("nodes"), number_of("nodes", str)),
-        (Column(f"{gpu}s/node", terminal=f"{gpu}s", within=" x {}"), number_of("gpus_per_node", str)),
-        (Column(f"{gpu}s", terminal=None), number_of("gpus", str)),
+        (Column("nodes"), number_of("nodes", thousands)),
+        (Column(f"{gpu}s/node", terminal=f"{gpu}s", within=" x {}"), number_of("gpus_per_node", thousands)),
+        (Column(f"{gpu}s", terminal=None), number_of("gpus", thousands)),
     ]
 
 

@@ -79,7 +79,6 @@ def study_tables(found: Findings, columns: Sequence[str] = ()) -> dict[str, Tabl
 EPOCH = "one epoch"
 """Heading of its costs."""
 
-
 OF_BASELINE = ("speedup", "efficiency")
 """Columns that a user may name without a baseline: against that of baseline_of."""
 
@@ -91,9 +90,9 @@ def scaling(points: pd.DataFrame, apart: Apart, columns: Sequence[str] = (), *, 
     is_of_keys = is_of_keys or (bool((points["input"] == "io").all()) and one_size)  # of one size efficiency is against itself
     gpu = unit_of(points)
     known: dict[str, list[Spec]] = {
-        "nodes": [(Column("nodes"), number_of("nodes", str))],
-        "gpus_per_node": [(Column(f"{gpu}s/node"), number_of("gpus_per_node", str))],
-        "gpus": [(Column(f"{gpu}s"), number_of("gpus", str))],
+        "nodes": [(Column("nodes"), number_of("nodes", thousands))],
+        "gpus_per_node": [(Column(f"{gpu}s/node"), number_of("gpus_per_node", thousands))],
+        "gpus": [(Column(f"{gpu}s"), number_of("gpus", thousands))],
         "series": list(key_columns(apart)),
         "n": [(Column("n"), number_of("n", str))],
         "samples_per_s": [
@@ -139,7 +138,7 @@ def _chosen(columns: Sequence[str], known: Mapping[str, list[Spec]], points: pd.
 def _plain(name: str, points: pd.DataFrame) -> Spec:
     """`GPU h/epoch`, of gpu_h_per_epoch; shares in percent."""
     numeric = pd.api.types.is_numeric_dtype(points[name].dtype) and points[name].dtype != "boolean"
-    text = percent if name.startswith("efficiency") else str if str(points[name].dtype) == "Int64" else quantity
+    text = percent if name.startswith("efficiency") else thousands if str(points[name].dtype) == "Int64" else quantity
     head = name.replace("_per_", "/").replace("_", " ").replace("gpu", "GPU")
     return Column(head, numeric=numeric, always=True), number_of(name, text) if numeric else words_of(name)
 
@@ -183,7 +182,7 @@ def training_table(points: pd.DataFrame, apart: Apart) -> Table:
     specs = [
         *point_columns(points, apart),
         (Column("n"), number_of("n", str)),
-        (Column("epochs", terminal=None), number_of("train_epochs", str)),
+        (Column("epochs", terminal=None), number_of("train_epochs", thousands)),
         (Column("time"), number_of("train_s", time_words)),
         (Column("range", within=IN_BRACKETS, documents=False), _training_spread),
         (Column("node h"), number_of("node_h_to_train", quantity)),
@@ -249,8 +248,6 @@ def baseline_of(points: pd.DataFrame) -> tuple[str, str]:
     return base, heads[base]
 
 
-TITLE = "Effect of"
-
 SPREAD_NOTE = (
     "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios is from three runs on, "
     "for all pairs of values at once. It contains 1 if values differ by no more than chance."
@@ -277,7 +274,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
     if "peak_memory_bytes" in rows:
         specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))
     note = " ".join([*(sentence for sentence in effect_sentences(axis) if sentence not in said), SPREAD_NOTE])
-    return table_of(axis.stem, f"{TITLE} {axis.name}", note, specs, rows)
+    return table_of(axis.stem, f"Effect of {axis.name}", note, specs, rows)
 
 
 def _effect_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:

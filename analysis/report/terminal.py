@@ -44,20 +44,17 @@ LAWS_AT_MOST = 2
 def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
-    of_series = {
-        "loaders": found.loaders,
-        "laws": found.laws,
-        "outliers": found.outliers,
-        "epochs": found.epochs,
-        "to_accuracy": found.targets,
-        "readings": found.readings,
-    }
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "verdicts": lambda: verdict_rows(found.verdicts),
         "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
         "limits": lambda: plain_rows(found.limits),
         "collectives": lambda: plain_rows(found.fits),
-        **{name: partial(lambda table: plain_rows(named(table, names)), table) for name, table in of_series.items()},
+        "loaders": lambda: plain_rows(named(found.loaders, names)),
+        "laws": lambda: plain_rows(named(found.laws, names)),
+        "outliers": lambda: plain_rows(named(found.outliers, names)),
+        "epochs": lambda: plain_rows(named(found.epochs, names)),
+        "to_accuracy": lambda: plain_rows(named(found.targets, names)),
+        "readings": lambda: plain_rows(named(found.readings, names)),
         "effects": lambda: plain_effects(found.effects),
     }
     none: list[dict[str, Any]] = []

@@ -34,74 +34,63 @@ SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in 
 RUNS = [name for name in RUN_COLUMNS if name not in ("steady_samples", "timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
-Make = Callable[[], pd.DataFrame | None]
-"""Makes a table of the report; None where it has no rows and is not to be written."""
+Make = Callable[[], pd.DataFrame | str | None]
+"""Makes a table or a text of the report; None where a table has no rows and is not to be written."""
 
 
 def report_frames(found: Findings) -> dict[str, Make]:
     """The tables of a report by name: scaling, breakdown and runs always, the others where they have rows."""
     names = full_names(found.apart)
-    of_series = {
-        "limits": (found.limits, False),
-        "loaders": (found.loaders, True),
-        "stragglers": (found.stragglers, False),
-        "buckets": (found.buckets, False),
-        "comm": (found.collectives, False),
-        "comm_fit": (found.fits, False),
-        "epochs": (found.epochs, True),
-        "to_accuracy": (found.targets, True),
-        "fits": (found.laws, True),
-        "outliers": (found.outliers, True),
-    }
 
-    def where_rows(table: pd.DataFrame, *, is_named: bool = True) -> pd.DataFrame | None:
-        return (named(table, names) if is_named else table) if len(table) else None
+    def where_rows(table: pd.DataFrame, *, of_series: bool = True) -> pd.DataFrame | None:
+        return (named(table, names) if of_series else table) if len(table) else None
 
     return {
         "scaling": lambda: with_tokens(named(found.scaling, names)[SCALING]),
         "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
         "runs": lambda: with_tokens(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
         "readings": lambda: where_rows(found.readings),
-        "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), is_named=False),
-        **{name: partial(where_rows, table, is_named=is_named) for name, (table, is_named) in of_series.items()},
+        "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), of_series=False),
+        "limits": lambda: where_rows(found.limits, of_series=False),
+        "loaders": lambda: where_rows(found.loaders),
+        "stragglers": lambda: where_rows(found.stragglers, of_series=False),
+        "buckets": lambda: where_rows(found.buckets, of_series=False),
+        "comm": lambda: where_rows(found.collectives, of_series=False),
+        "comm_fit": lambda: where_rows(found.fits, of_series=False),
+        "epochs": lambda: where_rows(found.epochs),
+        "to_accuracy": lambda: where_rows(found.targets),
+        "fits": lambda: where_rows(found.laws),
+        "outliers": lambda: where_rows(found.outliers),
     }
 
 
 def write_tables(folder: Path, found: Findings, to: Sequence[str], failures: Failures) -> list[str]:
     """scaling.csv, and all tables of report_frames as CSV or Parquet where `to` has that; returns the names of those written.
     Any other of an earlier analysis is removed."""
-    names = []
-    for suffix, content in (("csv", lambda table: csv_text(table).encode()), ("parquet", parquet_bytes)):
-        for name, make in report_frames(found).items():
-            file = folder / f"{name}.{suffix}"
-            is_wanted = suffix in to or file.name == "scaling.csv"
-            if is_wanted and failures.contain(file.name, partial(_written, file, make, content), False):
-                names.append(file.name)
-            else:
-                with contextlib.suppress(OSError):
-                    file.unlink(missing_ok=True)
-    return names
+    makes = {f"{name}.{suffix}": make for suffix in ("csv", "parquet") for name, make in report_frames(found).items()}
+    wanted = {name: make if name == "scaling.csv" or name.endswith(tuple(to)) else None for name, make in makes.items()}
+    return write_files(folder, wanted, failures)
 
 
-def _written(file: Path, make: Make, content: Callable[[pd.DataFrame], bytes]) -> bool:
-    table = make()
-    if table is not None:
-        write_file(file, content(table))
-    return table is not None
+def write_files(folder: Path, makes: Mapping[str, Make | None], failures: Failures) -> list[str]:
+    """Files by name, from what makes their tables or texts; returns the names of those written. Where nothing does, or it makes
+    None or raises, that of an earlier analysis is removed."""
 
+    def is_written(file: Path, make: Make) -> bool:
+        content = make()
+        if isinstance(content, pd.DataFrame):
+            write_file(file, parquet_bytes(content) if file.suffix == ".parquet" else csv_text(content).encode())
+        elif content is not None:
+            write_text(file, content)
+        return content is not None
 
-def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:
-    """Files by name; None removes that of an earlier analysis. Returns the names of those that are written."""
-    for name in (name for name, text in texts.items() if text is None):
+    names = [
+        name for name, make in makes.items() if make and failures.contain(name, partial(is_written, folder / name, make), False)
+    ]
+    for name in makes.keys() - set(names):
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
-
-    def written(name: str, text: str) -> bool:
-        write_text(folder / name, text)
-        return True
-
-    given = {name: text for name, text in texts.items() if text is not None}
-    return [name for name, text in given.items() if failures.contain(name, partial(written, name, text), False)]
+    return names
 
 
 def csv_text(table: pd.DataFrame) -> str:

@@ -17,7 +17,7 @@ from hpcddp.analysis.records.steps import joined, mean_step_ns, part_mean_ns, sa
 from hpcddp.analysis.runs import step_times
 from hpcddp.analysis.runs.communication import communication, read_network
 from hpcddp.analysis.runs.resources import Used, gpu_arithmetic, read_readings, used
-from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.run import NOT_STARTED, Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import rank_map, unevenness
 from hpcddp.analysis.runs.timeline import read_timeline
@@ -65,14 +65,14 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
 
     `outcomes`: job -> why it failed, where that is known. What is odd but harmless is added to `warnings`.
     """
-    why = "not started"
+    why = NOT_STARTED
     for attempt in reversed(attempts):
         end = json_files.read_end_file(attempt, warnings)
         if end is not None and end.state == "done":
             return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
-        if why == "not started":
+        if why == NOT_STARTED:
             why = _why_not_done(attempt, end, outcomes)
-    if why == "not started" and outcomes:
+    if why == NOT_STARTED and outcomes:
         job, failed = list(outcomes.items())[-1]
         why = f"{why}: job {job} failed: {failed}"
     return replace(blank, reason=one_line(why))

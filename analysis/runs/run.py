@@ -25,6 +25,9 @@ from hpcddp.core.run_root import RunKey
 from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
 
+NOT_STARTED = "not started"
+"""The reason of a run without any attempt or failed job."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:

@@ -269,8 +269,7 @@ def targets_frame(records: StudyRecords, runs: pd.DataFrame, scaling: pd.DataFra
 
 
 def _of_series(records: StudyRecords, runs: pd.DataFrame, series: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    members = [(row, _runs_of(records, runs, row)) for _, row in series.iterrows()]
-    members = [(row, found) for row, found in members if found]
+    members = [(row, found) for _, row in series.iterrows() if (found := _runs_of(records, runs, row))]
     target, of = target_of([run for _, found in members for run in found])
     if target is None:
         return

@@ -222,11 +222,8 @@ def _joint_keys(
 
 
 def _follows(points: Sequence[_Measured], name: str, other: str) -> bool:
-    first: dict[tuple[Any, ...], str | None] = {}
-    return all(
-        first.setdefault((point.size, point.texts.get(name)), point.texts.get(other)) == point.texts.get(other)
-        for point in points
-    )
+    found = {(point.size, point.texts.get(name), point.texts.get(other)) for point in points}
+    return len(found) == len({(size, value) for size, value, _ in found})
 
 
 def _axis(
@@ -234,11 +231,8 @@ def _axis(
 ) -> Axis:
     key, *more = joint
     every = [point for group in groups for point in group]
-    apart = [
-        name
-        for name in varying
-        if name not in joint and len({point.texts.get(name) for point in every}) > 1 and not _is_implied(every, name, joint)
-    ]
+    varied = [name for name in varying if name not in joint and len({point.texts.get(name) for point in every}) > 1]
+    apart = [name for name in varied if not _is_implied(every, name, joint)]
     counts = Counter(point.texts.get(key) for point in points)
     panels = [_panel(key, more, group, apart, counts) for group in groups]
     panels.sort(key=lambda panel: (panel.nodes * panel.gpus_per_node, panel.nodes, [*map(value_order, panel.others.values())]))
@@ -247,9 +241,8 @@ def _axis(
 
 def _is_implied(points: Sequence[_Measured], name: str, joint: Sequence[str]) -> bool:
     """What is found at launch is not named where something else already tells the points apart."""
-    return name in FOUND and any(
-        _follows(points, other, name) for other in points[0].keys if other not in (*joint, *FOUND) and name != other
-    )
+    others = [other for other in points[0].keys if other not in (*joint, *FOUND)]
+    return name in FOUND and any(_follows(points, other, name) for other in others)
 
 
 def _panel(

@@ -90,7 +90,7 @@ def leading_sentences(found: Sequence[Axis]) -> list[str]:
     shown = [effect_sentence(axis, axis.panels[-1]) for axis in found[:KEYS_AT_MOST]]
     more = sum(len(axis.panels) for axis in found) - len(shown)
     shown += [sentence for axis in found for sentence in axis.interactions]
-    return [*shown, f"The files effects.csv and index.html have {count(more, 'more comparison')}."] if more else shown
+    return [*shown, f"The page has {count(more, 'more comparison')}."] if more else shown
 
 
 def effect_sentence(axis: Axis, panel: AxisPanel) -> str:

@@ -179,10 +179,8 @@ def _layouts(runs: Sequence[Run]) -> list[str]:
     names = environment_names((run.env_id, run.software) for run in runs)
     texts = [key_text(series_key(point, "", names[run.env_id], run.gpu)) for point, run in zip(points, runs, strict=True)]
     apart = differing(dict.fromkeys(texts))
-    return [
-        ", ".join(filter(None, [layout_of_bench(p.layout.nodes, p.layout.gpus_per_node, p.device), words(apart[text])]))
-        for p, text in zip(points, texts, strict=True)
-    ]
+    sizes = [layout_of_bench(point.layout.nodes, point.layout.gpus_per_node, point.device) for point in points]
+    return [", ".join(filter(None, [size, words(apart[text])])) for size, text in zip(sizes, texts, strict=True)]
 
 
 def layout_of_bench(nodes: int, gpus: int, device: str) -> str:

@@ -109,18 +109,11 @@ def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -
 
 
 def _load_runs(
-    study: Study,
-    cache: Cache,
-    keys: Sequence[RunKey],
-    points: Mapping[str, Point | None],
-    meanwhile: Callable[[], None],
+    study: Study, cache: Cache, keys: Sequence[RunKey], points: Mapping[str, Point | None], meanwhile: Callable[[], None]
 ) -> tuple[list[Attempted], bool]:
     """Runs in the order of `keys`, from the cache or, two at a time, from their records; and whether there was much to read."""
-    inputs = {
-        key: fingerprint(study.run_dir(*key), repr(key), repr(points.get(key.label)))
-        for key in keys
-        if study.run_dir(*key).is_dir()
-    }
+    folders = ((key, study.run_dir(*key)) for key in keys)
+    inputs = {key: fingerprint(run, repr(key), repr(points.get(key.label))) for key, run in folders if run.is_dir()}
     known = {key: _from_cache(cache.get(_cache_name(key), inputs[key]), points.get(key.label)) for key in inputs}
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]

@@ -66,9 +66,8 @@ def with_co2(readings: pd.DataFrame, g_per_kwh: float | None) -> pd.DataFrame:
 
 def any_read(readings: pd.DataFrame) -> bool:
     """Whether any point has any reading of a GPU or node."""
-    return bool(
-        readings[["gpu_util_percent", "gpu_power_w_mean", "cpu_busy_share", "host_mem_used_peak_bytes"]].notna().any(axis=None)
-    )
+    columns = ["gpu_util_percent", "gpu_power_w_mean", "cpu_busy_share", "host_mem_used_peak_bytes"]
+    return bool(readings[columns].notna().any(axis=None))
 
 
 def reading_notes(readings: pd.DataFrame) -> Iterator[str]:

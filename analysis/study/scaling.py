@@ -139,7 +139,8 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
-    middle = _middle(runs)
+    """Means over the run whose step is the median, or over the two runs whose mean step is."""
+    middle = runs.sort_values("step_ns", kind="stable").iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
     found = {f"{name}_s": _mean(middle[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
     exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
     parts = [found[name] for name in (*(f"{part}_s" for part in PARTS if part != "comm_exposed"), *exposed)]
@@ -150,12 +151,6 @@ def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
         "unaccounted_s": unaccounted(_step_s(runs), parts),
         **_bandwidths(_mean(middle["step_bytes"]), found, int(runs["ranks"].iloc[0])),
     }
-
-
-def _middle(runs: pd.DataFrame) -> pd.DataFrame:
-    """The run whose step is the median, or the two runs whose mean step is."""
-    ordered = runs.sort_values("step_ns", kind="stable")
-    return ordered.iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
 
 
 def _bandwidths(step_bytes: float | None, found: Mapping[str, float | None], ranks: int) -> dict[str, float | None]:
@@ -258,7 +253,7 @@ def outlier_notes(far: pd.DataFrame) -> Iterator[str]:
     if len(far):
         worst = far.iloc[int(far["percent"].abs().argmax())]
         direction = "slower" if worst["percent"] < 0 else "faster"
-        others = f" The file outliers.csv has {len(far) - 1} more." if len(far) > 1 else ""
+        others = f" With `--to csv`, outliers.csv has {len(far) - 1} more." if len(far) > 1 else ""
         yield (
             f"Run r{worst['run']} of {worst['label']} is an outlier, {abs(worst['percent']):.1f} % {direction} than its point's "
             f"median. It is still included. Find what was different in that run.{others}"

@@ -118,11 +118,8 @@ def cpu_advice(runs: Sequence[Run]) -> Advice:
 T = TypeVar("T")
 
 SRUN = "slurm.srun_options"
-
 NO_THREADS = Set({"slurm.options": ["--hint=nomultithread"]})
-
 IN_PROFILE = ", or for every sweep with `srun_options` of the profile."
-
 UNBIND = "Start hpcddp without a CPU binding (taskset, numactl, cpuset). Its ranks inherit that binding."
 
 
@@ -200,11 +197,8 @@ def _far_advice(run: Run, host: str) -> Advice:
     if not context.by_slurm(run):
         return UNBIND
     if _by_torchrun(run):
-        return phrase(
-            "Let srun start the ranks with ",
-            Set({"layout.launcher": "direct"}),
-            ". Then bind each rank to its GPU's socket with `cpu_masks` of the profile's node type.",
-        )
+        bind = ". Then bind each rank to its GPU's socket with `cpu_masks` of the profile's node type."
+        return phrase("Let srun start the ranks with ", Set({"layout.launcher": "direct"}), bind)
     of_gpus = _gpu_nodes(run, host)
     if of_gpus is None or (run.point is not None and not run.point.layout.exclusive):
         return "Bind each rank to cores of its GPU's socket with `cpu_masks` of the profile's node type. Request whole nodes."

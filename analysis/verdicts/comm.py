@@ -114,13 +114,10 @@ def _fit(case: Case, row: PointRow) -> Mapping[str, Any]:
 
 
 def _link_words(case: Case, row: PointRow) -> str:
-    link = _link(case, row)
-    if "busbw_bytes_per_s" not in link:
-        return ""
-    reached = f" Gradients reach {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s of bus bandwidth"
-    if "fitted_busbw_bytes_per_s" not in link:
-        return f"{reached}."
-    return f"{reached}; `hpcddp bench comm` fitted {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s."
+    rates = {name: f"{quantity(bytes_per_s / 1e9)} GB/s" for name, bytes_per_s in _link(case, row).items()}
+    reached, fitted = rates.get("busbw_bytes_per_s"), rates.get("fitted_busbw_bytes_per_s")
+    against = f"; `hpcddp bench comm` fitted {fitted}" if fitted else ""
+    return f" Gradients reach {reached} of bus bandwidth{against}." if reached else ""
 
 
 def _comm_advice(case: Case, row: PointRow) -> Advice:
@@ -232,10 +229,8 @@ def tcp_fault(network: RunNetwork) -> TransportFault | None:
     if not record.is_tcp or not _has_rdma(network) or len(record.nodes) < 2:
         return None
     remarks = f" ({'; '.join(record.remarks)})" if record.remarks else ""
-    return TransportFault(
-        f"Ranks use {transport_words(record)}, but the profile's network is {network.fabric.name or 'RDMA'}{remarks}",
-        _tcp_advice(network),
-    )
+    words = f"Ranks use {transport_words(record)}, but the profile's network is {network.fabric.name or 'RDMA'}{remarks}"
+    return TransportFault(words, _tcp_advice(network))
 
 
 def adapter_fault(network: RunNetwork) -> TransportFault | None:
@@ -262,9 +257,8 @@ def gdr_fault(network: RunNetwork, gpu: str | None) -> TransportFault | None:
         return None
     if gpu is None or any(name in gpu.lower() for name in NO_GDR):
         return None
-    words = (
-        f"None of {count(record.network_connections, 'connection')} between nodes uses GPUDirect RDMA: {transport_words(record)}"
-    )
+    connections = count(record.network_connections, "connection")
+    words = f"None of {connections} between nodes uses GPUDirect RDMA: {transport_words(record)}"
     if record.gdr_off:
         off = f"It is off for {', '.join(record.gdr_off[:8])}"
         advice = f"Ask the site for nvidia-peermem on the nodes (`{PEER_MODULE}`)"

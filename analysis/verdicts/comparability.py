@@ -87,7 +87,7 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
             where=place,
             evidence=f"{n} runs give {' to '.join(given)} samples/s "
             f"({row['interval']}), a width of {percent(width)} of the median ({run_numbers(runs)}). {claimed}",
-            todo=phrase("Measure more runs on exclusive nodes with ", more, ". The file outliers.csv lists outliers."),
+            todo=phrase("Measure more runs on exclusive nodes with ", more, ". With `--to csv`, outliers.csv lists outliers."),
             numbers={"width": width, "effect": effect, "n": n},
             runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, width),

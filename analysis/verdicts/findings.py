@@ -115,10 +115,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         "notes on readings": lambda: readings.reading_notes(read),
         "notes on laws": lambda: law_notes(fitted, full_names(apart)),
     }
-    undecided = [
-        *map(as_sentences, records.warnings),
-        *_all_of(failures, {**_notes_of_runs(records, runs, shown), **of_tables}),
-    ]
+    said = _all_of(failures, _notes_of_runs(records, runs, shown) | of_tables)
+    undecided = [*map(as_sentences, records.warnings), *said]
     found = verdicts(case, failures)
     bare = found, [note for note in undecided if isinstance(note, str)]
     judged, noted = failures.contain("advice", lambda: decided(found, undecided, records.points), bare)

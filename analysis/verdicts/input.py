@@ -87,12 +87,9 @@ def _limits(case: Case, row: PointRow) -> dict[str, float]:
     return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
 
-WITHOUT_OTHER = {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
-
-
 def _limits_words(case: Case, row: PointRow) -> str:
-    limits = _limits(case, row)
-    words = [f" {WITHOUT_OTHER[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
+    limits, reach = _limits(case, row), {"trainer": "Training alone reaches", "loader": "Loaders alone reach"}
+    words = [f" {reach[who]} {quantity(rate)} samples/s." for who, rate in limits.items()]
     if (fastest := context.fastest_loading(case, row)) and fastest[1] >= (1 + context.FASTER) * limits.get("loader", 0):
         words.append(f" The fastest loaders ({fastest[0]}) reach {quantity(fastest[1])} samples/s.")
     return "".join(words)
@@ -208,11 +205,9 @@ def _uneven_advice(by_data: bool) -> Advice:
     if by_data:
         io = Set({"measure.input": "io"})
         return phrase("Time the loaders alone with ", io, ". Batches are late on one rank after the other.")
-    return phrase(
-        "Find what disturbs ranks in turn: batches of unequal cost, garbage collection (",
-        Set({"measure.gc": "frozen"}),
-        "), shared cores, or other processes. The figure of ranks shows which rank was slow when.",
-    )
+    find = "Find what disturbs ranks in turn: batches of unequal cost, garbage collection ("
+    others = "), shared cores, or other processes. The figure of ranks shows which rank was slow when."
+    return phrase(find, Set({"measure.gc": "frozen"}), others)
 
 
 LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
@@ -282,12 +277,10 @@ def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) 
     batch_s = times.read_s / times.batches
     if batch_s >= PASSING_S:
         return FoundLimit("loader processes", "A rank has none and loads between its steps.", "")
-    larger = context.larger_batch(case, row)
+    larger = phrase("Use larger batches, which cost less per sample, with ", context.larger_batch(case, row), ".")
     resident = _passing_nothing_on(run) if run.point and run.point.workload.data.name in IN_MEMORY else ""
     because = f"A rank reads a batch in {quantity(1e6 * batch_s)} µs, and a loader process would take longer to transfer it."
-    return FoundLimit(
-        "hand-over", because, resident or phrase("Use larger batches, which cost less per sample, with ", larger, ".")
-    )
+    return FoundLimit("hand-over", because, resident or larger)
 
 
 def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:

@@ -31,9 +31,7 @@ LONG_START_S = 60
 """torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
 
 NETWORKS_SHOWN = 3
-
 GROWS = "workload.optimizer.batch_at_epochs"
-
 APART = {"env_id": "software environments", "layout.node_type": "node types"}
 
 
@@ -116,23 +114,17 @@ def warmup_notes(runs: Sequence[Run]) -> Iterator[Advice]:
     unseen = [run for run in looked if run.warmup_detected_steps is None]
     few = [run for run in unseen if _made_steps(run) < WARMUP_DETECTED_FROM]
     late = [run for run in unseen if run not in few]
+    unknown, of = "The end of the warm-up is unknown in", f"of {count(len(looked), 'run')}"
     if few:
-        yield phrase(
-            f"The end of the warm-up is unknown in {len(few)} of {count(len(looked), 'run')}. It cannot be detected in fewer "
-            f"than {WARMUP_DETECTED_FROM} steps. Time more steps with ",
-            Set({"measure.steps": WARMUP_DETECTED_FROM}),
-            ".",
-        )
+        why = f"It cannot be detected in fewer than {WARMUP_DETECTED_FROM} steps."
+        more = Set({"measure.steps": WARMUP_DETECTED_FROM})
+        yield phrase(f"{unknown} {len(few)} {of}. {why} Time more steps with ", more, ".")
     if late:
         longer = max(map(_made_steps, late))
-        yield phrase(
-            f"The end of the warm-up is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}). Their steps "
-            f"reach steady state in the second half, if at all. Lengthen the warm-up with ",
-            Set({"measure.warmup_steps": longer}),
-            ", or time more steps with ",
-            Set({"measure.steps": 4 * longer}),
-            ".",
-        )
+        why = "Their steps reach steady state in the second half, if at all."
+        warmup, steps = Set({"measure.warmup_steps": longer}), Set({"measure.steps": 4 * longer})
+        found = f"{unknown} {len(late)} {of} ({late[0].name}). {why}"
+        yield phrase(f"{found} Lengthen the warm-up with ", warmup, ", or time more steps with ", steps, ".")
 
 
 def _made_steps(run: Run) -> int:

@@ -109,15 +109,13 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
         assert worst.early is not None
         timed = [(run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0) for run in runs]
         needed = max(*timed, *(run.warmup_detected_steps or 0 for run in runs))
-        longer = Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)})
+        longer, detect = Set({"measure.warmup_steps": 50 * math.ceil(needed / 50)}), Set({"measure.warmup": "detect"})
         yield Verdict(
             where=f"in {len(runs)} of {len(case.counting)} runs",
             evidence=f"Run {worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones. This raises the "
             f"mean step by {100 * worst.early.moved:.1f} %.",
-            todo=phrase(
-                "Lengthen the warm-up with ", longer, ", or detect its end with ", Set({"measure.warmup": "detect"}), "."
-            ),
+            todo=phrase("Lengthen the warm-up with ", longer, ", or detect its end with ", detect, "."),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=context.run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
@@ -193,7 +191,6 @@ LONG_IN = {
     "unknown": "The long steps are longer in parts that were not measured.",
 }
 """Cause -> a part of the step in words, or a sentence."""
-
 
 ADVICE: Mapping[str, Advice] = {
     "communication": "Look in the figures of ranks and of one step for a rank that is sometimes late, or for other traffic.",

@@ -95,7 +95,8 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     for run, found in judged:
         if found is None:
             continue
-        ranks, uneven = _ranks_of(run, found.who), run.unevenness
+        uneven, who = run.unevenness, found.who
+        ranks = [rank for rank, host in enumerate(uneven.hosts if uneven else ()) if who in (host, f"rank {rank} on {host}")]
         over_ns = max((uneven.over_ns[rank] for rank in ranks), default=None) if uneven else None
         unlike = 2 * often[run.label, found.who] < runs[run.label]
         least_ns = max(OWN_TIME * found.wait_s * 1e9, SLOWER * (run.step_ns or 0.0) * unlike)
@@ -158,11 +159,9 @@ def _by_own_time(case: Case, hooked: Collection[tuple[str, str]]) -> Iterator[St
 
 def waited_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that others wait for a straggler, the median over its runs; None where at most COSTLY."""
-    worst = {run.name: 0.0 for run in case.runs_of(row)}
-    for each in _found(case):
-        if each.run.name in worst:
-            worst[each.run.name] = max(worst[each.run.name], each.cost)
-    share = statistics.median(worst.values()) if worst else 0.0
+    found = _found(case)
+    worst = [max((each.cost for each in found if each.run is run), default=0.0) for run in case.runs_of(row)]
+    share = statistics.median(worst or [0.0])
     return share if share > COSTLY else None
 
 
@@ -192,7 +191,7 @@ def _straggler_advice(worst: Straggler) -> Advice:
             return phrase(f"{compare} If they stay late, ", exclude, f". {AGAIN}")
         return phrase(f"{compare} Time its loaders alone with ", Set({"measure.input": "io"}), ".")
     if several:
-        shown = "stragglers.csv" if worst.last else "the figure of ranks"
+        shown = "stragglers.csv (written with `--to csv`)" if worst.last else "the figure of ranks"
         return phrase(f"Send {shown} to the site, and ", exclude, f". {AGAIN}")
     return "Compare that rank's GPU and cores with those of other ranks (clocks, temperature, NUMA node, other processes)."
 
@@ -280,11 +279,6 @@ def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
 def _part(found: Unevenness, ranks: Sequence[int]) -> str | None:
     by_part = {part: sum(values[rank] for rank in ranks) for part, values in found.part_over_ns.items()}
     return max(by_part, key=lambda part: by_part[part], default=None)
-
-
-def _ranks_of(run: Run, name: str) -> list[int]:
-    hosts = run.unevenness.hosts if run.unevenness else ()
-    return [rank for rank, host in enumerate(hosts) if name in (host, f"rank {rank} on {host}")]
 
 
 def waiting_share(case: Case, row: PointRow) -> float:

@@ -60,11 +60,7 @@ _OF_JOB = (
         help="Node type of the job. Default: the profile's default type.",
     ),
     click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Change a value of the job, such as slurm.walltime_min=90.",
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job, such as slurm.walltime_min=90."
     ),
     click.option(
         "--cluster",

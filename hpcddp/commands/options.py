@@ -193,9 +193,7 @@ def laying_out(command: Command) -> Command:
     return _with_options(
         _folded(command, "layout", "LayoutOptions"),
         click.option(
-            "--node-type",
-            shell_complete=completion.node_type_names,
-            help="Node type of the profile. Default: its default type.",
+            "--node-type", shell_complete=completion.node_type_names, help="Node type of the profile. Default: its default type."
         ),
         click.option(
             "--gpus-per-node",

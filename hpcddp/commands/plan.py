@@ -57,13 +57,12 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> N
     rows = [plan_row(each, requests.get(each.point.label), wanted.repeat, wanted.slurm.walltime_min) for each in chosen.points]
     beyond = beyond_budget(rows, wanted.budget or settings.budget)
     gone = _gone(sweep)
-    words = not_in_sweep_words(gone, sweep)
     for text in (
         *remarks(profile, chosen.points),
         *without_folder(chosen.points, settings.data_roots),
         *missing_data(chosen.points, settings.data_roots, runs_here=profile.backend == "local", prepares=False),
         *beyond,
-        *([words] if words else []),
+        *filter(None, [not_in_sweep_words(gone, sweep)]),
     ):
         remark(text)
     if format_ == "json":

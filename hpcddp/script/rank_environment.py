@@ -24,7 +24,7 @@ BY_SRUN = ("pyxis", "cscs")
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 SET_BY_SCRIPT = ("HPCDDP_RUNS", "PWD")
 
-FROM_SCRIPT = ("MASTER_ADDR", "OMP_NUM_THREADS", "PYTHONUNBUFFERED")
+FROM_SCRIPT = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "PYTHONUNBUFFERED")
 """Variables of every script."""
 
 

@@ -202,7 +202,7 @@ def test_a_folder_of_other_content_is_refused(finished: Path, change: dict[str, 
     before = times_ns(finished)
     for manifest in ("bigmnist.json", "bigmnist.json.part"):
         (finished / "bigmnist.json").replace(finished / manifest)
-        with pytest.raises(HpcddpError, match=f"holds another bigMNIST, with {sentence}.*choose another folder"):
+        with pytest.raises(HpcddpError, match=f"holds another bigMNIST, with {sentence}.*Choose another folder"):
             prepare(finished, **change)
     (finished / "bigmnist.json.part").rename(finished / "bigmnist.json")
     assert times_ns(finished) == before

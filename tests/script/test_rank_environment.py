@@ -66,7 +66,7 @@ def test_command_lines(tmp_path: Path, runtime: Runtime, gpus: str) -> None:
     image, here = f"{tmp_path}/torch.sif", str(tmp_path)
     shown = [f"{here}:{here}", "/usr:/usr", "/bin:/opt/bin"]
     python = ["python3", "-c", "pass"]
-    names = "MASTER_ADDR,OMP_NUM_THREADS,PYTHONUNBUFFERED"
+    names = "MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,PYTHONUNBUFFERED"
     if runtime == "apptainer":
         start = [f"{here}/bin/apptainer", "exec", *{"nvidia": ["--nv"], "amd": ["--rocm"]}.get(gpus, [])]
         assert words == [*start, "--pwd", here, *(f"--bind={each}" for each in shown), image, *python]

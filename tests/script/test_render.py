@@ -25,7 +25,7 @@ from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script import templating
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.lint import lint_script
-from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, removal, render
+from hpcddp.script.render import ScriptLaunch, disk_folders, launch_by_hand, launch_command, removal, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
@@ -135,9 +135,10 @@ def test_torchrun(cluster: str) -> None:
 
 @pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])
 def test_port_of_every_job_and_step(tmp_path: Path, step: int) -> None:
-    """A step of its own has the job's; steps of one job have different ones."""
-    texts = render(*parts("rcc"), SUBMITTED), allocation_script(allocation_plan(tmp_path, "repeat=1"), tmp_path)
-    for text, steps in zip(texts, ([step], [step, step + 1]), strict=True):
+    """A step of its own has the job's; steps of one job, and lines of srun added to a command's script, have different ones."""
+    command = render(*parts("rcc"), launch_command(["python", "train.py"], None))
+    texts = render(*parts("rcc"), SUBMITTED), allocation_script(allocation_plan(tmp_path, "repeat=1"), tmp_path), command
+    for text, steps in zip(texts, ([step], *2 * [[step, step + 1]]), strict=True):
         (formula,) = set(re.findall(r"MASTER_PORT=\$\(\((.*?)\)\)(?: #.*)?\n", text))
         ports = [
             int(subprocess.check_output(["bash", "-c", f"SLURM_JOB_ID={job} SLURM_STEP_ID={s}; echo $(({formula}))"]))

@@ -57,7 +57,7 @@ def test_more_points_than_colours_are_said(tmp_path: Path) -> None:
     runs = {training(gpus): (((50, 90), 10.0),) for gpus in range(1, 9)}
     found = find(load_study(trainings(tmp_path / "s", runs)))
     figures, notes = training_drawings(found)
-    assert notes == ["figures/accuracy.png shows 6 of 8 points; epochs.csv has them all"]
+    assert notes == ["figures/accuracy.png shows 6 of 8 points; with `--to csv`, epochs.csv has them all"]
     names = [text.get_text() for text in figures["accuracy"]().legends[-1].get_texts()]
     assert (names[0], names[-2], len(names)) == ("1 GPU", "1 x 8 GPUs", 7)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -73,7 +74,7 @@ ODD: Mapping[str, tuple[Callable[[Path], Study], tuple[str, ...]]] = {
     "no runs": (lambda folder: write_study(folder, [point(1, 1)]), ("NEXT    hpcddp status jobs/s", "no run of 1 has finished")),
     "all rejected": (
         lambda folder: write_measured(folder, [point(1, 1), point(1, 2)], gates=FAILED),
-        ("WHY     no run counts: all are rejected", "TRUST   0 of 2 runs pass"),
+        ("NOTE    2 runs rejected: check `equal steps`: rank 1 made 4 of 6 steps", "TRUST   0 of 2 runs pass"),
     ),
     "no baseline": (
         lambda folder: write_measured(folder, [point(2, 4), point(4, 4)]),
@@ -116,7 +117,16 @@ def test_why_runs_were_rejected_is_on_it(tmp_path: Path) -> None:
     write_run(study, point(1, 2), Recorded(step_ns=MS, gates=FAILED, job="200"), 2)
     *_, trust, note, _ = screen(find(load_study(study)))
     assert trust.startswith("TRUST   3 of 4 runs pass; 1 to 2 runs each: no spread")
-    assert note == "NOTE    1 run rejected: gate `equal steps`: rank 1 made 4 of 6 steps"
+    assert note == "NOTE    1 run rejected: check `equal steps`: rank 1 made 4 of 6 steps"
+
+
+def test_why_a_run_is_missing_is_on_it(tmp_path: Path) -> None:
+    """What stopped it comes before what has not begun."""
+    study = write_measured(tmp_path / "s", [point(1, 1), point(1, 2), point(1, 4)], [100, 101])
+    for each in (point(1, 2), point(1, 4)):
+        shutil.rmtree(study.run_dir(each.label, 2))
+    write_run(study, point(1, 4), Recorded(step_ns=MS, state="failed", reason="CUDA out of memory", job="300"), 2)
+    assert screen(find(load_study(study)))[-2] == "MISSING 1 run: attempt 300.0 failed: CUDA out of memory"
 
 
 def test_what_failed_is_on_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
-from hpcddp.analysis.report.tables import study_tables
+from hpcddp.analysis.report.tables import scaling, study_tables
 from hpcddp.analysis.report.terminal import findings_plain
 from hpcddp.analysis.report.write import plain_rows
 from hpcddp.analysis.study.load import load_study
@@ -50,6 +50,13 @@ def rows(folder: Path) -> list[list[str]]:
 def test_what_is_no_number_is_unknown_to_scripts() -> None:
     table = pd.DataFrame({"a": pd.array([1, pd.NA], "Int64"), "b": [math.nan, math.inf], "c": ["x", None]})
     assert plain_rows(table) == [{"a": 1, "b": None, "c": "x"}, {"a": None, "b": None, "c": None}]
+
+
+def test_whole_numbers_have_their_thousands_apart(tmp_path: Path) -> None:
+    found = find(load_study(write_measured(tmp_path / "s", [point(1, 4)])))
+    points = found.shown.assign(gpus=4096, samples_trained=pd.array([70400], "Int64"))
+    (row,) = scaling(points, found.shown_apart, ["gpus", "samples_trained"]).rows
+    assert [cell.text for cell in row] == ["4,096", "70,400"]
 
 
 def test_nodes_that_are_bound_alike_are_one_kind(tmp_path: Path) -> None:

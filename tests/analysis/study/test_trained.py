@@ -106,7 +106,7 @@ def test_every_report_says_it_once(tmp_path: Path) -> None:
     assert len(tables) > 1
     for name, values in found.items():
         text = fact_text(values)
-        assert page.count(f"<dt>{name}</dt> <dd>{text}</dd>") == 1
+        assert page.count(f"<dt>{name}</dt><dd>{text}</dd>") == 1
         assert markdown.count(f"- **{markdown_text(name)}**: {markdown_text(text)}\n") == 1
         assert all(table.count(latex_text(f"{name} {text}")) == 1 for table in tables)
 

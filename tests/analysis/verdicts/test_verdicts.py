@@ -259,7 +259,7 @@ def test_of_many_alike_two_are_told() -> None:
 def test_verdicts_stand_before_the_table_and_in_report_json(tmp_path: Path) -> None:
     write(STARVED, tmp_path / "s")
     (result,) = analyze(tmp_path)
-    assert result.text.index("VERDICT  CPU starvation at every point") < result.text.index("gates ")
+    assert result.text.index("VERDICT  CPU starvation at every point") < result.text.index("checks ")
     rows: list[dict[str, Any]] = json.loads((tmp_path / "s/report/report.json").read_bytes())["verdicts"]
     assert [(verdict["name"], len(verdict["runs"])) for verdict in rows] == [("CPU starvation", 9), ("input-bound", 9)]
     assert rows[0]["numbers"] == {"busy_share": pytest.approx(0.96), "cores": 2.0, "needed": 17}
