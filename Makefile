@@ -89,14 +89,14 @@ wheelhouse: $(BIN)/uv
 	@echo "== $$(ls $(WHEELS)/*.whl | wc -l) wheels for Python $(FOR_PYTHON) on $(FOR_PLATFORM) in $(WHEELS)/"
 
 words: $(VENV)/installed-test
-	@$(BIN)/python -m tests.words
+	@$(BIN)/python -m tests.test_words
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs
 
 pictures: $(VENV)/installed-test packages
 	test -d demo/runs/local-mnist || $(MAKE) demo
-	$(BIN)/python -m tests.docs.pictures demo/runs/local-mnist
+	$(BIN)/python -m tests.docs.test_pictures demo/runs/local-mnist
 
 $(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
 	@echo "== installing hpcddp and what $< locks into $(VENV): the first time this fetches PyTorch, several GB"

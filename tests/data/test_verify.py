@@ -128,9 +128,7 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str, sentence:
 
 
 def test_what_is_not_prepared_is_said(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"holds no bigmnist.json. Write the missing files with `hpcddp data prepare bigmnist --root"
-    ):
+    with pytest.raises(UsageError, match=r"holds no bigmnist.json. Write the missing files with `hpcddp data prepare bigmnist"):
         verify(verify_bigmnist, tmp_path)
     (tmp_path / "bigmnist.json.part").touch()
     with pytest.raises(UsageError, match="holds an unfinished bigMNIST"):

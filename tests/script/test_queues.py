@@ -98,13 +98,10 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
         ),
         ({"slurm__qos": "spare"}, "nodes of type a100 requested, v100 needed on site QOS spare.*slurm.qos=prod"),
         ({"slurm__qos": "week", "slurm__partition": "main"}, "partition main requested, small needed on site QOS week"),
-        (
-            {"layout__node_type": "v100", "slurm__qos": "spare"},
-            "QOS spare requested, prod needed on site in partition old. Use `--set slurm.qos=prod`.",
-        ),
+        ({"layout__node_type": "v100", "slurm__qos": "spare"}, "QOS spare requested, prod needed on site .*--set slurm.qos=prod"),
         (
             {"layout__node_type": "v100", "layout__nodes": 9},
-            "9 nodes requested, at most 8 allowed on site in partition old. List the limits with `hpcddp clusters show.*yaml`",
+            "9 nodes requested, at most 8 allowed on site .*`hpcddp clusters show.*yaml`",
         ),
         ({"slurm__partition": "nope"}, "slurm.partition is nope, but the profile of site defines small, main, large, old"),
         ({"slurm__qos": "nope"}, "slurm.qos is nope, but the profile of site defines prod, debug, week, big, spare"),

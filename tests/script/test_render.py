@@ -294,9 +294,7 @@ def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_template_lies_below_its_profile(theirs: Path, template: str) -> None:
     file = profile_with(theirs, template)
     line = len(file.read_text().splitlines())
-    with pytest.raises(
-        UsageError, match=rf"^{file}:{line}:1: `{template}` is in another folder. Move the template to the profile's folder"
-    ):
+    with pytest.raises(UsageError, match=rf"^{file}:{line}:1: `{template}` is in another folder. Move the template to"):
         load_profile(str(file))
 
 

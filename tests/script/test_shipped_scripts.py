@@ -1,29 +1,36 @@
-"""The scripts of the profiles that come with hpcddp, reviewed once, and where their lines stand in the templates."""
+"""The scripts of shipped profiles and sweeps: reviewed once, their lines in the templates, and what they carry by hand."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import profile_names
+from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec, json_lines, spec_from_dict
+from hpcddp.core.launch_record import ProfileFacts
 from hpcddp.core.point import Point
-from hpcddp.core.schema import encode
+from hpcddp.core.schema import SchemaError, decode, decode_record, encode
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.render import ScriptLaunch, render, render_marked
 from hpcddp.script.resources import job_request
 from hpcddp.script.templating import FOLDER
+from hpcddp.submit import scripts_by_hand
 from hpcddp.submit.choose import layout_sweep
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 from tests import check_golden
-from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts, shellcheck
+from tests.script.test_render import JOBS, SUBMITTED, SWEEPS, by_hand, parts, shellcheck
 
 SITES = [name for name in profile_names() if name != "local"]
 ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100", "deltaai": "abcd-dtai-gh"}
@@ -143,3 +150,72 @@ def test_the_block_of_ones_own_template(tmp_path: Path) -> None:
     (bye,) = (line for line in lines if line.text == "echo bye")
     assert [(place.file, place.line, place.block) for place in bye.places] == [(str(template), 3, "teardown")]
     assert lines[2].places[0].file == str(FOLDER / "base.sh.j2")
+
+
+def launched_by_hand(profile: ClusterProfile, point: Point) -> ScriptLaunch:
+    return scripts_by_hand.by_hand(profile, point, Settings(), JOBS)
+
+
+@pytest.mark.parametrize("sweep", sorted(JOBS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_script_has_its_point_and_no_more_than_differs(sweep: Path) -> None:
+    source = read_sweep(sweep)
+    profile = load_profile(source.sweep.cluster or "local")
+    for point in (planned.point for planned in expand(source, profile)):
+        text = launched_by_hand(profile, point).spec or ""
+        assert max(map(len, text.splitlines())) <= 100
+        spec = spec_from_dict(json.loads(text))
+        assert (spec.point, spec.point.id) == (point, point.id)
+        assert json.loads(text) == encode(spec, keep_defaults=False)
+
+
+ODD: tuple[Any, ...] = (True, False, 7, 0.25, "odd 'é\"\n", ["7"], [7], {"A b": "=7"}, None)
+
+
+def points_with_one_odd_value() -> list[Point]:
+    """Each key of a point with each of the odd values that it takes."""
+    found = []
+
+    def vary(plain: dict[str, Any], place: dict[str, Any]) -> None:
+        for key, value in list(place.items()):
+            if isinstance(value, dict):
+                vary(plain, value)
+            for odd in ODD:
+                place[key] = odd
+                try:
+                    found.append(decode(Point, plain))
+                except SchemaError:
+                    continue
+            place[key] = value
+
+    full = encode(parts("rcc", 3)[1], keep_later=True)
+    vary(full, full)
+    return found
+
+
+def test_a_point_of_odd_values_has_its_id_in_its_script() -> None:
+    points = points_with_one_odd_value()
+    assert len(points) > 100
+    for point in points:
+        spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root="a\n" * 99)
+        found = spec_from_dict(json.loads(json_lines(encode(spec, keep_defaults=False))))
+        assert (found, found.point.id) == (spec, point.id)
+
+
+@pytest.mark.parametrize("cluster", SITES)
+def test_readers_find_in_a_script_what_the_profile_has(cluster: str) -> None:
+    """Worker and analysis read a profile as ProfileFacts: they get of the script's what they get of the whole one."""
+    profile, point, _, _ = script_parts(cluster, 1)
+    expected = decode_record(ProfileFacts, encode(profile))
+    for name, node_type in expected.node_types.items():
+        of_type = dataclasses.replace(point, layout=dataclasses.replace(point.layout, node_type=name))
+        spec = json.loads(launched_by_hand(profile, of_type).spec or "")
+        assert decode_record(ProfileFacts, spec["profile"]) == dataclasses.replace(expected, node_types={name: node_type})
+
+
+@pytest.mark.parametrize("cluster", SITES)
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_script_fits_a_screen(cluster: str, nodes: int) -> None:
+    profile, point, request, _ = script_parts(cluster, nodes)
+    lines = render(profile, point, request, launched_by_hand(profile, point)).splitlines()
+    assert max(map(len, lines)) <= 160
+    assert (cluster, nodes) != ("rcc", 1) or len(lines) <= 60

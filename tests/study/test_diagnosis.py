@@ -47,11 +47,7 @@ def log(*lines: str) -> list[LogLine]:
     [
         (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit it again if that was not meant"),
         (ended("CANCELLED"), "cancelled (CANCELLED)", "submit it again if that was not meant"),
-        (
-            ended("TIMEOUT", time_limit="1-12:20:00"),
-            "it reached its time limit of 2,180 min (TIMEOUT)",
-            "in the sweep above 2180",
-        ),
+        (ended("TIMEOUT", time_limit="1-12:20:00"), "it reached its time limit of 2,180 min (TIMEOUT)", "above 2180"),
         (ended("TIMEOUT"), "it reached its time limit (TIMEOUT)", "raise slurm.walltime_min in the sweep, or"),
         (ended("NODE_FAIL", nodes="gn01"), "gn01 failed (NODE_FAIL)", "--set slurm.exclude=gn01"),
         (ended("BOOT_FAIL", nodes="gn01"), "gn01 did not boot (BOOT_FAIL)", "--set slurm.exclude=gn01"),
@@ -231,10 +227,7 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
         ("hpcddp: line 1: exec: python3: not found", "`python3` does not exist on its node"),
         ("ModuleNotFoundError: No module named 'torch'", "the Python of its node has no torch"),
         ("ModuleNotFoundError: No module named 'mymodels'", "the Python of its node has no module `mymodels`"),
-        (
-            "ImportError: libcudart.so.12: cannot open shared object file: No",
-            "the library libcudart.so.12 is missing on its node",
-        ),
+        ("ImportError: libcudart.so.12: cannot open shared object file", "the library libcudart.so.12 is missing on its node"),
         ("libc.so.6: version `GLIBC_2.34' not found", "its environment was built for another machine than its node"),
         ("RuntimeError: No CUDA GPUs are available", "its node shows torch no GPU"),
         ("OSError: [Errno 28] No space left on device", "its disk is full"),

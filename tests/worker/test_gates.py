@@ -92,13 +92,7 @@ def node(cpus: int | None, of: int = 48, host: str = "gn03") -> NodeShare:
         ([node(48), node(8, host="gn04")], None, True, False, "8 of 48 CPUs of gn04, but `layout.exclusive` requests all"),
         ([node(8)], 0.25, False, True, "8 of 48 CPUs of gn03; processes outside the job used at most 25.0% of a node's CPU time"),
         ([node(None)], None, True, True, "the job's share of the CPUs of gn03 is unknown"),
-        (
-            [node(None)],
-            0.031,
-            None,
-            True,
-            "nothing reserves gn03; processes outside the job used at most 3.1% of a node's CPU time",
-        ),
+        ([node(None)], 0.031, None, True, "nothing reserves gn03; processes outside the job used at most 3.1%"),
     ],
 )
 def test_nodes_are_ours(nodes: list[NodeShare], foreign: float | None, exclusive: bool | None, passed: bool, says: str) -> None:

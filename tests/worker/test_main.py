@@ -164,10 +164,7 @@ def test_without_a_spec(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (
-            ('"rcc",', '"rcc"'),
-            r"not JSON near `.*\"rcc\" \"workload\".*`: Expecting ',' delimiter\.",
-        ),
+        (('"rcc",', '"rcc"'), r"not JSON near `.*\"rcc\" \"workload\".*`: Expecting ',' delimiter\."),
         (('"nodes"', '"nods"'), r"unknown key `nods` in point\.layout; did you mean `nodes`\?"),
     ],
     ids=["comma", "key"],

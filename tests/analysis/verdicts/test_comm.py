@@ -150,11 +150,7 @@ PLANTED: Mapping[str, tuple[Case, str, Sequence[str]]] = {
         "gdr",
         ["None of 8 connections", "It is off for mlx5_0", "lsmod | grep peermem"],
     ),
-    "told to keep its distance": (
-        Case(infiniband(4, gdr="", said=FAR), JUWELS),
-        "gdr",
-        ["Remove NCCL_NET_GDR_LEVEL=LOC"],
-    ),
+    "told to keep its distance": (Case(infiniband(4, gdr="", said=FAR), JUWELS), "gdr", ["Remove NCCL_NET_GDR_LEVEL=LOC"]),
     "next to each other, and not used": (
         Case(infiniband(4, gdr=""), JUWELS, near=True),
         "gdr",

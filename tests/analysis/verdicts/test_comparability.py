@@ -40,10 +40,7 @@ def test_a_rejected_baseline_is_not_said_to_be_run_again(tmp_path: Path, repeat:
         write_runs(study, each, [100 * MS] * repeat, **({"gates": FAILED} if each is ONE else {}))
     (missing,) = named(study, "baseline missing")
     more = " (and 1 more run)" if repeat == 2 else ""
-    assert missing.evidence == (
-        f"Speedup and efficiency against one GPU are unknown. Run r1 of {ONE.label} was rejected{more}: "
-        "check `equal steps`: rank 1 made 4 of 6 steps."
-    )
+    assert missing.evidence.endswith(f"Run r1 of {ONE.label} was rejected{more}: check `equal steps`: rank 1 made 4 of 6 steps.")
     assert missing.advice.startswith("Fix the cause of the rejection. Then delete those runs' folders")
     assert missing.runs == tuple(f"r{run} of {ONE.label}" for run in range(1, repeat + 1))
 

@@ -1,11 +1,11 @@
-"""What the analysis says, an example of each: verdicts with advice, sentences and notes of small studies made to have them."""
+"""What the analysis says, an example of each from small studies: short and complete, with advice that can be followed."""
 
 from __future__ import annotations
 
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,19 +13,20 @@ from random import Random
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from hpcddp.analysis.audit.audit import audits
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study import fits, readings, scaling
+from hpcddp.analysis.study import comm_bench, fits, readings, scaling
 from hpcddp.analysis.study.axis_words import effect_sentences
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts import binding, comm, comparability, gates, notes, steps
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.analysis.verdicts.notes import GROWS
+from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.attempt_records import DamagedFiles
 from hpcddp.core.point import Data
-from hpcddp.core.preflight import PreflightRecord, slow_readings
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.start_up import StartUp
@@ -40,7 +41,9 @@ from tests.analysis.verdicts.test_notes import staged
 from tests.analysis.verdicts.test_planted import CAUSES, SIZES, study_of
 from tests.analysis.verdicts.test_sentence import NINE, workers, write_rates
 from tests.analysis.verdicts.test_verdicts import BY_EVENTS, FAULTS
-from tests.fake_node import clean, slowed
+from tests.test_words import Sentence, plain, split, wrong
+
+pytestmark = pytest.mark.dear
 
 COUNTS: dict[str, Any] = {"label": "n02-g4-b32-3fa9c1d2e07b", "run": 1, "state": "counts"}
 NAME = "n01440764/n01440764_18.JPEG (it is no picture)"
@@ -72,15 +75,6 @@ def _readings() -> pd.DataFrame:
     return pd.DataFrame([{"nodes": 2, "gpus_per_node": 4, "misleads": text} for text in rows])
 
 
-def _series(**keys: Any) -> pd.DataFrame:
-    return pd.DataFrame({"series": [json.dumps({**keys, "env_id": env}) for env in ("torch 2.6.0", "torch 2.7.1")]})
-
-
-def _preflight() -> PreflightRecord:
-    ranks = slowed(clean(1, nodes=4), "memory_bytes_per_s", 0.7, ["r003"])
-    return PreflightRecord(job="9", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks))
-
-
 def _checked(closes: bool) -> pd.DataFrame:
     row = {"state": "counts", "comm_check_closes": closes, "comm_check": "the views of the exchange do not agree", **COUNTS}
     return pd.DataFrame([row])
@@ -92,8 +86,7 @@ def _laws() -> list[fits.Fitted]:
 
 
 NOTES: Mapping[str, Callable[[], Any]] = {
-    "apart_notes": lambda: notes.apart_notes(_series()),
-    "batch_notes": lambda: notes.batch_notes(_series(**{GROWS: [3]})),
+    "batch_notes": lambda: notes.batch_notes(pd.DataFrame({"series": [json.dumps({GROWS: [3]})]})),
     "hook_notes": lambda: [*notes.hook_notes(_hooked()), *notes.hook_notes(_hooked(hook=False, step_hook_s=0.2))],
     "spread_notes": lambda: [*notes.spread_notes(_hooked()), *notes.spread_notes(SPREAD)],
     "clock_notes": lambda: notes.clock_notes(pd.DataFrame([{"state": "counts", "clock_error_s": 0.01, "step_ns": 1e8}])),
@@ -105,7 +98,6 @@ NOTES: Mapping[str, Callable[[], Any]] = {
         *notes.staging_notes([staged(1, 50, 200), staged(2, 50, 250), staged(3, 75, None)]),
         *notes.staging_notes([staged(1, 50, 200), staged(2, 50, None)]),
     ],
-    "preflight_notes": lambda: notes.preflight_notes([_preflight()]),
     "check_notes": lambda: [*notes.check_notes(_checked(True)), *notes.check_notes(_checked(False))],
     "restart_notes": lambda: notes.restart_notes([Run(**COUNTS, restarts=2, lost_steps=5)]),
     "outlier_notes": lambda: scaling.outlier_notes(pd.DataFrame([{**COUNTS, "percent": -12.0}] * 2)),
@@ -113,6 +105,9 @@ NOTES: Mapping[str, Callable[[], Any]] = {
     "law_notes": lambda: fits.law_notes(_laws(), {"a": "batch/GPU 64"}),
 }
 """Maker of a note -> what it says of a table or of runs made up for it."""
+
+OF_STUDIES = {f"{name}_notes" for name in ("apart", "comm", "damaged", "data", "loader", "network", "preflight", "warmup")}
+"""Makers whose notes studies have."""
 
 
 def _disturbed(folder: Path) -> Study:
@@ -216,3 +211,40 @@ def text_of(advice: Any) -> str:
 
 def _settings(values: Mapping[str, object]) -> str:
     return f"`{' '.join(f'--set {key}={value}' for key, value in values.items())}`"
+
+
+VERBS = re.compile(
+    "Add|Ask|Average|Bind|Call|Change|Check|Compare|Compute|Copy|Delete|Do|Exchange|Exclude|Find|Fix|Follow|Gather|Give|Halve|Hold|"
+    "Install|Keep|Lengthen|Let|Load|Look|Lower|Make|Mark|Measure|Name|Pack|Raise|Read|Record|Remove|Repeat|Request|Resolve|Run|"
+    "Send|Separate|Start|State|Stop|Submit|Time|Train|Use|Write"
+)
+"""With which advice begins."""
+
+VAGUE = re.compile(r"pass(es)? on\b|do(es)? not count|not known|says\b")
+"""What other rooms may say, of scripts, of Slurm and of columns."""
+
+
+@pytest.fixture(scope="module")
+def texts() -> Sequence[tuple[str, str]]:
+    return list(analysis_sentences())
+
+
+def test_each_verdict_and_each_note_has_an_example(texts: Sequence[tuple[str, str]]) -> None:
+    places = {place for place, _ in texts}
+    makers = {name for module in (notes, gates, comm_bench, readings, fits, scaling) for name in vars(module) if "_notes" in name}
+    assert makers == {*NOTES, *OF_STUDIES}
+    assert {
+        *(f"{part} of {name}" for name in ALL for part in ("evidence", "advice")),
+        *(f"note of {name}" for name in NOTES),
+    } <= places
+
+
+def test_sentences_are_short_and_complete(texts: Sequence[tuple[str, str]]) -> None:
+    found = [Sentence(place, each) for place, text in texts for each in split(text.replace(NAME, "a.JPEG"))]
+    assert [str(each) for each in found if wrong(each) or VAGUE.search(plain(each.text))] == []
+    assert [text for _, text in texts if not re.match(r"[A-Z0-9`]|\S*\d", text) or not text.endswith(".")] == []
+
+
+def test_advice_begins_with_a_verb_or_a_command(texts: Sequence[tuple[str, str]]) -> None:
+    advice = [text for place, text in texts if place.startswith("advice of ")]
+    assert [text for text in advice if not VERBS.fullmatch(text.split()[0]) and text[0] != "`"] == []
