@@ -18,9 +18,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
-from hpcddp.analysis.figures.breakdown import BarLayout, head_sizes, lay_lines
+from hpcddp.analysis.figures.breakdown import BarLayout, head_rows, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, at_edge, entitle, mark_box, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times
 from hpcddp.analysis.verdicts.findings import bins_of
@@ -90,15 +90,12 @@ def distribution_figure(
     edges, found = ridges(steps)
     layout = lay_lines(scaling.loc[list(found)], names, short, ROW_MM)
     with new_figure(style, AROUND_MM + ROW_MM * layout.height) as (figure, (ax,)):
-        for line in layout.lines:
-            if line.row is None:
-                at_edge(ax, line.text, (0, line.at), "data", 0)
-            else:
-                ridge = found[line.row.name]
-                _ridge(ax, line.at, edges, ridge)
-                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
+        for line in layout.bars:
+            ridge = found[line.row.name]
+            _ridge(ax, line.at, edges, ridge)
+            mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
         _axes(ax, layout, edges, found)
-        head_sizes(ax, style, "Steps, by", scaling.loc[list(found)])
+        head_rows(ax, style, "Steps, by", scaling.loc[list(found)], layout)
     return figure
 
 
@@ -160,9 +157,8 @@ COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 
 
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
-    bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
-    names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
-    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95, linespacing=1.0)
+    names = [f"{line.text}\n{quantity(found[line.row.name].median_s * 1e3)} ms" for line in layout.bars]
+    name_rows(ax, [line.at for line in layout.bars], names, layout.height - 0.35, -0.95, linespacing=1.0)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
