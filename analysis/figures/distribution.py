@@ -39,7 +39,11 @@ TAIL = 0.005
 NARROWEST, WIDEST = 0.02, 2.0
 """How far the axis reaches on one side at least and at most, as a share of the median."""
 
-HEADS = ("mean", "99 %", "max", "warm-up")
+HEADS = {"mean": 26.0, "99 %": 52.0, "max": 78.0, "warm-up": 118.0}
+"""Beside a row -> where the numbers' column ends on the right, points at a type of 8 points."""
+
+LOWEST = 0.06
+"""Of the fullest column's height: one with few steps can be seen."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ def distribution_figure(
     """`scaling`: rows of scaling_frame, of which those in `steps` (rows of times_frame) are drawn from top to bottom."""
     edges, found = ridges(steps)
     layout = lay_lines(scaling.loc[list(found)], names, short, ROW_MM)
-    with new_figure(style, AROUND_MM + ROW_MM * layout.height) as (figure, (ax,)):
+    steps_of = sorted(ridge.steps for ridge in found.values())
+    note = f"Timed steps of a row, all runs: {' to '.join(map(thousands, dict.fromkeys((steps_of[0], steps_of[-1]))))}."
+    with new_figure(style, AROUND_MM + ROW_MM * layout.height, 1, note) as (figure, (ax,)):
         for line in layout.bars:
             ridge = found[line.row.name]
             _ridge(ax, line.at, edges, ridge)
@@ -136,24 +142,12 @@ def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) ->
     for shares, up, colour in ((ridge.timed_shares, 0.72, STEPS["timed"]), (ridge.warmup_shares, -0.2, STEPS["warm-up"])):
         if shares.max() > 0:
             floor = height + 0.3
-            ax.stairs(floor - up * heights(shares), edges, baseline=floor, fill=True, color=colour, linewidth=0)
+            heights = np.where(shares > 0, np.maximum(shares / shares.max(), LOWEST), 0)
+            ax.stairs(floor - up * heights, edges, baseline=floor, fill=True, color=colour, linewidth=0)
     ax.plot(edges[[0, -1]], [height + 0.3] * 2, color=GRID, linewidth=pt(0.6), zorder=0)
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
-    for i, text in enumerate(ridge.numbers):
-        colour = FAINT if i == HEADS.index("warm-up") else INK
-        write_beside(ax, text, height, (pt(COLUMN_PT[i]), 0), color=colour, ha="right")
-
-
-def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of a histogram's columns, the fullest 1: one with few steps can be seen."""
-    return np.where(shares > 0, np.maximum(shares / shares.max(), LOWEST), 0)
-
-
-LOWEST = 0.06
-"""Of the fullest column's height."""
-
-COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
-"""Right ends of the numbers' columns, at a type of 8 points."""
+    for text, (head, right) in zip(ridge.numbers, HEADS.items(), strict=True):
+        write_beside(ax, text, height, (pt(right), 0), color=FAINT if head == "warm-up" else INK, ha="right")
 
 
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
@@ -164,8 +158,8 @@ def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mappin
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
-    for i, head in enumerate(HEADS):
-        write_beside(ax, head, -0.75, (pt(COLUMN_PT[i]), 0), color=MEAN if head == "mean" else FAINT, ha="right")
+    for head, right in HEADS.items():
+        write_beside(ax, head, -0.75, (pt(right), 0), color=MEAN if head == "mean" else FAINT, ha="right")
 
 
 RANK_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
@@ -194,7 +188,8 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(RANK_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
     with new_figure(style, MAP_MM + height_mm, len(panels)) as (figure, axes):
-        most = colour_scale(cells)
+        # single odd cells are beyond the scale
+        most = max(LEAST_SCALE, float(np.quantile(cells["over_percent"].abs().astype(float), 0.98)))
         for ax, panel in zip(axes, panels, strict=True):
             entitle(ax, style, str(panel["panel"].iloc[0]), most=TITLE_LETTERS)
             _map_panel(ax, panel, most, height_mm / panel["row"].nunique())
@@ -204,11 +199,6 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
         bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         bar.outline.set_visible(False)
     return figure
-
-
-def colour_scale(cells: pd.DataFrame) -> float:
-    """% of the step at which a colour is full, on either side: single odd cells are beyond it."""
-    return max(LEAST_SCALE, float(np.quantile(cells["over_percent"].abs().astype(float), 0.98)))
 
 
 def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:
