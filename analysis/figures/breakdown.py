@@ -37,7 +37,7 @@ BESIDE_LETTERS = 10
 """What fits to the left of bars, and of steps, which have numbers to their right as well."""
 
 LEAST_SHARE = 0.005
-"""Of the step: what is not more is 0 %."""
+"""Of the step: what is not more is 0 %, as tables round, and a legend needs no such part."""
 
 BAR = 0.72
 """Height of a bar, as a share of a line."""
@@ -80,7 +80,8 @@ def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[s
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
     note = in_column(_note(scaling), figure_style.letters(style, 1))
-    visible = visible_parts(shown_parts(scaling), step_total_s(scaling))
+    shares = shown_parts(scaling).astype(float).div(step_total_s(scaling).astype(float), axis=0).max()
+    visible = [str(part) for part, share in shares.items() if share > LEAST_SHARE]
     with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
         draw_bars(ax, _bars(layout, scaling), pt(0.4))
         handles = part_handles([part for part in visible if part != "comm_exposed" or "transfer" not in visible])
@@ -185,12 +186,6 @@ def _bars(layout: BarLayout, rows: pd.DataFrame) -> Iterator[Bar]:
             values = {NAMES[str(part)]: f"{quantity(length)} ms", "of the step": share, "layout": line.layout}
             yield Bar(begin, begin + length, line.at, BAR, PARTS[str(part)], values)
             begin += length
-
-
-def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
-    """Those that are more than 0 % of some point's step, as tables round: a legend needs no others."""
-    shares = parts.astype(float).div(steps_s.astype(float), axis=0).max()
-    return [str(part) for part, share in shares.items() if share > LEAST_SHARE]
 
 
 def _write_lengths(ax: Axes, layout: BarLayout) -> list[Line2D]:

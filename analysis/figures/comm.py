@@ -34,8 +34,12 @@ class Panel:
     layout: str
     sizes: pd.DataFrame
     trained: pd.DataFrame
-    limit: float | None
-    """GB/s"""
+
+    @property
+    def limit(self) -> float | None:
+        """GB/s"""
+        found = (self.sizes if len(self.sizes) else self.trained)["limit_bytes_per_s"].iloc[0]
+        return None if pd.isna(found) else float(found) / 1e9
 
 
 def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str | None]:
@@ -51,7 +55,7 @@ def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str
     else:
         own = trained[trained["kind"] == "bucket"]
         own = own[own["limit_bytes_per_s"].notna() | (own.groupby("layout")["bytes"].transform("nunique") > 1)]
-        found = [Panel(str(layout), sizes, group, _limit(group)) for layout, group in own.groupby("layout", sort=False)]
+        found = [Panel(str(layout), sizes, group) for layout, group in own.groupby("layout", sort=False)]
     fewer = f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts" if len(found) > MAX_PANELS else None
     return evenly(found, MAX_PANELS), fewer
 
@@ -60,32 +64,22 @@ def _benched(group: pd.DataFrame, trained: pd.DataFrame) -> Panel:
     first = group.iloc[0]
     same = (trained["nodes"] == first["nodes"]) & (trained["gpus_per_node"] == first["gpus_per_node"])
     same &= trained["gpu"].fillna("") == ("" if pd.isna(first["gpu"]) else first["gpu"])
-    return Panel(str(first["layout"]), group, trained[same], _limit(group))
-
-
-def _limit(rows: pd.DataFrame) -> float | None:
-    found = rows["limit_bytes_per_s"].iloc[0]
-    return None if pd.isna(found) else float(found) / 1e9
-
-
-def rate_range(shown: list[Panel]) -> tuple[float, float]:
-    """GB/s of the axis: all that is drawn, limits included."""
-    rates = [float(rate) / 1e9 for each in shown for table in (each.sizes, each.trained) for rate in table["busbw_bytes_per_s"]]
-    limits = [each.limit for each in shown if each.limit is not None]
-    return min([*rates, *limits]) / 1.3, max([*rates, *limits]) * 1.3
+    return Panel(str(first["layout"]), group, trained[same])
 
 
 def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> MarkedFigure:
     """All panels on the same scales, so that layouts can be compared."""
+    tables = [table for each in shown for table in (each.sizes, each.trained)]
+    rates = [float(rate) / 1e9 for table in tables for rate in table["busbw_bytes_per_s"]]
+    rates += [each.limit for each in shown if each.limit is not None]
     note = "Points: medians over batches of calls." if any(len(each.sizes) for each in shown) else ""
     with new_figure(style, PANEL_MM, len(shown), note) as (figure, axes):
-        low, high = rate_range(shown)
         for ax, each in zip(axes, shown, strict=True):
             ax.set_xscale("log", base=2)
             ax.set_xlim(SMALLEST, LARGEST)
             label_ticks(ax, {tick: message_size(tick) for tick in TICKS})
             ax.set_xlabel("message size")
-            rate_axis(ax, low, high, "{:g}".format)
+            rate_axis(ax, min(rates) / 1.3, max(rates) * 1.3, "{:g}".format)
             unknown = " (limit unknown)" if each.limit is None else ""
             entitle(ax, style, each.layout, f"Bus bandwidth, GB/s{unknown}")
             labels = [_line(ax, op, each.sizes[each.sizes["op"] == op]) for op in OPS if (each.sizes["op"] == op).any()]

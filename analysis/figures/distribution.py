@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
-from hpcddp.analysis.figures.breakdown import BarLayout, head_rows, lay_lines
+from hpcddp.analysis.figures.breakdown import TITLE_LETTERS, BarLayout, head_rows, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
@@ -81,11 +81,6 @@ class Ridge:
             found["warm-up"] = f"{count(self.warmup_steps, 'step')}, median {times(self.warmup)}"
         return found
 
-    @property
-    def numbers(self) -> tuple[str, str, str, str]:
-        """In the order of HEADS."""
-        return times(self.mean), f"{self.p99:.2f}", times(self.longest), "" if self.warmup is None else times(self.warmup)
-
 
 def distribution_figure(
     scaling: pd.DataFrame, steps: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT
@@ -94,7 +89,7 @@ def distribution_figure(
     edges, found = ridges(steps)
     layout = lay_lines(scaling.loc[list(found)], names, short, ROW_MM)
     steps_of = sorted(ridge.steps for ridge in found.values())
-    note = f"Timed steps of a row, all runs: {' to '.join(map(thousands, dict.fromkeys((steps_of[0], steps_of[-1]))))}."
+    note = f"Each row: {' to '.join(map(thousands, dict.fromkeys((steps_of[0], steps_of[-1]))))} timed steps of all its runs."
     with new_figure(style, AROUND_MM + ROW_MM * layout.height, 1, note) as (figure, (ax,)):
         for line in layout.bars:
             ridge = found[line.row.name]
@@ -146,7 +141,9 @@ def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) ->
             ax.stairs(floor - up * heights, edges, baseline=floor, fill=True, color=colour, linewidth=0)
     ax.plot(edges[[0, -1]], [height + 0.3] * 2, color=GRID, linewidth=pt(0.6), zorder=0)
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
-    for text, (head, right) in zip(ridge.numbers, HEADS.items(), strict=True):
+    warmup = "" if ridge.warmup is None else times(ridge.warmup)
+    numbers = (times(ridge.mean), f"{ridge.p99:.2f}", times(ridge.longest), warmup)
+    for text, (head, right) in zip(numbers, HEADS.items(), strict=True):
         write_beside(ax, text, height, (pt(right), 0), color=FAINT if head == "warm-up" else INK, ha="right")
 
 
@@ -178,7 +175,6 @@ MOST_NAMED = 3
 
 COLOURS = LinearSegmentedColormap.from_list("over", [FASTER, "#f7f7f7", SLOWER])
 
-TITLE_LETTERS = 34
 NAME_MM = 3.4
 """Height of a name beside rows."""
 

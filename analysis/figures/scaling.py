@@ -115,8 +115,8 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled:
     bases = baselines(points)
     drawn = bases[:1] if one_curve(points) else bases
     for base in drawn:
-        side = 0.0 if len(drawn) == 1 else SIDES[base]
-        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=side)
+        aside = {"1gpu": -1.6, "1node": 1.6}[base] if len(drawn) > 1 else 0.0  # points, so that none hides the other's marks
+        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=aside)
         draw_measured(ax, points, f"efficiency_{base}", ratios, point_style)
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
@@ -131,10 +131,6 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled:
     if labels and (waits := data_wait(points.iloc[-1])) is not None:
         labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
     axes_of.end_labels(ax, labels)
-
-
-SIDES = {"1gpu": -1.6, "1node": 1.6}
-"""Points by which curves of baselines are moved from where their size is, so that none hides the other's marks."""
 
 
 def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
@@ -209,8 +205,6 @@ MAX_PANELS = 12
 LETTERS = 46
 """That fit below an axis, what stands to the left of it too, at 8 points."""
 
-BASE = BASELINES["1node"]
-
 
 def effect_drawings(found: Sequence[Axis], style: Style = DEFAULT) -> tuple[dict[str, Callable[[], MarkedFigure]], list[str]]:
     """A figure for each key, and notes on what they leave out."""
@@ -253,9 +247,9 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel, found: Sequence[Spread]) -> No
     places = [spread.x for spread in found]
     if axis.ordered:
         ax.plot(places, [spread.middle for spread in found], color=INK, zorder=2)
-    ax.axhline(found[panel.base].middle, color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
+    ax.axhline(found[panel.base].middle, color=BASELINES["1node"], linestyle="--", linewidth=pt(0.9), zorder=1)
     for i, (spread, value) in enumerate(zip(found, panel.values, strict=True)):
-        draw_spread(ax, spread, PointStyle(BASE if i == panel.base else INK))
+        draw_spread(ax, spread, PointStyle(BASELINES["1node"] if i == panel.base else INK))
         mark_point(ax, spread.x, spread.middle, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))
