@@ -77,21 +77,17 @@ def _panel(ax: Axes, epochs: pd.DataFrame, column: str, styles: Mapping[str, tup
         mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, name))
     if target is not None:
         ax.axhline(100 * target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
-    _accuracy_axis(ax, 100 * epochs["accuracy"])
+    low, high = 100 * float(epochs["accuracy"].quantile(LOWEST)), 100 * float(epochs["accuracy"].max())
+    room = 0.05 * max(high - low, 1.0)
+    ax.set_ylim(low - room, high + room)
+    ax.yaxis.set_major_locator(MaxNLocator(6))
+    ax.grid(axis="y", color=GRID)
     ax.set_xlabel(f"{AGAINST[column]}, {unit_name}" if unit_name else AGAINST[column])
     shown = epochs.loc[100 * epochs["accuracy"] >= ax.get_ylim()[0], column] / scale
     if column == "epoch":
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     else:
         log_axis(ax, ax.xaxis, float(shown.min()) / 1.1, float(shown.max()) * 1.1, "{:g}".format)
-
-
-def _accuracy_axis(ax: Axes, percents: pd.Series[Any]) -> None:
-    low, high = float(percents.quantile(LOWEST)), float(percents.max())
-    room = 0.05 * max(high - low, 1.0)
-    ax.set_ylim(low - room, high + room)
-    ax.yaxis.set_major_locator(MaxNLocator(6))
-    ax.grid(axis="y", color=GRID)
 
 
 def _values(row: Any, name: str) -> dict[str, str]:
@@ -173,18 +169,14 @@ def _speedup_values(row: Any, base: str) -> dict[str, str]:
     return values | ({} if pd.isna(rate) else {"samples/s": f"{times(rate)}×"}) | {"reached": f"{row['reached']} of {row['n']}"}
 
 
-def size_name(row: Any, name: str) -> str:
-    """`2 x 4 GPUs, batch/GPU 64`"""
-    each = unit(row["device"])
-    size = f"{row['nodes']} x {row['gpus_per_node']} {each}s" if row["gpus"] > 1 else f"1 {each}"
-    return ", ".join(filter(None, [size, name]))
-
-
-def chosen_points(epochs: pd.DataFrame, apart: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """(point -> name of those that have a colour, how many there are): the smallest, the largest and evenly between them."""
-    sizes = epochs.drop_duplicates("point")
-    found = {str(row["point"]): size_name(row, apart.get(str(row["series"]), "")) for _, row in sizes.iterrows()}
-    return {point: found[point] for point in evenly(list(found), len(SIZES))}, len(found)
+def point_names(epochs: pd.DataFrame, apart: Mapping[str, str]) -> dict[str, str]:
+    """Point -> `2 x 4 GPUs, batch/GPU 64`."""
+    found = {}
+    for _, row in epochs.drop_duplicates("point").iterrows():
+        each = unit(row["device"])
+        size = f"{row['nodes']} x {row['gpus_per_node']} {each}s" if row["gpus"] > 1 else f"1 {each}"
+        found[str(row["point"])] = ", ".join(filter(None, [size, apart.get(str(row["series"]), "")]))
+    return found
 
 
 MAX_PANELS = 4
@@ -199,12 +191,15 @@ def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str
     evaluated = epochs[epochs["accuracy"].notna() & epochs["series"].isin(list(apart))]
     if len(evaluated):
         evaluated = _with_points(evaluated)
-        names, every = chosen_points(evaluated, short_names(differing(evaluated["series"].unique())))
+        every = point_names(evaluated, short_names(differing(evaluated["series"].unique())))
+        names = dict(evenly(list(every.items()), len(SIZES)))
         shown = evaluated[evaluated["point"].isin(list(names))]
         aims = set(targets["target"].dropna())
         figures["accuracy"] = partial(accuracy_figure, shown, names, aims.pop() if len(aims) == 1 else None, style)
-        if every > len(names):
-            notes.append(f"figures/accuracy.png shows {len(names)} of {every} points; with `--to csv`, epochs.csv has them all")
+        if len(every) > len(names):
+            notes.append(
+                f"figures/accuracy.png shows {len(names)} of {len(every)} points; with `--to csv`, epochs.csv has them all"
+            )
     wide = [group for _, group in targets.groupby("series", sort=False) if base_of(group) is not None]
     if wide:
         figures["to_accuracy"] = partial(to_accuracy_figure, pd.concat(wide[:MAX_PANELS]), full_names(apart), evaluated, style)
@@ -216,7 +211,6 @@ def training_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str
 
 def _with_points(epochs: pd.DataFrame) -> pd.DataFrame:
     """Series in the order in which they come, their sizes from the smallest; `point`: which one a row is of."""
-    order = {series: i for i, series in enumerate(dict.fromkeys(epochs["series"]))}
-    ordered = epochs.assign(place=[order[series] for series in epochs["series"]])
-    ordered["point"] = ordered["place"].astype(str) + " " + ordered["gpus"].astype(str) + " " + ordered["nodes"].astype(str)
+    ordered = epochs.assign(place=pd.factorize(epochs["series"])[0])
+    ordered["point"] = ordered[["place", "gpus", "nodes"]].astype(str).agg(" ".join, axis=1)
     return ordered.sort_values(["place", "gpus", "nodes", "label", "run", "epoch"], kind="stable")

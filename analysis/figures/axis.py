@@ -42,20 +42,6 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
 
 
-def rate_limits(low: float, high: float) -> tuple[float, float]:
-    """The two, or wider about their middle where they are closer than LEAST_SPAN."""
-    wider = math.sqrt(max(1.0, LEAST_SPAN * low / high))
-    return low / wider, high * wider
-
-
-def percent_ticks(highest: float) -> range:
-    """0, 25, 50, ... % up to `highest`; twice as far apart until there are eight at most."""
-    step = 25
-    while highest >= 8 * step:
-        step *= 2
-    return range(0, int(highest) + 1, step)
-
-
 def fix_ticks(axis: Axis, ticks: Iterable[float]) -> None:
     """At these and nowhere else."""
     axis.set_major_locator(FixedLocator(list(map(float, ticks))))
@@ -69,8 +55,9 @@ def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -
 
 
 def log_axis(ax: Axes, axis: XAxis | YAxis, low: float, high: float, text: Callable[[float], str]) -> None:
-    """Over `rate_limits`, with ticks close enough for the range."""
-    low, high = rate_limits(low, high)
+    """Over at least LEAST_SPAN, with ticks close enough for the range."""
+    wider = math.sqrt(max(1.0, LEAST_SPAN * low / high))
+    low, high = low / wider, high * wider
     ax.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
     fix_ticks(axis, log_ticks(low, high))
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
@@ -109,21 +96,23 @@ def size_ticks(sizes: Sequence[int], below: Callable[[int], str] = str) -> list[
     is written `below` them.
     """
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
-    if 2 * len(set(sizes) & set(powers)) < len(sizes):
-        return with_room(sizes, sizes, below)
     evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
-    return next(ticks for ticks in evenly if with_room(ticks, sizes, below) == ticks)
+    digit = DIGIT * math.log2(sizes[-1] / sizes[0])
+    for ticks in evenly if 2 * len(set(sizes) & set(powers)) >= len(sizes) else [sizes]:
+        shown = with_room({math.log2(tick): f"{tick}\n{below(tick)}" for tick in ticks}, digit)
+        if len(shown) == len(ticks):
+            break
+    return [tick for tick in ticks if math.log2(tick) in shown]
 
 
-def with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
-    """The largest, and of the others those whose labels do not reach the next one's."""
-    letters_of = {tick: max(len(str(tick)), len(below(tick))) for tick in ticks}
-    found = [ticks[-1]]
-    for tick in ticks[-2::-1]:
-        letters = (letters_of[tick] + letters_of[found[0]] + 1) / 2
-        if math.log(found[0] / tick) >= DIGIT * letters * math.log(sizes[-1] / sizes[0]):
-            found.insert(0, tick)
-    return found
+def with_room(texts: Mapping[float, str], letter: float, first: float | None = None) -> dict[float, str]:
+    """Of texts by their places the `first`, and from the last on those that reach no other; `letter`: the width of one."""
+    widths = {place: max(map(len, text.splitlines())) for place, text in texts.items()}
+    shown = [] if first is None else [first]
+    for place in reversed(list(texts)):
+        if all(abs(place - other) >= letter * (widths[place] + widths[other] + 1) / 2 for other in shown):
+            shown.append(place)
+    return {place: texts[place] for place in sorted(shown)}
 
 
 def nodes_at(points: pd.DataFrame, gpus: int) -> str:

@@ -5,15 +5,14 @@ And one step, the one nearest to a run's median: the parts of each rank one afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.patches import Patch
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 
 from hpcddp.analysis.figures import style as figure_style
 from hpcddp.analysis.figures.axis import evenly, name_rows, short_hosts
@@ -32,12 +31,13 @@ from hpcddp.analysis.figures.style import (
 )
 from hpcddp.analysis.study.frames import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.analysis.verdicts.context import step_s
 
 BESIDE_LETTERS = 10
 """What fits to the left of bars, and of steps, which have numbers to their right as well."""
 
 LEAST_SHARE = 0.005
-"""Of the step: what is not more is 0 %."""
+"""Of the step: what is not more is 0 %, as tables round, and a legend needs no such part."""
 
 BAR = 0.72
 """Height of a bar, as a share of a line."""
@@ -52,49 +52,79 @@ BEFORE_MM = 1.6
 """Above a heading, which belongs to what is below it."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of the figure: a bar with its name, or (no `row`) a heading, maybe of several lines of text."""
+class Line(NamedTuple):
+    """A bar with its name."""
 
     text: str
     at: float
     """Its middle, in bars from the first line on."""
-    row: pd.Series[Any] | None = None
+    row: pd.Series[Any]
+    """Of the scaling table."""
 
     @property
     def layout(self) -> str:
         """Of a bar that is named by its GPUs, too."""
-        return self.text if self.row is None or " x " in self.text else f"{self.row['nodes']} x {self.row['gpus_per_node']}"
+        return self.text if " x " in self.text else f"{self.row['nodes']} x {self.row['gpus_per_node']}"
 
 
-@dataclass(frozen=True)
-class BarLayout:
-    """Lines from top to bottom."""
+class BarLayout(NamedTuple):
+    """Bars, and headings between them: texts, maybe of several lines, and their middles."""
 
-    lines: list[Line]
+    bars: list[Line]
+    headings: list[tuple[str, float]]
     height: float
     """Of all, in bars."""
-
-    @property
-    def bars(self) -> dict[Any, float]:
-        """Row of the scaling table -> the middle of its bar."""
-        return {line.row.name: line.at for line in self.lines if line.row is not None}
 
 
 def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     layout = lay_lines(scaling, names, short, BAR_MM)
     note = in_column(_note(scaling), figure_style.letters(style, 1))
+    shares = shown_parts(scaling).astype(float).div(step_total_s(scaling).astype(float), axis=0).max()
+    visible = [str(part) for part, share in shares.items() if share > LEAST_SHARE]
     with new_figure(style, AROUND_MM + BAR_MM * layout.height + LINE_MM * len(note)) as (figure, (ax,)):
-        heights, bars = list(layout.bars.values()), scaling.loc[list(layout.bars)]
-        handles = [*_bars(ax, heights, bars), *_without_hook(ax, heights, bars)]
-        _mark_parts(ax, layout.lines, bars)
-        for line in layout.lines:
-            _write_beside(ax, line)
-        _axes(ax, layout, scaling)
-        head_sizes(ax, style, "Where the step goes, by", scaling)
-        parts_legend(figure, handles, note)
+        draw_bars(ax, _bars(layout, scaling), pt(0.4))
+        handles = part_handles([part for part in visible if part != "comm_exposed" or "transfer" not in visible])
+        strokes = _write_lengths(ax, layout)
+        name_rows(ax, [line.at for line in layout.bars], [line.text for line in layout.bars], layout.height - 0.4)
+        ms_axis(ax, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.24)
+        head_rows(ax, style, "Where the step goes, by", scaling, layout)
+        parts_legend(figure, [*handles, *strokes], note)
     return figure
+
+
+class Bar(NamedTuple):
+    """From `begin` to `end` in ms, about the middle of its row."""
+
+    begin: float
+    end: float
+    row: float
+    height: float
+    colour: str
+    values: Mapping[str, str]
+    """What it says when it is pointed at."""
+
+
+def draw_bars(ax: Axes, bars: Iterable[Bar], edge_pt: float = 0.0) -> None:
+    """Those longer than nothing; white edges of that width tell neighbours apart."""
+    for bar in bars:
+        if bar.end > bar.begin:
+            low, high = bar.row - bar.height / 2, bar.row + bar.height / 2
+            shape: dict[str, Any] = {"facecolor": bar.colour, "edgecolor": "white", "linewidth": edge_pt}
+            ax.add_patch(Rectangle((bar.begin, low), bar.end - bar.begin, bar.height, **shape))
+            mark_box(ax, (bar.begin, bar.end), (low, high), bar.values)
+
+
+def part_handles(parts: Sequence[str]) -> list[Artist]:
+    """Of parts, or of what a bucket does."""
+    return [Patch(color=BUCKETS.get(part) or PARTS[part], label=NAMES.get(part, part)) for part in parts]
+
+
+def ms_axis(ax: Axes, end_ms: float) -> None:
+    """From 0."""
+    ax.set_xlim(0, end_ms)
+    ax.grid(axis="x", color=GRID)
+    ax.set_xlabel("ms")
 
 
 def _note(scaling: pd.DataFrame) -> str:
@@ -106,8 +136,10 @@ def _note(scaling: pd.DataFrame) -> str:
     return f"Parts are of {of}." + (" Without sync wait beside it, an exchange includes it." if mixed else "")
 
 
-def head_sizes(ax: Axes, style: Style, text: str, scaling: pd.DataFrame) -> None:
-    """Above the rows what they are by; on paper that alone."""
+def head_rows(ax: Axes, style: Style, text: str, scaling: pd.DataFrame, layout: BarLayout) -> None:
+    """Between the rows their headings; above them what they are by, on paper that alone."""
+    for heading, at in layout.headings:
+        figure_style.at_edge(ax, heading, (0, at), "data", 0)
     gpus = f"{unit(scaling['device'].iloc[0])}s"
     by = gpus if by_gpus(scaling) else f"nodes x {gpus} per node"
     if style.titles:
@@ -130,85 +162,43 @@ def lay_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str
     series = [(str(key), points) for key, points in scaling.groupby("series", sort=False)]
     beside = [len(points) == 1 and len(short[key]) <= BESIDE_LETTERS and i > 0 for i, (key, points) in enumerate(series)]
     ordered = sorted(range(len(series)), key=lambda i: (i > 0, not beside[i]))
-    lines, height = list[Line](), 0.0
+    bars, headings, height = list[Line](), list[tuple[str, float]](), 0.0
     for i in ordered:
         key, points = series[i]
         if len(series) > 1 and not beside[i]:
             text = in_column(f"the same with {short[key]}" if i else names[key])
             space = (len(text) * TEXT_MM + (BEFORE_MM if i else 0)) / bar_mm
-            lines.append(Line("\n".join(text), height + space - len(text) * TEXT_MM / bar_mm / 2 - 0.5))
+            headings.append(("\n".join(text), height + space - len(text) * TEXT_MM / bar_mm / 2 - 0.5))
             height += space
         for _, row in points.iterrows():
             size = str(row["gpus"]) if by_gpus(scaling) else f"{row['nodes']} x {row['gpus_per_node']}"
-            lines.append(Line(f"{size}, {short[key]}" if beside[i] else size, height, row))
+            bars.append(Line(f"{size}, {short[key]}" if beside[i] else size, height, row))
             height += 1
-    return BarLayout(lines, height)
+    return BarLayout(bars, headings, height)
 
 
-def _bars(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
-    """Draws the parts next to each other; returns handles for those that anyone can see."""
-    left = pd.Series(0.0, index=rows.index)
-    parts = shown_parts(rows)
-    for part, seconds in parts.items():
-        width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
-        if width.max() > 0:
-            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)], edgecolor="white", linewidth=pt(0.4))
-        left = left + width
-    visible = visible_parts(parts, step_total_s(rows))
-    return [
-        Patch(color=PARTS[part], label=NAMES[part]) for part in visible if part != "comm_exposed" or "transfer" not in visible
-    ]
-
-
-def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
-    """Those that are more than 0 % of some point's step, as tables round: a legend needs no others."""
-    shares = parts.astype(float).div(steps_s.astype(float), axis=0).max()
-    return [str(part) for part, share in shares.items() if share > LEAST_SHARE]
-
-
-def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
-    bars = [(line.at, line.layout) for line in lines if line.row is not None]
+def _bars(layout: BarLayout, rows: pd.DataFrame) -> Iterator[Bar]:
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
-    for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
-        left_ms = 0.0
-        for part, length_ms in parts[parts > 0].items():
-            share = percent(length_ms / (step_s * 1e3))
-            values = {NAMES[str(part)]: f"{quantity(length_ms)} ms", "of the step": share, "layout": name}
-            mark_box(ax, (left_ms, left_ms + length_ms), (height - BAR / 2, height + BAR / 2), values)
-            left_ms += length_ms
+    for line in layout.bars:
+        begin = 0.0
+        for part, length in parts_ms.loc[[line.row.name]].iloc[0].items():
+            share = percent(length / (step_s(line.row) * 1e3))
+            values = {NAMES[str(part)]: f"{quantity(length)} ms", "of the step": share, "layout": line.layout}
+            yield Bar(begin, begin + length, line.at, BAR, PARTS[str(part)], values)
+            begin += length
 
 
-def _without_hook(ax: Axes, heights: Sequence[float], rows: pd.DataFrame) -> list[Artist]:
-    """A stroke where the step ends without the communication hook; nothing where that is the bar, or not known."""
-    both = rows["step_hook_s"].notna() & ~rows["hook"]
-    if not both.any():
-        return []
-    ends_ms = rows.loc[both, "step_s"].astype(float) * 1e3
-    at = [height for height, known in zip(heights, both, strict=True) if known]
-    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", markersize=pt(9), markeredgewidth=pt(1.2)))
-
-
-def _write_beside(ax: Axes, line: Line) -> None:
-    """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
-    if line.row is None:
-        figure_style.at_edge(ax, line.text, (0, line.at), "data", 0)
-        return
-    at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
-    ax.annotate(
-        f"{quantity(_step_ms(line.row))} ms", (at_ms, line.at), xytext=(pt(3), 0), textcoords="offset points", va="center"
-    )
-
-
-def _step_ms(row: pd.Series[Any]) -> float:
-    """What the bar adds up to."""
-    return float(row["step_s"] if pd.isna(row["step_hook_s"]) else row["step_hook_s"]) * 1e3
-
-
-def _axes(ax: Axes, layout: BarLayout, scaling: pd.DataFrame) -> None:
-    name_rows(ax, list(layout.bars.values()), [line.text for line in layout.lines if line.row is not None], layout.height - 0.4)
-    ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.24)
-    ax.grid(axis="x", color=GRID)
-    ax.set_xlabel("ms")
+def _write_lengths(ax: Axes, layout: BarLayout) -> list[Line2D]:
+    """The step's after each bar; a stroke where it ends without the communication hook, unless that is the bar, or not known."""
+    strokes = []
+    for line in layout.bars:
+        plain_ms, step_ms = float(line.row["step_s"]) * 1e3, step_s(line.row) * 1e3
+        at = (max(step_ms, plain_ms), line.at)
+        ax.annotate(f"{quantity(step_ms)} ms", at, (pt(3), 0), textcoords="offset points", va="center")
+        if pd.notna(line.row["step_hook_s"]) and not line.row["hook"]:
+            strokes.append((plain_ms, line.at))
+    stroke: dict[str, Any] = {"color": INK, "label": "step without hook", "markersize": pt(9), "markeredgewidth": pt(1.2)}
+    return ax.plot(*zip(*strokes, strict=True), "|", **stroke) if strokes else []
 
 
 RANK_MM = 3.6
@@ -221,6 +211,7 @@ SHOWN_AS = {"record": "other"}
 """Parts that have another's colour and name, as in the breakdown."""
 
 WAITS, TRAVELS = GRID, INK
+BUCKETS = {"bucket waits for a rank": WAITS, "bucket in flight": TRAVELS}
 
 
 def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
@@ -232,7 +223,9 @@ def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = D
             _timeline_panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
         untitled = [] if style.titles or len(panels) > 1 else in_column(title(panels[0][1]), figure_style.letters(style, 1))
-        parts_legend(figure, _handles(parts, travels), untitled)
+        late = (travels["last_ready_s"] > travels["first_ready_s"]).any()
+        of_buckets = ["bucket waits for a rank"] * bool(late) + ["bucket in flight"] * bool(len(travels))
+        parts_legend(figure, part_handles([*parts_of_steps(parts), *of_buckets]), untitled)
     return figure
 
 
@@ -259,17 +252,11 @@ def title(panel: pd.DataFrame) -> str:
 
 def _timeline_panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms: float) -> None:
     ranks = shown_ranks(panel)
-    bars = [*_computed(panel, ranks), *_travelled(travels, len(ranks) + GAP)]
-    ax.add_collection(PolyCollection([bar.outline for bar in bars], facecolors=[bar.colour for bar in bars], linewidths=0))
-    for bar in bars:
-        if bar.end > bar.begin:
-            mark_box(ax, (bar.begin, bar.end), bar.sides, bar.values)
+    draw_bars(ax, [*_computed(panel, ranks), *_travelled(travels, len(ranks) + GAP)])
     names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     at = [*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))]
     name_rows(ax, at, names, len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4)
-    ax.set_xlim(0, end_ms)
-    ax.grid(axis="x", color=GRID)
-    ax.set_xlabel("ms")
+    ms_axis(ax, end_ms)
 
 
 GAP = 0.4
@@ -294,29 +281,6 @@ def bucket_name(each: pd.Series[Any]) -> str:
 def end_ms(parts: pd.DataFrame, travels: pd.DataFrame) -> float:
     """When all that is shown has ended."""
     return float(max(parts["end_s"].max(), travels["done_s"].max() if len(travels) else 0)) * 1e3
-
-
-class Bar(NamedTuple):
-    """From `begin` to `end` in ms, about the middle of its row."""
-
-    begin: float
-    end: float
-    row: float
-    height: float
-    colour: str
-    values: Mapping[str, str]
-    """What it says when it is pointed at."""
-
-    @property
-    def sides(self) -> tuple[float, float]:
-        """Where it begins and ends vertically."""
-        return self.row - self.height / 2, self.row + self.height / 2
-
-    @property
-    def outline(self) -> list[tuple[float, float]]:
-        """Its corners."""
-        low, high = self.sides
-        return [(self.begin, low), (self.end, low), (self.end, high), (self.begin, high)]
 
 
 COMPUTED, TRAVELLED = 0.78, 0.5
@@ -344,15 +308,6 @@ def _travelled(travels: pd.DataFrame, first_row: float) -> Iterator[Bar]:
         yield Bar(first, last, row, COMPUTED, WAITS, name | {"waits for the last rank": f"{quantity(last - first)} ms"})
         travel = {"in flight": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
         yield Bar(last, done, row, TRAVELLED, TRAVELS, name | travel)
-
-
-def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
-    handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in parts_of_steps(parts)]
-    if (travels["last_ready_s"] > travels["first_ready_s"]).any():
-        handles.append(Patch(color=WAITS, label="bucket waits for a rank"))
-    if len(travels):
-        handles.append(Patch(color=TRAVELS, label="bucket in flight"))
-    return handles
 
 
 def parts_of_steps(parts: pd.DataFrame) -> list[str]:

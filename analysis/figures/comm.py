@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hpcddp.analysis.figures.axis import EndLabel, end_labels, evenly, fix_ticks, rate_axis
+from hpcddp.analysis.figures.axis import EndLabel, end_labels, evenly, label_ticks, rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_point, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
@@ -23,8 +23,8 @@ SMALLEST, LARGEST = TICKS[0] / 1.5, TICKS[-1] * 1.5
 
 MAX_PANELS = 6
 
-KINDS = {"bucket": ("gradients", "D"), "together": ("gradients (mean)", "D")}
-"""Kind of trained_frame -> in words, and its marker."""
+KINDS = {"bucket": ("gradients", "bucket"), "together": ("gradients (mean)", "buckets, mean size")}
+"""Kind of trained_frame -> in words, and what a mark is."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class Panel:
     layout: str
     sizes: pd.DataFrame
     trained: pd.DataFrame
-    limit: float | None
-    """GB/s"""
+
+    @property
+    def limit(self) -> float | None:
+        """GB/s"""
+        found = (self.sizes if len(self.sizes) else self.trained)["limit_bytes_per_s"].iloc[0]
+        return None if pd.isna(found) else float(found) / 1e9
 
 
 def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str | None]:
@@ -51,7 +55,7 @@ def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str
     else:
         own = trained[trained["kind"] == "bucket"]
         own = own[own["limit_bytes_per_s"].notna() | (own.groupby("layout")["bytes"].transform("nunique") > 1)]
-        found = [Panel(str(layout), sizes, group, _limit(group)) for layout, group in own.groupby("layout", sort=False)]
+        found = [Panel(str(layout), sizes, group) for layout, group in own.groupby("layout", sort=False)]
     fewer = f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts" if len(found) > MAX_PANELS else None
     return evenly(found, MAX_PANELS), fewer
 
@@ -60,32 +64,29 @@ def _benched(group: pd.DataFrame, trained: pd.DataFrame) -> Panel:
     first = group.iloc[0]
     same = (trained["nodes"] == first["nodes"]) & (trained["gpus_per_node"] == first["gpus_per_node"])
     same &= trained["gpu"].fillna("") == ("" if pd.isna(first["gpu"]) else first["gpu"])
-    return Panel(str(first["layout"]), group, trained[same], _limit(group))
-
-
-def _limit(rows: pd.DataFrame) -> float | None:
-    found = rows["limit_bytes_per_s"].iloc[0]
-    return None if pd.isna(found) else float(found) / 1e9
-
-
-def rate_range(shown: list[Panel]) -> tuple[float, float]:
-    """GB/s of the axis: all that is drawn, limits included."""
-    rates = [float(rate) / 1e9 for each in shown for table in (each.sizes, each.trained) for rate in table["busbw_bytes_per_s"]]
-    limits = [each.limit for each in shown if each.limit is not None]
-    return min([*rates, *limits]) / 1.3, max([*rates, *limits]) * 1.3
+    return Panel(str(first["layout"]), group, trained[same])
 
 
 def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> MarkedFigure:
     """All panels on the same scales, so that layouts can be compared."""
-    with new_figure(style, PANEL_MM, len(shown)) as (figure, axes):
-        low, high = rate_range(shown)
+    tables = [table for each in shown for table in (each.sizes, each.trained)]
+    rates = [float(rate) / 1e9 for table in tables for rate in table["busbw_bytes_per_s"]]
+    rates += [each.limit for each in shown if each.limit is not None]
+    note = "Points: medians over batches of calls." if any(len(each.sizes) for each in shown) else ""
+    with new_figure(style, PANEL_MM, len(shown), note) as (figure, axes):
         for ax, each in zip(axes, shown, strict=True):
-            _size_axis(ax)
-            rate_axis(ax, low, high, "{:g}".format)
+            ax.set_xscale("log", base=2)
+            ax.set_xlim(SMALLEST, LARGEST)
+            label_ticks(ax, {tick: message_size(tick) for tick in TICKS})
+            ax.set_xlabel("message size")
+            rate_axis(ax, min(rates) / 1.3, max(rates) * 1.3, "{:g}".format)
             unknown = " (limit unknown)" if each.limit is None else ""
             entitle(ax, style, each.layout, f"Bus bandwidth, GB/s{unknown}")
             labels = [_line(ax, op, each.sizes[each.sizes["op"] == op]) for op in OPS if (each.sizes["op"] == op).any()]
-            end_labels(ax, [*labels, *_trained(ax, each.trained), *_limit_line(ax, each)])
+            if each.limit is not None:
+                ax.axhline(each.limit, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
+                labels.append(EndLabel(each.limit, f"fabric {quantity(each.limit)}", FAINT))
+            end_labels(ax, [*labels, *_trained(ax, each.trained)])
     return figure
 
 
@@ -102,26 +103,10 @@ def _trained(ax: Axes, trained: pd.DataFrame) -> list[EndLabel]:
     """Buckets as marks: they are of one model, not of a series of sizes."""
     if trained.empty:
         return []
-    kind, marker = KINDS[str(trained["kind"].iloc[0])]
+    kind, what = KINDS[str(trained["kind"].iloc[0])]
     rates = trained["busbw_bytes_per_s"].astype(float) / 1e9
-    ax.plot(trained["bytes"].astype(float), rates, linestyle="", marker=marker, markersize=pt(4), color=TRAINED, zorder=4)
-    what = "bucket" if kind == KINDS["bucket"][0] else "buckets, mean size"
+    ax.plot(trained["bytes"].astype(float), rates, linestyle="", marker="D", markersize=pt(4), color=TRAINED, zorder=4)
     for size, rate in zip(trained["bytes"], rates, strict=True):
         mark_point(ax, size, rate, {what: f"{quantity(size / 1e6)} MB", "bus": f"{quantity(rate)} GB/s"})
     largest = int(trained["bytes"].astype(int).argmax())
     return [EndLabel(float(rates.iloc[largest]), kind, TRAINED)]
-
-
-def _limit_line(ax: Axes, each: Panel) -> list[EndLabel]:
-    if each.limit is None:
-        return []
-    ax.axhline(each.limit, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
-    return [EndLabel(each.limit, f"fabric {quantity(each.limit)}", FAINT)]
-
-
-def _size_axis(ax: Axes) -> None:
-    ax.set_xscale("log", base=2)
-    ax.set_xlim(SMALLEST, LARGEST)
-    fix_ticks(ax.xaxis, TICKS)
-    ax.set_xticklabels([message_size(tick) for tick in TICKS])
-    ax.set_xlabel("message size")

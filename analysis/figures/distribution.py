@@ -18,9 +18,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.axis import EndLabel, end_labels, name_rows, short_hosts, write_beside
-from hpcddp.analysis.figures.breakdown import BarLayout, head_sizes, lay_lines
+from hpcddp.analysis.figures.breakdown import TITLE_LETTERS, BarLayout, head_rows, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, FASTER, GRID, INK, MEAN, SLOWER, STEPS
-from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, at_edge, entitle, mark_box, new_figure, pt
+from hpcddp.analysis.figures.style import DEFAULT, MarkedFigure, Style, entitle, mark_box, new_figure, pt
 from hpcddp.analysis.runs.step_times import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times
 from hpcddp.analysis.verdicts.findings import bins_of
@@ -39,7 +39,11 @@ TAIL = 0.005
 NARROWEST, WIDEST = 0.02, 2.0
 """How far the axis reaches on one side at least and at most, as a share of the median."""
 
-HEADS = ("mean", "99 %", "max", "warm-up")
+HEADS = {"mean": 26.0, "99 %": 52.0, "max": 78.0, "warm-up": 118.0}
+"""Beside a row -> where the numbers' column ends on the right, points at a type of 8 points."""
+
+LOWEST = 0.06
+"""Of the fullest column's height: one with few steps can be seen."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,6 @@ class Ridge:
             found["warm-up"] = f"{count(self.warmup_steps, 'step')}, median {times(self.warmup)}"
         return found
 
-    @property
-    def numbers(self) -> tuple[str, str, str, str]:
-        """In the order of HEADS."""
-        return times(self.mean), f"{self.p99:.2f}", times(self.longest), "" if self.warmup is None else times(self.warmup)
-
 
 def distribution_figure(
     scaling: pd.DataFrame, steps: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT
@@ -89,16 +88,15 @@ def distribution_figure(
     """`scaling`: rows of scaling_frame, of which those in `steps` (rows of times_frame) are drawn from top to bottom."""
     edges, found = ridges(steps)
     layout = lay_lines(scaling.loc[list(found)], names, short, ROW_MM)
-    with new_figure(style, AROUND_MM + ROW_MM * layout.height) as (figure, (ax,)):
-        for line in layout.lines:
-            if line.row is None:
-                at_edge(ax, line.text, (0, line.at), "data", 0)
-            else:
-                ridge = found[line.row.name]
-                _ridge(ax, line.at, edges, ridge)
-                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
+    steps_of = sorted(ridge.steps for ridge in found.values())
+    note = f"Each row: {' to '.join(map(thousands, dict.fromkeys((steps_of[0], steps_of[-1]))))} timed steps of all its runs."
+    with new_figure(style, AROUND_MM + ROW_MM * layout.height, 1, note) as (figure, (ax,)):
+        for line in layout.bars:
+            ridge = found[line.row.name]
+            _ridge(ax, line.at, edges, ridge)
+            mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.layout, **ridge.values})
         _axes(ax, layout, edges, found)
-        head_sizes(ax, style, "Steps, by", scaling.loc[list(found)])
+        head_rows(ax, style, "Steps, by", scaling.loc[list(found)], layout)
     return figure
 
 
@@ -139,37 +137,26 @@ def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) ->
     for shares, up, colour in ((ridge.timed_shares, 0.72, STEPS["timed"]), (ridge.warmup_shares, -0.2, STEPS["warm-up"])):
         if shares.max() > 0:
             floor = height + 0.3
-            ax.stairs(floor - up * heights(shares), edges, baseline=floor, fill=True, color=colour, linewidth=0)
+            heights = np.where(shares > 0, np.maximum(shares / shares.max(), LOWEST), 0)
+            ax.stairs(floor - up * heights, edges, baseline=floor, fill=True, color=colour, linewidth=0)
     ax.plot(edges[[0, -1]], [height + 0.3] * 2, color=GRID, linewidth=pt(0.6), zorder=0)
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
-    for i, text in enumerate(ridge.numbers):
-        colour = FAINT if i == HEADS.index("warm-up") else INK
-        write_beside(ax, text, height, (pt(COLUMN_PT[i]), 0), color=colour, ha="right")
-
-
-def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of a histogram's columns, the fullest 1: one with few steps can be seen."""
-    return np.where(shares > 0, np.maximum(shares / shares.max(), LOWEST), 0)
-
-
-LOWEST = 0.06
-"""Of the fullest column's height."""
-
-COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
-"""Right ends of the numbers' columns, at a type of 8 points."""
+    warmup = "" if ridge.warmup is None else times(ridge.warmup)
+    numbers = (times(ridge.mean), f"{ridge.p99:.2f}", times(ridge.longest), warmup)
+    for text, (head, right) in zip(numbers, HEADS.items(), strict=True):
+        write_beside(ax, text, height, (pt(right), 0), color=FAINT if head == "warm-up" else INK, ha="right")
 
 
 def _axes(ax: Axes, layout: BarLayout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
-    bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
-    names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
-    name_rows(ax, list(layout.bars.values()), names, layout.height - 0.35, -0.95, linespacing=1.0)
+    names = [f"{line.text}\n{quantity(found[line.row.name].median_s * 1e3)} ms" for line in layout.bars]
+    name_rows(ax, [line.at for line in layout.bars], names, layout.height - 0.35, -0.95, linespacing=1.0)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
-    for i, head in enumerate(HEADS):
-        write_beside(ax, head, -0.75, (pt(COLUMN_PT[i]), 0), color=MEAN if head == "mean" else FAINT, ha="right")
+    for head, right in HEADS.items():
+        write_beside(ax, head, -0.75, (pt(right), 0), color=MEAN if head == "mean" else FAINT, ha="right")
 
 
 RANK_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
@@ -188,7 +175,6 @@ MOST_NAMED = 3
 
 COLOURS = LinearSegmentedColormap.from_list("over", [FASTER, "#f7f7f7", SLOWER])
 
-TITLE_LETTERS = 34
 NAME_MM = 3.4
 """Height of a name beside rows."""
 
@@ -198,7 +184,8 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(RANK_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
     with new_figure(style, MAP_MM + height_mm, len(panels)) as (figure, axes):
-        most = colour_scale(cells)
+        # single odd cells are beyond the scale
+        most = max(LEAST_SCALE, float(np.quantile(cells["over_percent"].abs().astype(float), 0.98)))
         for ax, panel in zip(axes, panels, strict=True):
             entitle(ax, style, str(panel["panel"].iloc[0]), most=TITLE_LETTERS)
             _map_panel(ax, panel, most, height_mm / panel["row"].nunique())
@@ -208,11 +195,6 @@ def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure
         bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         bar.outline.set_visible(False)
     return figure
-
-
-def colour_scale(cells: pd.DataFrame) -> float:
-    """% of the step at which a colour is full, on either side: single odd cells are beyond it."""
-    return max(LEAST_SCALE, float(np.quantile(cells["over_percent"].abs().astype(float), 0.98)))
 
 
 def _map_panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:

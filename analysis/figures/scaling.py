@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from hpcddp.analysis.figures import axis as axes_of
 from hpcddp.analysis.figures.axis import EndLabel, PointStyle, draw_measured, draw_spread, rate_axis
@@ -42,8 +43,7 @@ def scaling_figure(
     ratios = point_ratios(runs)
     series = [group for _, group in scaling.groupby("series", sort=False)]
     also = overlay if overlay is not None and len(overlay) and (scaling["device"] != "cpu").all() else None
-    beyond = also is not None and any(not _reaches(points, also) for points in series)
-    entries = [] if also is None else legend_entries(also, measured=beyond)
+    entries = [] if also is None else [("measured", {"marker": "o", "color": INK}), *legend_entries(also)]
     note = spread_note(spreads(scaling, "samples_per_s", ratios), "the median")
     with new_figure(style, PANEL_MM, len(series), note, entries) as (figure, axes):
         labels = [_panel(ax, points, runs, ratios, also) for ax, points in zip(axes, series, strict=True)]
@@ -72,13 +72,7 @@ def _panel(ax: Axes, points: pd.DataFrame, runs: pd.DataFrame, ratios: Ratios, o
     axes_of.marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     axes_of.size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
-    if overlay is not None and not _reaches(points, overlay):
-        return ideals  # the name would stand beside what others published: it is in the legend
-    return [*ideals, EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)]
-
-
-def _reaches(points: pd.DataFrame, overlay: pd.DataFrame) -> bool:
-    return bool(points["gpus"].max() >= overlay["gpus"].max())
+    return [*ideals, *([EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)] if overlay is None else [])]
 
 
 CLOSE = 3.0
@@ -121,13 +115,13 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled:
     bases = baselines(points)
     drawn = bases[:1] if one_curve(points) else bases
     for base in drawn:
-        side = 0.0 if len(drawn) == 1 else SIDES[base]
-        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=side)
+        aside = {"1gpu": -1.6, "1node": 1.6}[base] if len(drawn) > 1 else 0.0  # points, so that none hides the other's marks
+        point_style = PointStyle(BASELINES[base], hollow=base == "1node", right=aside)
         draw_measured(ax, points, f"efficiency_{base}", ratios, point_style)
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(112, ax.dataLim.y1 * 1.06))
-    ticks = axes_of.percent_ticks(ax.get_ylim()[1])
-    ax.set_yticks(ticks, [f"{tick} %" for tick in ticks])
+    ax.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2.5, 5, 10]))
+    ax.yaxis.set_major_formatter("{x:g} %")
     ax.grid(axis="y", color=GRID)
     axes_of.marker_legend(ax, points, "lower left")
     axes_of.size_axis(ax, points)
@@ -139,10 +133,6 @@ def _efficiency_panel(ax: Axes, points: pd.DataFrame, ratios: Ratios, *, titled:
     axes_of.end_labels(ax, labels)
 
 
-SIDES = {"1gpu": -1.6, "1node": 1.6}
-"""Points by which curves of baselines are moved from where their size is, so that none hides the other's marks."""
-
-
 def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
     last = float(points[f"efficiency_{base}"].dropna().iloc[-1])
     text = "" if titled else f" vs 1 {unit(points['device'].iloc[0]) if base == '1gpu' else 'node'}"
@@ -151,14 +141,14 @@ def _end(points: pd.DataFrame, base: str, *, titled: bool) -> EndLabel:
 
 def _write_values(ax: Axes, found: Sequence[Spread]) -> None:
     """Beside each point between the baseline and the last one, on the side of the line that is free and off that of 100 %."""
-    values = {int(each.x): percent(each.middle / 100) for each in found}
-    room = axes_of.with_room(list(values), list(values), values.__getitem__)
+    values = {math.log2(each.x): percent(each.middle / 100) for each in found}
+    room = axes_of.with_room(values, axes_of.DIGIT * (max(values) - min(values)))
     for before, each in pairwise(found[:-1]):
-        if each.x in room:
+        if math.log2(each.x) in room:
             above = each.middle < LOW
             ha, va = "right" if (before.middle >= each.middle) is not above else "left", "bottom" if above else "top"
             at, off = (each.x, each.drawn[-1 if above else 0]), (0, pt(4.0 if above else -4.0))
-            ax.annotate(values[int(each.x)], at, off, textcoords="offset points", ha=ha, va=va)
+            ax.annotate(room[math.log2(each.x)], at, off, textcoords="offset points", ha=ha, va=va)
 
 
 LOW = 16.0
@@ -184,9 +174,9 @@ def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
                 mark_point(ax, row["gpus"], row["samples_per_s"], values | doubt)
 
 
-def legend_entries(overlay: pd.DataFrame, measured: bool) -> list[Entry]:
-    """`measured`: one's own too."""
-    entries: list[Entry] = [("measured", {"marker": "o", "color": INK})] if measured else []
+def legend_entries(overlay: pd.DataFrame) -> list[Entry]:
+    """A source each, and what symbols say of how far it may be trusted."""
+    entries = list[Entry]()
     for marker, colour, points in _styled(overlay):
         first = points.iloc[0]
         best = str(min(points["quality"], key=("ok", "caveat", "reject").index))
@@ -214,8 +204,6 @@ MAX_PANELS = 12
 
 LETTERS = 46
 """That fit below an axis, what stands to the left of it too, at 8 points."""
-
-BASE = BASELINES["1node"]
 
 
 def effect_drawings(found: Sequence[Axis], style: Style = DEFAULT) -> tuple[dict[str, Callable[[], MarkedFigure]], list[str]]:
@@ -259,9 +247,9 @@ def _draw(ax: Axes, axis: Axis, panel: AxisPanel, found: Sequence[Spread]) -> No
     places = [spread.x for spread in found]
     if axis.ordered:
         ax.plot(places, [spread.middle for spread in found], color=INK, zorder=2)
-    ax.axhline(found[panel.base].middle, color=BASE, linestyle="--", linewidth=pt(0.9), zorder=1)
+    ax.axhline(found[panel.base].middle, color=BASELINES["1node"], linestyle="--", linewidth=pt(0.9), zorder=1)
     for i, (spread, value) in enumerate(zip(found, panel.values, strict=True)):
-        draw_spread(ax, spread, PointStyle(BASE if i == panel.base else INK))
+        draw_spread(ax, spread, PointStyle(BASELINES["1node"] if i == panel.base else INK))
         mark_point(ax, spread.x, spread.middle, _mark(axis, panel, value))
     span = places[-1] - places[0]
     ax.set_xlim(places[0] - 0.5 * span / len(places), places[-1] + 0.5 * span / len(places))
@@ -305,17 +293,8 @@ def _hours(value: AxisValue) -> str:
 def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[str]]) -> None:
     """The values, and below each what it comes to; to the left what each line is."""
     places = _places(axis, panel)
-    shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)], panel.base)
+    texts = dict(zip(places, map("\n".join, zip(*lines.values(), strict=True)), strict=True))
+    letter = (places[-1] - places[0]) * (1 + 1 / len(places)) / (LETTERS - 12)
+    shown = axes_of.with_room(texts, letter, places[panel.base])
     cut = {name: name if len(name) <= 13 else f"{name[:12]}…" for name in lines}
     axes_of.label_ticks(ax, shown, "\n".join(cut[name] + "\n" * texts[0].count("\n") for name, texts in lines.items()))
-
-
-def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:
-    """The base's, and from the last value on those whose texts reach no other's."""
-    letter = (places[-1] - places[0]) * (1 + 1 / len(places)) / (LETTERS - 12)
-    widths = [max(map(len, text.splitlines())) for text in texts]
-    shown = [base]
-    for i in reversed(range(len(places))):
-        if i != base and all(abs(places[i] - places[j]) >= letter * ((widths[i] + widths[j]) / 2 + 1) for j in shown):
-            shown.append(i)
-    return {places[i]: texts[i] for i in sorted(shown)}

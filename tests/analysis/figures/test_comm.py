@@ -90,7 +90,9 @@ def test_without_a_benchmark_buckets_have_a_figure_of_their_own(tmp_path: Path) 
 
 
 def test_the_limit_is_drawn_or_said_to_be_unknown(tmp_path: Path) -> None:
-    one, two = comm_figure(shown(write(tmp_path / "s", [1, 2], PROFILE))).axes
+    figure = comm_figure(shown(write(tmp_path / "s", [1, 2], PROFILE)))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Points: medians over batches of calls."]
+    one, two = figure.axes
     dashed = [line for line in two.lines if line.get_linestyle() == "--"]
     assert [np.asarray(line.get_ydata()).tolist() for line in dashed] == [[25.0, 25.0]]
     assert two.get_ylim()[1] > 25

@@ -445,6 +445,10 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MarkedFigure
     return drawn
 
 
+def test_the_figure_of_all_steps_says_how_many_they_are(laid_out: dict[str, MarkedFigure]) -> None:
+    assert [text.get_text() for text in laid_out["steps"].legends[0].get_texts()] == ["Each row: 40 timed steps of all its runs."]
+
+
 def svg_texts(panel: InlineSvg) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(panel.markup).iter("text")]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.collections import PolyCollection
 
 from hpcddp.analysis.figures.breakdown import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.runs import timeline
@@ -108,8 +107,7 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
     write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, buckets=buckets))
     detail = find(load_study(study)).detail
     (ax,) = timeline_figure(detail.parts, detail.travels).axes
-    (bars,) = (each for each in ax.collections if isinstance(each, PolyCollection))
-    boxes = [path.get_extents() for path in bars.get_paths()]
+    boxes = [bar.get_path().get_extents(bar.get_patch_transform()) for bar in ax.patches]
     wanted = [(0, 10), (10, 40), (40, 80), (80, 100)]
     assert [(round(box.x0), round(box.x1)) for box in boxes] == [*wanted, *wanted, (40, 50), (50, 70)]
     assert [round((box.y0 + box.y1) / 2, 2) for box in boxes] == [0.0] * 4 + [1.0] * 4 + [2.4] * 2

@@ -178,7 +178,7 @@ def fingerprint(study: str) -> str:
 def draw(study: str) -> None:
     """Writes docs/studies/STUDY.svg."""
     points = overlay(overlay_names(study), rejected=True)
-    entries = legend_entries(points, measured=False)
+    entries = legend_entries(points)
     with new_figure(DEFAULT, PANEL_MM, 2, _runs_note(study), entries) as (figure, (left, right)):
         draw_overlay(left, points)
         _published_axes(left, points["gpus"].tolist(), points["samples_per_s"].tolist())
