@@ -60,9 +60,7 @@ class FunctionEnvironment(SlurmJobEnvironment):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # the bootstrap has blocked it
 
     def _ended_by_slurm(self, paths: JobPaths, submission: DelayedSubmission) -> None:
-        """SIGTERM comes before SIGKILL, also to a job that is preempted without a warning: rank 0 writes its checkpoint, once.
-        Slurm itself requeues the job, or does not.
-        """
+        """SIGTERM comes before SIGKILL, also on preemption: rank 0 writes its checkpoint, once. Requeueing is Slurm's own."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.global_rank == 0 and hasattr(submission.function, "checkpoint"):
             _checkpoint(submission, paths.submitted_pickle, submission._timeout_countdown)

@@ -60,9 +60,7 @@ class SlurmBackend:
             raise HpcddpError(f"{self._older_slurm}. Nothing was submitted. `hpcddp render` still writes the script.")
         folder = str(place)
         if re.search(r"[%\\\n]", folder):
-            raise UsageError(
-                f"{folder!r}: sbatch cannot use a path with %, a backslash or a line break. Choose another with --runs."
-            )
+            raise UsageError(f"{folder!r}: sbatch takes no path with %, a backslash or a line break. Choose another with --runs.")
         known = self.accounts
         if account is not None and known is not None and account.lower() not in map(str.lower, known):
             raise UsageError(f"You cannot charge account `{account}`. Slurm lists {', '.join(known)}.")

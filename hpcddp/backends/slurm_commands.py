@@ -180,9 +180,7 @@ def query(command: Sequence[str], timeout_s: float | None = None) -> str:
 
 
 def my_jobs() -> dict[str, JobRow]:
-    """All of the user's jobs that squeue knows, finished ones too (for MinJobAge), by id. Not by id: squeue fails for a single
-    unknown one.
-    """
+    """All of the user's jobs that squeue knows, finished ones too, by id. Asked by id, squeue fails for a single unknown one."""
     return _squeue("-u", str(os.getuid()))
 
 

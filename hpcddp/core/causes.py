@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 AGAIN = "submit it again"
 EXCLUDE_NODE = f"{AGAIN}; to exclude {{node}}: --set slurm.exclude={{node}}"
-EXCLUDE_WITHOUT_GPU = (
-    f"{AGAIN}; if {{node}} fails every time, tell its administrators and exclude it: --set slurm.exclude={{node}}"
-)
+EXCLUDE_WITHOUT_GPU = f"{AGAIN}; if {{node}} fails again, tell its administrators and exclude it: --set slurm.exclude={{node}}"
 
-MORE_MEMORY = (
-    f"request more with slurm.mem_mb in the sweep, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
-)
+MORE_MEMORY = f"request more with slurm.mem_mb, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
 
 MAKE_ROOM = f"free space there (`df -h`, `quota -s`), or move runs with --runs and caches with XDG_CACHE_HOME; then {AGAIN}"
 WRITABLE_RUNS = f"choose with --runs a folder that the compute nodes can write to; then {AGAIN}"
@@ -180,8 +176,7 @@ HARMLESS = re.compile(
     r"(?:frame #|<omitting|Exception raised from|/etc/|.*(?:(?<![=\w])(?:(?:INFO|DEBUG)\b|WARN)|[Ww]arning\b|\[[WI]\d* "
     r"|\b[Ii]gnor(?:ed?|ing)\b|couldn't chdir|cannot remove|libnccl-\w+\.so|bash_?(?:rc|profile)\b|\b[sm]?tty|tput:))"
 )
-"""Lines that name no cause: remarks, C++ frames, plug-ins and folders that need not be there, a user's and the site's start-up
-files."""
+"""Lines that name no cause: remarks, C++ frames, plug-ins and folders that need not be there, start-up files of user and site."""
 
 
 class FoundCause(NamedTuple):

@@ -122,9 +122,7 @@ def tensors_of(source: Source) -> tuple[Tensor, Tensor]:
     """Images and labels of a source that is in memory."""
     held = source.source if isinstance(source, CroppedSource) else source
     if not isinstance(held, TensorSource):
-        raise HpcddpError(
-            f"data of the kind {type(held).__name__} cannot be held in memory. Set workload.data.resident to false."
-        )
+        raise HpcddpError(f"data of the kind {type(held).__name__} cannot be held in memory. Set data.resident to false.")
     return held.images, held.labels
 
 

@@ -71,9 +71,7 @@ def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
     for each in found:
         if not isinstance(each, torch.optim.Optimizer):
             name = type(each).__name__
-            raise HpcddpError(
-                f"measure(model, optimizer): {name} is not a torch.optim.Optimizer. Pass the optimizer, or a list of all."
-            )
+            raise HpcddpError(f"measure(model, optimizer): {name} is no torch.optim.Optimizer. Pass one, or a list of all.")
     return found
 
 

@@ -187,9 +187,7 @@ def job_group(job: ScriptJob, device: torch.device) -> ProcessGroup:
             f"the environment has address, world size and rank."
         )
     if device.type != point.device:
-        raise HpcddpError(
-            f"The model is on {device.type}, but the sweep's device is {point.device}. Move the model, or set `device`."
-        )
+        raise HpcddpError(f"The model is on {device.type}, but the sweep's is {point.device}. Move the model, or set `device`.")
     return ProcessGroup(rank, device, job.store, job.watchdog)
 
 
@@ -226,9 +224,7 @@ def _refuse_several(env: Mapping[str, str]) -> None:
     """A rank that knows nothing of the others would measure itself alone, and call it the job."""
     world = env.get("WORLD_SIZE") if by_torchrun(env) else env.get("SLURM_STEP_NUM_TASKS")
     if world and world != "1":
-        raise HpcddpError(
-            f"{world} processes were started, but torch.distributed is not initialised. Call init_process_group before measure()."
-        )
+        raise HpcddpError(f"{world} processes were started. Call init_process_group before measure().")
 
 
 def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping[str, str]) -> Rank:
@@ -239,9 +235,7 @@ def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping
         raise HpcddpError(f"every node must run the same number of ranks, but there are {uneven}")
     per_node = world // nodes
     if any(hosts[first : first + per_node] != (hosts[first],) * per_node for first in range(0, world, per_node)):
-        raise HpcddpError(
-            "Ranks of a node must have consecutive numbers. Start them with srun --distribution=block, or with torchrun."
-        )
+        raise HpcddpError("Ranks of a node must be numbered in sequence. Start them with srun --distribution=block or torchrun.")
     return Rank(
         rank=rank,
         local_rank=rank % per_node,

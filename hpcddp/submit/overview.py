@@ -125,7 +125,5 @@ def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
 
 def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
     """That nothing was submitted, `more` at its end, and what jobs would wait for."""
-    later = (
-        f"\nThe jobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
-    )
+    later = f"\nJobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
     return f"Nothing was submitted: this was a dry run{more}.{later}"

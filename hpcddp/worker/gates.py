@@ -122,9 +122,7 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     """`repeated_by_rank`: the first epoch that began with the same batches as the one before it, None for no such epoch."""
     for rank, epoch in enumerate(repeated_by_rank):
         if epoch is not None:
-            return _gate(
-                "every epoch reshuffled", False, f"rank {rank} began epoch {epoch} with the batches of epoch {epoch - 1}"
-            )
+            return _gate("every epoch reshuffled", False, f"rank {rank} began epoch {epoch} with batches of epoch {epoch - 1}")
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 

@@ -152,8 +152,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 WAIT = timedelta(days=7)
-"""For the slowest node: what ends a job that copies for too long is its time limit, and what ends one with a rank that failed is
-that rank."""
+"""For the slowest node: a job that copies for too long ends at its time limit, and one with a failed rank by that rank."""
 
 SAY_EVERY_S = 60.0
 
