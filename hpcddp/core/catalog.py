@@ -108,10 +108,7 @@ def check_workload(workload: Workload) -> None:
         return
     wants = 1 if workload.model == "mnist-cnn" else 3
     if facts.shape[0] != wants:
-        raise UsageError(
-            f"model `{workload.model}` takes images of {wants} channel{'s' if wants > 1 else ''}; "
-            f"data `{workload.data.name}` has {facts.shape[0]}"
-        )
+        raise UsageError(f"model `{workload.model}` takes {wants}-channel images, not `{workload.data.name}`")
 
 
 def _check_variants(data: Data) -> None:

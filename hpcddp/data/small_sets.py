@@ -118,10 +118,7 @@ def _find_cifar10(root: Path, name: str) -> Path:
         return found
     pickled = first_file((root,), PICKLED)
     if pickled is not None:
-        raise UsageError(
-            f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when opened. "
-            f"fetch the binary version, {ARCHIVE}, into {root} instead"
-        )
+        raise UsageError(f"{pickled} is a pickle, which can run code. Fetch the binary version, {ARCHIVE}, into {root} instead.")
     remedy = f"put CIFAR-10's official {ARCHIVE} there: `hpcddp data fetch cifar10 --root {root}`"
     raise missing(f"no {name} and no {ARCHIVE}", root, remedy)
 

@@ -67,10 +67,7 @@ def room_in(folder: Path, mounts: Path = Path("/proc/mounts")) -> Room:
     """HpcddpError where other nodes have the same folder."""
     kind = filesystem(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
     if kind.startswith(OF_A_NETWORK):
-        raise HpcddpError(
-            f"{folder} is {kind}, not a disk of the node. Set local_disk_path of the profile's node type to one, "
-            f"or workload.data.stage to none."
-        )
+        raise HpcddpError(f"{folder} is {kind}, not a disk of the node. Correct local_disk_path of the profile's node type.")
     space = os.statvfs(folder)
     free = space.f_bavail * space.f_frsize
     if kind in IN_MEMORY:

@@ -65,7 +65,7 @@ def test_one_more_product_spares_what_a_group_says() -> None:
         (
             {"zip": {"layout.nodes": [1, 2, 4], "workload.seed": [1, 2]}},
             ("zip", "workload.seed"),
-            "has 2 values, but `layout.nodes` 3",
+            "has 2 values, `layout.nodes` 3",
         ),
         ({"zip": {"layout.nodes": [1, 2]}, "layout.nodes": [1]}, ("layout.nodes",), "is both an axis and in `zip`"),
         ({"zip": {}}, ("zip",), "`zip` has no lists. Write"),
