@@ -180,9 +180,7 @@ def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) ->
 
 
 def _shapes(submissions: Sequence[Submission]) -> dict[str, str]:
-    """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
-    The script of a point whose shape no other has is not rendered.
-    """
+    """By label, the script without the array's name and folder: alike for points of one array. Rendered where a shape repeats."""
     points: dict[Hashable, dict[str, Submission]] = {}
     for submission in submissions:
         points.setdefault(submission.shape, {})[submission.spec.label] = submission

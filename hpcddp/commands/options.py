@@ -102,9 +102,7 @@ job_option = click.option(
 
 
 def choosing(command: Command) -> Command:
-    """--set, --where, --group and --cluster, which choose the points of a sweep file. The command gets `points`, PointOptions,
-    with the raw job options in it where it takes them.
-    """
+    """--set, --where, --group and --cluster, which choose points. The command gets `points`, PointOptions, with job options."""
     return _with_options(_folded(command, "points", "PointOptions"), cluster_option, group_option, where_option, set_option)
 
 
@@ -287,9 +285,7 @@ def remark_on(points: ChosenPoints) -> ChosenPoints:
 
 
 def check_sources(sweep: Path | None, points: PointOptions, layout: LayoutOptions, **others: object) -> None:
-    """UsageError where flags that stand for a sweep file (those of a layout, and `others`) are given beside one, or what chooses
-    its points without one, or a flag and a --set of the same key.
-    """
+    """UsageError where flags of a layout (or `others`) come with a sweep, its choices without one, or a key is given twice."""
     from dataclasses import asdict
 
     keys = [name for name, value in asdict(layout).items() if value]

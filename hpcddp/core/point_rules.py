@@ -89,15 +89,9 @@ def _communication(point: Point) -> Iterator[str]:
     if ddp.powersgd_rank != 1 and ddp.compression != "powersgd":
         yield f"workload.ddp.powersgd_rank is {ddp.powersgd_rank}, but compression is {ddp.compression}. Remove the rank."
     if point.workload.compile and ddp.bucket_cap_mb is not None and ddp.bucket_cap_mb < 1:  # torch 2.15: an assertion fails
-        yield (
-            f"workload.compile with workload.ddp.bucket_cap_mb {ddp.bucket_cap_mb:g}: torch.compile splits the model at buckets, "
-            f"and the first has 1 MiB. Set bucket_cap_mb to 1 or more."
-        )
+        yield "workload.compile is true, and the first bucket has 1 MiB. Set workload.ddp.bucket_cap_mb to 1 or more."
     if ddp.static_graph and point.workload.accumulate > 1:  # torch 2.15: an internal assertion of its reducer fails
-        yield (
-            f"workload.ddp.static_graph with workload.accumulate {point.workload.accumulate}: DDP cannot skip the exchange of a "
-            f"micro-batch in a static graph. Set accumulate to 1 or static_graph to false."
-        )
+        yield "workload.ddp.static_graph exchanges every micro-batch. Set accumulate to 1 or static_graph to false."
 
 
 def _device(point: Point) -> Iterator[str]:
@@ -108,10 +102,7 @@ def _device(point: Point) -> Iterator[str]:
     if point.workload.sync_batchnorm:
         yield "workload.sync_batchnorm is true: torch's SyncBatchNorm is for GPUs only. Set it to false, or device to cuda."
     if point.workload.ddp.compression == "powersgd":  # torch 2.15: gloo aborts with `op.preamble.length <= op.nbytes`
-        yield (
-            "workload.ddp.compression is powersgd: on CPUs its all-reduces begin in gloo's threads, on each rank in another "
-            "order. Set it to fp16 or none, or device to cuda."
-        )
+        yield "workload.ddp.compression is powersgd, whose order differs between CPU ranks. Set it to fp16 or none."
     if point.workload.copy_ahead:
         yield "workload.copy_ahead is true: on CPUs there is no device to copy to. Set it to false, or device to cuda."
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.text import thousands
+from hpcddp.core.text import size
 from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, FactsSource, Source, TensorSource
 
@@ -137,7 +137,4 @@ def _check_room(needed: int, device: torch.device) -> None:
         return
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
-        raise HpcddpError(
-            f"the data set takes {thousands(needed / 2**20)} MiB of GPU {device.index}, where {thousands(free / 2**20)} MiB "
-            f"are free. Set workload.data.resident to false."
-        )
+        raise HpcddpError(f"The data takes {size(needed)}; GPU {device.index} has {size(free)}. Set data.resident to false.")

@@ -83,15 +83,9 @@ def point_in_job(job: ScriptJob, facts: ScriptFacts, hooked: bool) -> Point:
     point, samples = job.spec.point, facts.samples_per_step
     planned = point.workload.samples_per_step
     if planned not in (None, samples):
-        raise HpcddpError(
-            f"The script calls measure(..., samples_per_step={samples}), but the sweep's workload.samples_per_step is {planned}. "
-            f"Make them equal, or remove the sweep's."
-        )
+        raise HpcddpError(f"measure() has samples_per_step={samples}, but the sweep {planned}. Make them equal.")
     if point.measure.comm == "on" and not hooked and point.ranks > 1:
-        raise HpcddpError(
-            "measure.comm is on, but no DistributedDataParallel without a communication hook was found to time. "
-            "Set measure.comm to check, which uses a profiler, or to off."
-        )
+        raise HpcddpError("measure.comm is on, but no DistributedDataParallel without a hook was found. Set it to check or off.")
     return completed(point, facts)
 
 

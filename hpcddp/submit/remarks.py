@@ -99,10 +99,7 @@ def staging_remarks(profile: ClusterProfile, point: Point) -> Iterator[str]:
             f"take half of the free memory. Set `stage: none`, unless that is intended."
         )
     elif node.local_disk_per_job is False:
-        yield (
-            f"workload.data.stage is tmpdir, and the disk of a node of type {node_type} keeps files after a job. Your next "
-            f"staged run there deletes the copy of a cancelled run."
-        )
+        yield f"workload.data.stage is tmpdir: disks of {node_type} nodes keep files. A later staged run deletes earlier copies."
 
 
 def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> Iterator[tuple[Point, str]]:
