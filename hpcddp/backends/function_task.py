@@ -105,10 +105,7 @@ def _short(value: object) -> str:
 
 def other_python(pickled_by: str, here: str) -> str:
     """What may go wrong where login node and job have different versions, and the next step."""
-    return (
-        f"The function was pickled by Python {pickled_by} and runs on {here}. Functions of __main__ and lambdas may not load. "
-        f"Move the function to a module, or submit with Python {here}."
-    )
+    return f"Pickled by Python {pickled_by}, run by {here}: lambdas and __main__ may not load. Use a module, or Python {here}."
 
 
 def _place_pickle(base: Path, paths: JobPaths, name: str) -> None:

@@ -142,7 +142,7 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 
 
 def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[str, str]:
-    """Its stdout and stderr until it closes them; UnansweredError where killed after that time. In this thread: others slow it."""
+    """Its stdout and stderr until it closes them; UnansweredError where killed after that time. In this thread: it is faster."""
     start_s = time.monotonic()
     deadline = start_s + timeout_s
     output = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}

@@ -78,7 +78,7 @@ ENDED: Mapping[str, str] = {
     "CANCELLED": "cancelled{by}",
     "TIMEOUT": "it reached its time limit{limit}",
     "DEADLINE": "it did not finish before its deadline",
-    "OUT_OF_MEMORY": "it used more memory than Slurm gave it",
+    "OUT_OF_MEMORY": "it used more memory than allocated",
     "NODE_FAIL": "{node} failed",
     "BOOT_FAIL": "{node} did not boot",
     "PREEMPTED": "it was preempted by a job of higher priority",

@@ -55,7 +55,7 @@ _OF_JOB = (
     click.option(
         "--node-type",
         shell_complete=completion.node_type_names,
-        help="Node type of the job. Default: the profile's default type.",
+        help="Node type. Default: the profile's.",
     ),
     click.option(
         "--set",

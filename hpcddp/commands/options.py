@@ -191,13 +191,13 @@ def laying_out(command: Command) -> Command:
         click.option(
             "--node-type",
             shell_complete=completion.node_type_names,
-            help="Node type of the profile. Default: its default type.",
+            help="Node type. Default: the profile's.",
         ),
         click.option(
             "--gpus-per-node",
             type=click.IntRange(min=1),
             metavar="N",
-            help="GPUs per node, one rank each. Default: all of a node's.",
+            help="GPUs per node, one rank each. Default: all.",
         ),
         click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes, without a sweep file."),
     )

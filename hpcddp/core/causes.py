@@ -23,9 +23,7 @@ AWAITED = f"find the missing rank in `hpcddp logs`, or ask the site to check the
 Table = Mapping[str, tuple[tuple[str, str], ...]]
 
 CAUSES: Table = {
-    MORE_MEMORY: (
-        (r"oom[-_ ]kill|out-of-memory handler|exceeded (?:\w+ )?memory limit", "it used more memory than Slurm gave it"),
-    ),
+    MORE_MEMORY: ((r"oom[-_ ]kill|out-of-memory handler|exceeded (?:\w+ )?memory limit", "it used more memory than allocated"),),
     EXCLUDE_NODE: ((r"Node failure on (?P<node>[\w.-]+)", "{node} failed"),),
     "tell the administrators; exclude {node} until it is repaired: --set slurm.exclude={node}": (
         (r"uncorrectable (?P<a>ECC|NVLink) error|(?P<b>ECC)_UNCORRECTABLE", "a GPU of its node is broken ({0} error)"),

@@ -132,15 +132,9 @@ def _restarting(point: Point) -> Iterator[str]:
             yield f"measure.checkpoint_every_min is {measure.checkpoint_every_min:g}, but resume is false. Set resume to true."
         return
     if measure.stop != "steps":
-        yield (
-            f"measure.resume is true and measure.stop is {measure.stop}: its end depends on step times, so it would differ "
-            f"with and without restarts. Set stop to steps or resume to false."
-        )
+        yield f"measure.resume is true, but measure.stop is {measure.stop}, which depends on times. Set stop to steps."
     if point.workload.ddp.compression == "powersgd":
-        yield (
-            "measure.resume is true and workload.ddp.compression is powersgd: checkpoints do not contain its state of earlier "
-            "gradients. Choose another compression, or set resume to false."
-        )
+        yield "measure.resume is true, but no checkpoint has powersgd's state. Set resume to false."
 
 
 def _data(point: Point) -> Iterator[str]:
@@ -170,10 +164,7 @@ def _resident(point: Point) -> Iterator[str]:
     if workload.data.name not in IN_MEMORY:
         yield f"workload.data.resident is true: only {', '.join(IN_MEMORY)} are held in memory. Set it to false."
     if workload.loader_workers:
-        yield (
-            f"workload.data.resident is true and workload.loader_workers_per_rank is {workload.loader_workers_per_rank}: batches "
-            f"are gathered on the device, and no process loads them. Set loader_workers_per_rank to 0."
-        )
+        yield "workload.data.resident is true, so no process loads batches. Set loader_workers_per_rank to 0."
     if workload.copy_ahead:
         yield "workload.data.resident and workload.copy_ahead are true: no batch is copied to the GPU. Set copy_ahead to false."
 
@@ -263,10 +254,7 @@ def _training(point: Point) -> Iterator[str]:
     if measure.target_accuracy > 1:
         yield f"measure.target_accuracy is {measure.target_accuracy:g}: it is a share, at most 1. Write 0.93 for 93 %."
     if not measure.evaluate_every:
-        yield (
-            f"measure.target_accuracy is {measure.target_accuracy:g} and measure.evaluate_every is 0: before the last epoch "
-            f"no evaluation could find that it is reached. Set evaluate_every to 1 or more."
-        )
+        yield "measure.target_accuracy needs evaluations, but evaluate_every is 0. Set evaluate_every to 1 or more."
 
 
 def _optimizer(point: Point) -> Iterator[str]:

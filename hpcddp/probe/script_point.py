@@ -176,10 +176,7 @@ def job_group(job: ScriptJob, device: torch.device) -> ProcessGroup:
     found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if found != (rank.rank, rank.world):
         formed = f"its process group has {count(found[1], 'rank')}" if dist.is_initialized() else "it has no process group"
-        raise HpcddpError(
-            f"rank {rank.rank} of {rank.world} calls measure(), but {formed}. Call torch.distributed.init_process_group() first; "
-            f"the environment has address, world size and rank."
-        )
+        raise HpcddpError(f"rank {rank.rank} of {rank.world} calls measure(), but {formed}. Call init_process_group() first.")
     if device.type != point.device:
         raise HpcddpError(f"The model is on {device.type}, but the sweep's is {point.device}. Move the model, or set `device`.")
     return ProcessGroup(rank, device, job.store, job.watchdog)

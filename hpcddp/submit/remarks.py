@@ -53,10 +53,7 @@ def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[s
             few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(cores)
     for (node_type, share), numbers in few.items():
         tried = ", ".join(map(str, sorted(numbers)))
-        yield (
-            f"layout.physical_cores_per_rank is {tried}, but a node of type {node_type} has {share} physical cores per GPU. "
-            f"Fewer cores may starve data loading. Set {share}, unless {tried} is intended."
-        )
+        yield f"layout.physical_cores_per_rank is {tried}; {node_type} nodes have {share} per GPU. Set {share} unless intended."
 
 
 def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:

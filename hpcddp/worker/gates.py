@@ -271,9 +271,7 @@ def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
                 return _gate(name, False, f"{where}: {reason} in {shares[reason]:.0%} of the readings")
         begin, end, cap = gpu.sm_mhz_begin, gpu.sm_mhz_end, shares.get("sw_power_cap", 0.0)
         if cap > THROTTLED_SHARE and begin and end is not None and end < (1 - CLOCK_FALL) * begin:
-            return _gate(
-                name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of the readings)"
-            )
+            return _gate(name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of readings)")
         capped = max(capped, cap)
     mhz = [gpu.sm_mhz_median for _, gpu in gpus if gpu.sm_mhz_median is not None]
     clocks = f"median clocks {min(mhz):.0f} to {max(mhz):.0f} MHz" if mhz else "clocks unknown"
