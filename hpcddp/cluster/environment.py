@@ -1,6 +1,4 @@
-"""The part of a cluster profile that says what the workers run in: modules, Python, container, variables, and the
-conditions on which these are set.
-"""
+"""What the workers run in: modules, Python, container, variables, and the conditions on which these are set."""
 
 from __future__ import annotations
 

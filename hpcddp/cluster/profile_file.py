@@ -89,9 +89,7 @@ LOGIN_HOSTS = re.compile(r"^login_hosts:.*\n?(?:[ \t#-].*\n?|\n)*", re.MULTILINE
 
 
 def current_cluster() -> str | None:
-    """HPCDDP_CLUSTER, else the profile whose login host names match this host's, the user's own before hpcddp's, else None.
-    UsageError where two of the user's own match.
-    """
+    """HPCDDP_CLUSTER, else the profile whose login hosts match, the user's first, else None. UsageError where two match."""
     named = os.environ.get("HPCDDP_CLUSTER")
     if named:
         return named

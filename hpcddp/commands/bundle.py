@@ -12,9 +12,7 @@ from hpcddp.core.text import thousands
 
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False))
-@click.option(
-    "-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. Default: ./STUDY.tar.gz."
-)
+@click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. Default: STUDY.tar.gz.")
 @click.option("--pseudonymise", is_flag=True, help="Replace names of hosts, users, accounts and their folders; omit logs.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("-y", "--yes", is_flag=True, help="Write the bundle even if it contains names that --pseudonymise cannot replace.")

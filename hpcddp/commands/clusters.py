@@ -90,9 +90,7 @@ def detect(target: Path | None, name: str | None) -> None:
     from hpcddp.detect.detect import detect_cluster
 
     if target is not None and target.exists():
-        raise click.UsageError(
-            f"{target} exists. Give -o another name, or compare it with Slurm: `hpcddp clusters check {target}`."
-        )
+        raise click.UsageError(f"{target} exists. Give -o another name, or check that one: `hpcddp clusters check {target}`.")
     is_own = target is not None and target.absolute().parent == own_folder()
     found = detect_cluster(name or (target.stem if target is not None and is_own else None))
     for text in found.remarks:

@@ -38,9 +38,7 @@ def _folder(flag: str, words: str) -> Callable[[Command], Command]:
 _written = _folder("--root", "Folder to write to.")
 _read = _folder("--root", "Folder to read.")
 _mirror = click.option("--mirror", metavar="URL", help="Fetch the files from below URL. Default: the publisher's.")
-_processes = click.option(
-    "--processes", type=click.IntRange(min=1), metavar="N", help="Use N processes. Default: one per CPU, at most 8."
-)
+_processes = click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Default: one per CPU, at most 8.")
 
 _OF_JOB = (
     yes_option,
@@ -57,7 +55,7 @@ _OF_JOB = (
     click.option(
         "--node-type",
         shell_complete=completion.node_type_names,
-        help="Node type of the job. Default: the profile's default type.",
+        help="Node type. Default: the profile's.",
     ),
     click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job, such as slurm.walltime_min=90."
@@ -107,9 +105,7 @@ def _filled_in(value: Any) -> Any:
         return value
     filled = os.path.expandvars(value)
     if "$" in filled:
-        raise click.UsageError(
-            f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set. Set it, or give the folder in full."
-        )
+        raise click.UsageError(f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set. Set it, or name the folder.")
     return Path(filled)
 
 
@@ -125,13 +121,11 @@ def _do_here(action: str, data: str, options: Mapping[str, Any], counts: str = "
     from hpcddp.data.writing.tasks import Surroundings, do_task
 
     progress = ProgressLine(counts, sys.stderr) if counts else lambda done, total: None
-    here = Surroundings(
-        progress=progress, processes=default_processes(), made_of=_remark, remark=_remark, report_damage=click.echo
-    )
+    here = Surroundings(progress=progress, processes=default_processes(), made_of=_note, remark=_note, report_damage=click.echo)
     click.echo(do_task(action, data, options, here))
 
 
-def _remark(text: str) -> None:
+def _note(text: str) -> None:
     click.echo(text, err=True)
 
 
@@ -199,12 +193,12 @@ def _fetch_files(official: OfficialSet, root: Path, mirror: str | None) -> None:
     from hpcddp.data.writing.fetch import fetch_official, read_instead
     from hpcddp.data.writing.folder import ProgressLine
 
-    fetched = fetch_official(official, root, mirror=mirror, progress=ProgressLine("bytes", sys.stderr), remark=_remark)
+    fetched = fetch_official(official, root, mirror=mirror, progress=ProgressLine("bytes", sys.stderr), remark=_note)
     for file in official.files:
         click.echo(f"{file.name}, {size(file.size_bytes)}: {'fetched' if file in fetched else 'was there'}")
     click.echo(f"in {root}, with the sizes and checksums of their publisher")
     for path in read_instead(official, root):
-        _remark(f"{path} is not the official file, but is read instead of the fetched one. Remove it.")
+        _note(f"{path} is not the official file, but is read instead of the fetched one. Remove it.")
 
 
 @data.group("pack")

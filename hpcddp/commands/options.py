@@ -26,9 +26,7 @@ cluster_option = click.option(
     shell_complete=completion.cluster_names,
     help="Use this profile, by name or YAML file. Default: the sweep's, HPCDDP_CLUSTER, or this host's.",
 )
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value that the groups do not vary."
-)
+set_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value that no group varies.")
 where_option = click.option(
     "--where", "conditions", multiple=True, metavar="COND", help="Choose points that meet COND, such as 'layout.nodes <= 4'."
 )
@@ -104,9 +102,7 @@ job_option = click.option(
 
 
 def choosing(command: Command) -> Command:
-    """--set, --where, --group and --cluster, which choose the points of a sweep file. The command gets `points`, PointOptions,
-    with the raw job options in it where it takes them.
-    """
+    """--set, --where, --group and --cluster, which choose points. The command gets `points`, PointOptions, with job options."""
     return _with_options(_folded(command, "points", "PointOptions"), cluster_option, group_option, where_option, set_option)
 
 
@@ -192,14 +188,12 @@ def laying_out(command: Command) -> Command:
     """--nodes, --gpus-per-node and --node-type: a layout without a sweep file. The command gets `layout`, LayoutOptions."""
     return _with_options(
         _folded(command, "layout", "LayoutOptions"),
-        click.option(
-            "--node-type", shell_complete=completion.node_type_names, help="Node type of the profile. Default: its default type."
-        ),
+        click.option("--node-type", shell_complete=completion.node_type_names, help="Node type. Default: the profile's."),
         click.option(
             "--gpus-per-node",
             type=click.IntRange(min=1),
             metavar="N",
-            help="GPUs per node, one rank each. Default: all of a node's.",
+            help="GPUs per node, one rank each. Default: all.",
         ),
         click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes, without a sweep file."),
     )
@@ -209,9 +203,7 @@ def _job_ids(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     jobs = tuple(job for text in given for job in re.split("[:,]", text))
     for job in jobs:
         if re.fullmatch(r"[0-9]+(_[0-9]+)?", job) is None:
-            raise click.BadParameter(
-                f"{job!r} is not a job number, such as 4711 or 4711_3. List yours with `squeue --me`.", ctx, param
-            )
+            raise click.BadParameter(f"{job!r} is no job number, such as 4711 or 4711_3. List yours: `squeue --me`.", ctx, param)
     return jobs
 
 
@@ -231,9 +223,7 @@ runs_option = click.option(
 
 
 def submitting(command: Command) -> Command:
-    """Where runs go, raw job options, and how far to go. The command gets `options`, SubmitOptions, with those options of its own
-    that the record has.
-    """
+    """Where runs go, raw job options, and how far to go. The command gets `options`, SubmitOptions, with those it has itself."""
     return _with_options(
         _folded(command, "options", "SubmitOptions"),
         yes_option,
@@ -242,13 +232,9 @@ def submitting(command: Command) -> Command:
         click.option("--failed", is_flag=True, help="Submit failed runs only, and show why each failed."),
         click.option("--max-jobs", type=click.IntRange(min=1), metavar="N", help="Submit at most N runs now."),
         click.option("--max-running", type=click.IntRange(min=1), metavar="N", help="Run at most N runs at a time."),
-        click.option(
-            "--serial", "max_running", type=int, flag_value=1, help="Run one at a time, so that runs do not share the network."
-        ),
+        click.option("--serial", "max_running", type=int, flag_value=1, help="Run one at a time, none sharing the network."),
         click.option("--one-allocation", is_flag=True, help="Run all in one job, one after another on the same nodes."),
-        click.option(
-            "--smoke", is_flag=True, help="First check imports, data, versions and GPUs with a short job on each node type."
-        ),
+        click.option("--smoke", is_flag=True, help="First check imports, data and GPUs with a short job on each node type."),
         click.option("--preflight", is_flag=True, help="First find slow nodes with a short job; --one-allocation always does."),
         click.option("--dry-run", is_flag=True, help="Show what would be submitted, without submitting."),
         job_option,
@@ -295,9 +281,7 @@ def remark_on(points: ChosenPoints) -> ChosenPoints:
 
 
 def check_sources(sweep: Path | None, points: PointOptions, layout: LayoutOptions, **others: object) -> None:
-    """UsageError where flags that stand for a sweep file (those of a layout, and `others`) are given beside one, or what chooses
-    its points without one, or a flag and a --set of the same key.
-    """
+    """UsageError where flags of a layout (or `others`) come with a sweep, its choices without one, or a key is given twice."""
     from dataclasses import asdict
 
     keys = [name for name, value in asdict(layout).items() if value]
@@ -333,9 +317,7 @@ class RunsPath(click.Path):
 
         folder = usual_folder(sweep)
         if not folder.is_dir():
-            self.fail(
-                f"{sweep}: its folder {folder} does not exist. Submit the sweep, or give the folder of its runs.", param, ctx
-            )
+            self.fail(f"{sweep}: its folder {folder} does not exist. Submit the sweep, or give its runs' folder.", param, ctx)
         if ctx is not None:
             ctx.meta[_SWEEP] = sweep
         return folder

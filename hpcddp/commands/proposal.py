@@ -17,9 +17,7 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Job size in nodes. Default: the largest efficient one.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of one training. Default: the sweep's.")
 @click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Number of planned trainings.")
-@click.option(
-    "--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Format of the page."
-)
+@click.option("--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Page format.")
 @click.option("-o", "output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the page and its figures.")
 @co2_option
 @style_option

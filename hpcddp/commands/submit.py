@@ -46,16 +46,12 @@ OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "
     metavar="PERCENT",
     help="Add runs until each median is known this well.",
 )
-@click.option(
-    "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: the most runs of a point."
-)
+@click.option("--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="Most runs with --until-ci.")
 @click.option("--prepare", is_flag=True, help="Submit a job that makes missing data first; runs start after it.")
 @points_option
 @submitting
 @click.pass_context
-def submit(
-    ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions
-) -> None:
+def submit(ctx: click.Context, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions) -> None:
     """Submit the missing and failed runs of a sweep, of a bundle's sweep, or a command of your own.
 
     The command returns at once; with --wait it returns when all runs have finished. Runs are written to the folder beside the

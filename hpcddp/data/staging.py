@@ -236,9 +236,7 @@ class _Copier:
             if size >= FLUSHED_FROM_BYTES:
                 os.fdatasync(written.fileno())
         if copied != size:
-            raise HpcddpError(
-                f"{source} had {thousands(size)} bytes and now has {thousands(copied)}: it was changed while it was copied"
-            )
+            raise HpcddpError(f"{source} had {thousands(size)} bytes and now has {thousands(copied)}: it changed during the copy")
         return checksum
 
     def _transfer(self, source: FileIO, target: FileIO, path: Path) -> tuple[int, int]:

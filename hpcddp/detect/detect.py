@@ -38,16 +38,11 @@ def detect_cluster(name: str | None) -> Detected:
     """Asks Slurm; UnansweredError where it says nothing."""
     start_s = time.monotonic()
     live = read_live(start_s + READING_S)
-    types = described_types(live)
+    types = live_node_types(_usable_nodes(live))
     verdict = _try(live, types, start_s + TIME_LIMIT_S)
     subject = Subject(name=name or cluster_name(live), date=datetime.date.today().isoformat(), verdict=verdict)
     text = yaml_text(document(live, types, subject), COMMENTS)
     return Detected(text=text, remarks=tuple(_remarks(live, types, subject)))
-
-
-def described_types(live: LiveSlurm) -> tuple[LiveNodeType, ...]:
-    """Types of the nodes that the user may ask for."""
-    return live_node_types(_usable_nodes(live))
 
 
 def _usable_nodes(live: LiveSlurm) -> list[LiveNode]:

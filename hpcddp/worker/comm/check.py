@@ -227,8 +227,7 @@ class _Steps:
         self._last_row()
 
     def pairs(self, count: int) -> list[Pair]:
-        """First with exchange, then first without, by turns. DDP's next forward after an exchange sends BatchNorm's buffers: this
-        way both steps of a pair do, or neither."""
+        """With exchange, then without, in turns: DDP's next forward sends BatchNorm's buffers, in both of a pair or neither."""
         found = []
         for number in range(count):
             first = self._timed(exchange=number % 2 == 0)
