@@ -119,7 +119,7 @@ export OMP_NUM_THREADS=1
 # shellcheck disable=SC2317,SC2329
 start_rank() {
   trap "" USR2
-  export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000))
+  export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)) # below the ephemeral ports
   exec "$@"
 }
 
