@@ -13,7 +13,7 @@ from hpcddp.analysis.study.trained import facts_line
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.analysis.verdicts.verdicts import doubts
+from hpcddp.analysis.verdicts.verdicts import DOUBTS, doubts
 from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
 
@@ -37,8 +37,10 @@ class Answer:
     """`weak`, `strong`; `effect of workers on 4 GPUs`"""
     limits: tuple[str, ...]
     """What holds back each row of Findings.shown most, such as `exchange`; empty where nothing is known to."""
+    verdict: str
+    """The name of the weightiest verdict that is no doubt, if any, or of the weightiest one."""
     why: str
-    """`communication-bound at 2x4 and 4x4: 38-41 % of the step`: the weightiest verdict."""
+    """`communication-bound at 2x4 and 4x4: 38-41 % of the step`: what that verdict says."""
     next_step: str
     """What it advises: a command or one sentence."""
     trust: str
@@ -47,12 +49,13 @@ class Answer:
 
 def answer_of(found: Findings, folder: Path) -> Answer:
     """`folder`: where the study was looked for. Parts that raise an error are empty, and noted as failed."""
-    weightiest = found.verdicts[0] if found.verdicts else None
+    weightiest = next((each for each in found.verdicts if each.name not in DOUBTS), next(iter(found.verdicts), None))
     contain = found.failures.contain
     return Answer(
         trained=contain("what was trained, in a line", lambda: facts_line(found.trained), ""),
         kind=" and ".join(dict.fromkeys(kind.partition(" scaling")[0] for kind in found.kinds)),
         limits=found.limited_by,
+        verdict=weightiest.name if weightiest else "",
         why=_why(weightiest) if weightiest else "",
         next_step=_next_step(found, weightiest, folder),
         trust=contain("how far to trust it", lambda: _trust(found, weightiest), ""),
@@ -67,10 +70,11 @@ def _why(verdict: Verdict) -> str:
     first = _END.split(evidence)[0]
     share = _OF_STEP.search(first)
     first = share[1] if share else first
-    first = first[:1].lower() + first[1:] if first[1:2].islower() else first
+    first = first if re.match("[A-Z]{2}", first) else first[:1].lower() + first[1:]
     heads = (f"{verdict.name} {verdict.where}", verdict.name)
     texts = [f"{head}: {text}" for head in heads for text in (first, first.split(", ")[0])]
-    return next((text for text in texts if len(text) <= LETTERS), texts[-1])
+    brief = f"{verdict.name}: {DOUBTS[verdict.name]}" if verdict.name in DOUBTS else texts[-1]
+    return next((text for text in texts if len(text) <= LETTERS), brief)
 
 
 def _next_step(found: Findings, weightiest: Verdict | None, folder: Path) -> str:
@@ -100,7 +104,7 @@ def _trust(found: Findings, weightiest: Verdict | None) -> str:
     hint = f" ({FEWEST} give intervals)"
     if not left and text.endswith(("ranges", "no spread")) and len(text + hint) <= LETTERS:
         return text + hint
-    while left and len(text) + len(left[0]) + (len("; 9 more doubts") if left[1:] else 2) <= LETTERS:
+    while left and len(text) + len(left[0]) + len("; " + "; 9 more doubts" * bool(left[1:])) <= LETTERS:
         text += f"; {left.pop(0)}"
     return f"{text}; {count(len(left), 'more doubt')}" if left else text
 

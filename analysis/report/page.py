@@ -71,7 +71,7 @@ def page_html(
         cards=_cards(found, answer),
         first=first,
         trained=[(name, [fact_text(values)]) for name, values in found.trained.items()],
-        remarks=by_kind(found),
+        remarks=sorted(by_kind(found), key=lambda each: each[0] != answer.verdict),
         tables=tables,
         topics=topics,
         implied=found.implied,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,22 @@ def test_the_weightiest_verdict_is_named_with_its_share_and_its_command(tmp_path
         trained="resnet18 on synthetic-imagenet, batch 32/GPU, fp32, V100, marconi100",
         kind="weak",
         limits=("", "exchange", "exchange"),
+        verdict="communication-bound",
         why="communication-bound at 1x4 and 2x4: 40 % of the step",
         next_step="hpcddp bench comm SWEEP.yaml",
         trust="12 of 12 runs pass; 3 runs each: ranges (6 give intervals)",
     )
+
+
+def test_what_limits_comes_before_what_leaves_it_open(tmp_path: Path) -> None:
+    """The doubt is the trust line's."""
+    study = write(Model(seed=1, layouts=[(1, 1), (1, 4), (2, 4)], exposed=0.4), tmp_path)
+    found = find(load_study(study, None))
+    doubt = replace(found.verdicts[0], name="shared node", evidence="word " * 40)
+    both = answer_of(replace(found, verdicts=[doubt, *found.verdicts]), study.folder)
+    assert both.why == "communication-bound at 1x4 and 2x4: 40 % of the step"
+    assert both.trust.endswith("; other jobs on the nodes")
+    assert answer_of(replace(found, verdicts=[doubt]), study.folder).why == "shared node: other jobs on the nodes"
 
 
 @pytest.mark.parametrize(("runs", "trust"), [(1, "1 run each: no spread (6 give intervals)"), (6, "95 % intervals within 0.5 %")])
