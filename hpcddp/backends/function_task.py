@@ -60,7 +60,9 @@ class FunctionEnvironment(SlurmJobEnvironment):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # the bootstrap has blocked it
 
     def _ended_by_slurm(self, paths: JobPaths, submission: DelayedSubmission) -> None:
-        """SIGTERM comes before SIGKILL, also on preemption: rank 0 writes its checkpoint, once. Requeueing is Slurm's own."""
+        """SIGTERM comes before SIGKILL, also to a job that is preempted without a warning: rank 0 writes its checkpoint, once.
+        Slurm itself requeues the job, or does not.
+        """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.global_rank == 0 and hasattr(submission.function, "checkpoint"):
             _checkpoint(submission, paths.submitted_pickle, submission._timeout_countdown)
@@ -105,7 +107,10 @@ def _short(value: object) -> str:
 
 def other_python(pickled_by: str, here: str) -> str:
     """What may go wrong where login node and job have different versions, and the next step."""
-    return f"Pickled by Python {pickled_by}, run by {here}: lambdas and __main__ may not load. Use a module, or Python {here}."
+    return (
+        f"The function was pickled by Python {pickled_by} and runs on {here}. Functions of __main__ and lambdas may not load. "
+        f"Move the function to a module, or submit with Python {here}."
+    )
 
 
 def _place_pickle(base: Path, paths: JobPaths, name: str) -> None:

@@ -52,14 +52,8 @@ _OF_JOB = (
         help="Write the job's records to data/ in this folder. Default: run_root of your settings, or jobs.",
     ),
     job_option,
-    click.option(
-        "--node-type",
-        shell_complete=completion.node_type_names,
-        help="Node type. Default: the profile's.",
-    ),
-    click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value of the job, such as slurm.walltime_min=90."
-    ),
+    click.option("--node-type", shell_complete=completion.node_type_names, help="Node type. Default: the profile's."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value, such as slurm.walltime_min=90."),
     click.option(
         "--cluster",
         metavar="NAME|FILE",

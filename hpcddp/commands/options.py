@@ -31,12 +31,7 @@ where_option = click.option(
     "--where", "conditions", multiple=True, metavar="COND", help="Choose points that meet COND, such as 'layout.nodes <= 4'."
 )
 group_option = click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=completion.group_names,
-    help="Choose the points of this group.",
+    "--group", "groups", multiple=True, metavar="NAME", shell_complete=completion.group_names, help="Choose points of this group."
 )
 format_option = click.option(
     "--format",
@@ -190,10 +185,7 @@ def laying_out(command: Command) -> Command:
         _folded(command, "layout", "LayoutOptions"),
         click.option("--node-type", shell_complete=completion.node_type_names, help="Node type. Default: the profile's."),
         click.option(
-            "--gpus-per-node",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="GPUs per node, one rank each. Default: all.",
+            "--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs per node, one rank each. Default: all."
         ),
         click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes, without a sweep file."),
     )

@@ -8,9 +8,13 @@ from typing import NamedTuple
 
 AGAIN = "submit it again"
 EXCLUDE_NODE = f"{AGAIN}; to exclude {{node}}: --set slurm.exclude={{node}}"
-EXCLUDE_WITHOUT_GPU = f"{AGAIN}; if {{node}} fails again, tell its administrators and exclude it: --set slurm.exclude={{node}}"
+EXCLUDE_WITHOUT_GPU = (
+    f"{AGAIN}; if {{node}} fails every time, tell its administrators and exclude it: --set slurm.exclude={{node}}"
+)
 
-MORE_MEMORY = f"request more with slurm.mem_mb, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
+MORE_MEMORY = (
+    f"request more with slurm.mem_mb in the sweep, or lower workload.loader_workers_per_rank or batch_per_gpu; then {AGAIN}"
+)
 
 MAKE_ROOM = f"free space there (`df -h`, `quota -s`), or move runs with --runs and caches with XDG_CACHE_HOME; then {AGAIN}"
 WRITABLE_RUNS = f"choose with --runs a folder that the compute nodes can write to; then {AGAIN}"
@@ -23,7 +27,9 @@ AWAITED = f"find the missing rank in `hpcddp logs`, or ask the site to check the
 Table = Mapping[str, tuple[tuple[str, str], ...]]
 
 CAUSES: Table = {
-    MORE_MEMORY: ((r"oom[-_ ]kill|out-of-memory handler|exceeded (?:\w+ )?memory limit", "it used more memory than allocated"),),
+    MORE_MEMORY: (
+        (r"oom[-_ ]kill|out-of-memory handler|exceeded (?:\w+ )?memory limit", "it used more memory than Slurm gave it"),
+    ),
     EXCLUDE_NODE: ((r"Node failure on (?P<node>[\w.-]+)", "{node} failed"),),
     "tell the administrators; exclude {node} until it is repaired: --set slurm.exclude={node}": (
         (r"uncorrectable (?P<a>ECC|NVLink) error|(?P<b>ECC)_UNCORRECTABLE", "a GPU of its node is broken ({0} error)"),
@@ -174,7 +180,8 @@ HARMLESS = re.compile(
     r"(?:frame #|<omitting|Exception raised from|/etc/|.*(?:(?<![=\w])(?:(?:INFO|DEBUG)\b|WARN)|[Ww]arning\b|\[[WI]\d* "
     r"|\b[Ii]gnor(?:ed?|ing)\b|couldn't chdir|cannot remove|libnccl-\w+\.so|bash_?(?:rc|profile)\b|\b[sm]?tty|tput:))"
 )
-"""Lines that name no cause: remarks, C++ frames, plug-ins and folders that need not be there, start-up files of user and site."""
+"""Lines that name no cause: remarks, C++ frames, plug-ins and folders that need not be there, a user's and the site's start-up
+files."""
 
 
 class FoundCause(NamedTuple):

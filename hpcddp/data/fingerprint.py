@@ -34,7 +34,8 @@ class DataFingerprint:
     """Samples that were read."""
     labels: tuple[int, ...] | None
     images: tuple[int, ...] | None
-    """A CRC per place; None where reading a sample twice gives two, as transforms with a random generator of their own do."""
+    """A CRC for each place; None where reading a sample twice gives two different ones, as with random transforms that draw from
+    a generator of their own."""
 
 
 def data_fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> DataFingerprint:

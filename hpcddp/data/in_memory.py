@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.text import size
+from hpcddp.core.text import thousands
 from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, FactsSource, Source, TensorSource
 
@@ -122,7 +122,9 @@ def tensors_of(source: Source) -> tuple[Tensor, Tensor]:
     """Images and labels of a source that is in memory."""
     held = source.source if isinstance(source, CroppedSource) else source
     if not isinstance(held, TensorSource):
-        raise HpcddpError(f"data of the kind {type(held).__name__} cannot be held in memory. Set data.resident to false.")
+        raise HpcddpError(
+            f"data of the kind {type(held).__name__} cannot be held in memory. Set workload.data.resident to false."
+        )
     return held.images, held.labels
 
 
@@ -137,4 +139,7 @@ def _check_room(needed: int, device: torch.device) -> None:
         return
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
-        raise HpcddpError(f"The data takes {size(needed)}; GPU {device.index} has {size(free)}. Set data.resident to false.")
+        raise HpcddpError(
+            f"the data set takes {thousands(needed / 2**20)} MiB of GPU {device.index}, where {thousands(free / 2**20)} MiB "
+            f"are free. Set workload.data.resident to false."
+        )

@@ -61,7 +61,9 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     data = _unpacked(path)
     header = 4 + 4 * dimensions
     if data[:4] != bytes((0, 0, UNSIGNED_BYTES, dimensions)):
-        raise HpcddpError(f"{path} starts with {data[:4].hex()}, not 0000{UNSIGNED_BYTES:02x}{dimensions:02x}: fetch it again")
+        raise HpcddpError(
+            f"{path} starts with {data[:4].hex()}, not with 0000{UNSIGNED_BYTES:02x}{dimensions:02x}: fetch it again"
+        )
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, header, 4)]
     promised = header + math.prod(shape)
     if len(data) != promised or promised == header:
@@ -76,7 +78,9 @@ def _first_mnist(root: Path, name: str) -> Path | None:
 def _find_mnist(root: Path, name: str) -> Path:
     found = _first_mnist(root, name)
     if found is None:
-        raise missing(f"no {name} or {name}.gz", root, f"put MNIST's files there: `hpcddp data fetch mnist --root {root}`")
+        raise missing(
+            f"no {name} or {name}.gz", root, f"put MNIST's four official files there: `hpcddp data fetch mnist --root {root}`"
+        )
     return found
 
 
@@ -118,7 +122,10 @@ def _find_cifar10(root: Path, name: str) -> Path:
         return found
     pickled = first_file((root,), PICKLED)
     if pickled is not None:
-        raise UsageError(f"{pickled} is a pickle, which can run code. Fetch the binary version, {ARCHIVE}, into {root} instead.")
+        raise UsageError(
+            f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when opened. "
+            f"fetch the binary version, {ARCHIVE}, into {root} instead"
+        )
     remedy = f"put CIFAR-10's official {ARCHIVE} there: `hpcddp data fetch cifar10 --root {root}`"
     raise missing(f"no {name} and no {ARCHIVE}", root, remedy)
 
@@ -143,7 +150,9 @@ def _unpack(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 def parse_records(data: bytes, where: str, remedy: str) -> tuple[Tensor, Tensor]:
     """Images (uint8, N x 3 x 32 x 32) and labels (int64, N) of one file; HpcddpError with `remedy` where it is broken."""
     if not data or len(data) % RECORD_BYTES:
-        raise HpcddpError(f"{where} holds {len(data)} bytes, no multiple of {RECORD_BYTES} (an image and its label): {remedy}")
+        raise HpcddpError(
+            f"{where} holds {len(data)} bytes, not a multiple of {RECORD_BYTES} (one image and its label): {remedy}"
+        )
     records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, RECORD_BYTES)
     labels = records[:, 0].long()
     if labels.max() >= CIFAR10.classes:

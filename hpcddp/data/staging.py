@@ -236,7 +236,9 @@ class _Copier:
             if size >= FLUSHED_FROM_BYTES:
                 os.fdatasync(written.fileno())
         if copied != size:
-            raise HpcddpError(f"{source} had {thousands(size)} bytes and now has {thousands(copied)}: it changed during the copy")
+            raise HpcddpError(
+                f"{source} had {thousands(size)} bytes and now has {thousands(copied)}: it was changed while it was copied"
+            )
         return checksum
 
     def _transfer(self, source: FileIO, target: FileIO, path: Path) -> tuple[int, int]:

@@ -83,9 +83,15 @@ def point_in_job(job: ScriptJob, facts: ScriptFacts, hooked: bool) -> Point:
     point, samples = job.spec.point, facts.samples_per_step
     planned = point.workload.samples_per_step
     if planned not in (None, samples):
-        raise HpcddpError(f"measure() has samples_per_step={samples}, but the sweep {planned}. Make them equal.")
+        raise HpcddpError(
+            f"The script calls measure(..., samples_per_step={samples}), but the sweep's workload.samples_per_step is {planned}. "
+            f"Make them equal, or remove the sweep's."
+        )
     if point.measure.comm == "on" and not hooked and point.ranks > 1:
-        raise HpcddpError("measure.comm is on, but no DistributedDataParallel without a hook was found. Set it to check or off.")
+        raise HpcddpError(
+            "measure.comm is on, but no DistributedDataParallel without a communication hook was found to time. "
+            "Set measure.comm to check, which uses a profiler, or to off."
+        )
     return completed(point, facts)
 
 
@@ -176,9 +182,14 @@ def job_group(job: ScriptJob, device: torch.device) -> ProcessGroup:
     found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if found != (rank.rank, rank.world):
         formed = f"its process group has {count(found[1], 'rank')}" if dist.is_initialized() else "it has no process group"
-        raise HpcddpError(f"rank {rank.rank} of {rank.world} calls measure(), but {formed}. Call init_process_group() first.")
+        raise HpcddpError(
+            f"rank {rank.rank} of {rank.world} calls measure(), but {formed}. Call torch.distributed.init_process_group() first; "
+            f"the environment has address, world size and rank."
+        )
     if device.type != point.device:
-        raise HpcddpError(f"The model is on {device.type}, but the sweep's is {point.device}. Move the model, or set `device`.")
+        raise HpcddpError(
+            f"The model is on {device.type}, but the sweep's device is {point.device}. Move the model, or set `device`."
+        )
     return ProcessGroup(rank, device, job.store, job.watchdog)
 
 
@@ -215,7 +226,9 @@ def _refuse_several(env: Mapping[str, str]) -> None:
     """A rank that knows nothing of the others would measure itself alone, and call it the job."""
     world = env.get("WORLD_SIZE") if by_torchrun(env) else env.get("SLURM_STEP_NUM_TASKS")
     if world and world != "1":
-        raise HpcddpError(f"{world} processes were started. Call init_process_group before measure().")
+        raise HpcddpError(
+            f"{world} processes were started, but torch.distributed is not initialised. Call init_process_group before measure()."
+        )
 
 
 def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping[str, str]) -> Rank:
@@ -226,7 +239,9 @@ def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping
         raise HpcddpError(f"every node must run the same number of ranks, but there are {uneven}")
     per_node = world // nodes
     if any(hosts[first : first + per_node] != (hosts[first],) * per_node for first in range(0, world, per_node)):
-        raise HpcddpError("Ranks of a node must be numbered in sequence. Start them with srun --distribution=block or torchrun.")
+        raise HpcddpError(
+            "Ranks of a node must have consecutive numbers. Start them with srun --distribution=block, or with torchrun."
+        )
     return Rank(
         rank=rank,
         local_rank=rank % per_node,

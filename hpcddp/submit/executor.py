@@ -222,7 +222,10 @@ class ClusterExecutor(SlurmExecutor):
             delayed.dump(file)
             size_gb = file.stat().st_size / 1024**3 * len(submissions)
             if size_gb > self.max_pickle_size_gb:
-                raise RuntimeError(f"pickles of {size_gb:.2f} GB exceed {self.max_pickle_size_gb} GB: put large data into files")
+                raise RuntimeError(
+                    f"functions and arguments take {size_gb:.2f} GB in pickles, more than {self.max_pickle_size_gb} GB: keep "
+                    "large data in files, or raise executor.max_pickle_size_gb"
+                )
 
     def _command(self, code: Path, token: str) -> str:
         """Shell text of a task."""

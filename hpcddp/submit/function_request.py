@@ -71,7 +71,10 @@ def _in_layout(given: Mapping[str, object], profile: ClusterProfile) -> dict[str
     tasks, cpus = (_count(name, given.get(name)) for name in OF_TASKS)
     found = {name: value for name, value in given.items() if name not in OF_TASKS}
     if tasks is not None and found.setdefault("gpus_per_node", tasks) != tasks:
-        raise UsageError(f"tasks_per_node is {tasks} and gpus_per_node {found['gpus_per_node']}: set both to the same number")
+        raise UsageError(
+            f"tasks_per_node is {tasks} and gpus_per_node is {found['gpus_per_node']}, but there is one task per GPU: set both "
+            "to the same number"
+        )
     if cpus is not None:
         node_type = found.get("node_type")
         threads = threads_per_core(profile, profile.node_type(None if node_type is None else str(node_type)))

@@ -53,7 +53,10 @@ def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[s
             few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(cores)
     for (node_type, share), numbers in few.items():
         tried = ", ".join(map(str, sorted(numbers)))
-        yield f"layout.physical_cores_per_rank is {tried}; {node_type} nodes have {share} per GPU. Set {share} unless intended."
+        yield (
+            f"layout.physical_cores_per_rank is {tried}, but a node of type {node_type} has {share} physical cores per GPU. "
+            f"Fewer cores may starve data loading. Set {share}, unless {tried} is intended."
+        )
 
 
 def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
@@ -96,7 +99,10 @@ def staging_remarks(profile: ClusterProfile, point: Point) -> Iterator[str]:
             f"take half of the free memory. Set `stage: none`, unless that is intended."
         )
     elif node.local_disk_per_job is False:
-        yield f"workload.data.stage is tmpdir: disks of {node_type} nodes keep files. A later staged run deletes earlier copies."
+        yield (
+            f"workload.data.stage is tmpdir, and the disk of a node of type {node_type} keeps files after a job. Your next "
+            f"staged run there deletes the copy of a cancelled run."
+        )
 
 
 def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> Iterator[tuple[Point, str]]:

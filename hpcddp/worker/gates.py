@@ -122,7 +122,9 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     """`repeated_by_rank`: the first epoch that began with the same batches as the one before it, None for no such epoch."""
     for rank, epoch in enumerate(repeated_by_rank):
         if epoch is not None:
-            return _gate("every epoch reshuffled", False, f"rank {rank} began epoch {epoch} with batches of epoch {epoch - 1}")
+            return _gate(
+                "every epoch reshuffled", False, f"rank {rank} began epoch {epoch} with the batches of epoch {epoch - 1}"
+            )
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 
@@ -271,7 +273,9 @@ def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
                 return _gate(name, False, f"{where}: {reason} in {shares[reason]:.0%} of the readings")
         begin, end, cap = gpu.sm_mhz_begin, gpu.sm_mhz_end, shares.get("sw_power_cap", 0.0)
         if cap > THROTTLED_SHARE and begin and end is not None and end < (1 - CLOCK_FALL) * begin:
-            return _gate(name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of readings)")
+            return _gate(
+                name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of the readings)"
+            )
         capped = max(capped, cap)
     mhz = [gpu.sm_mhz_median for _, gpu in gpus if gpu.sm_mhz_median is not None]
     clocks = f"median clocks {min(mhz):.0f} to {max(mhz):.0f} MHz" if mhz else "clocks unknown"

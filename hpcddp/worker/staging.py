@@ -67,7 +67,10 @@ def room_in(folder: Path, mounts: Path = Path("/proc/mounts")) -> Room:
     """HpcddpError where other nodes have the same folder."""
     kind = filesystem(folder.resolve(), mounts.read_text(encoding="utf-8", errors="replace"))
     if kind.startswith(OF_A_NETWORK):
-        raise HpcddpError(f"{folder} is {kind}, not a disk of the node. Correct local_disk_path of the profile's node type.")
+        raise HpcddpError(
+            f"{folder} is {kind}, not a disk of the node. Set local_disk_path of the profile's node type to one, "
+            f"or workload.data.stage to none."
+        )
     space = os.statvfs(folder)
     free = space.f_bavail * space.f_frsize
     if kind in IN_MEMORY:
@@ -149,7 +152,8 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 WAIT = timedelta(days=7)
-"""For the slowest node: a job that copies for too long ends at its time limit, and one with a failed rank by that rank."""
+"""For the slowest node: what ends a job that copies for too long is its time limit, and what ends one with a rank that failed is
+that rank."""
 
 SAY_EVERY_S = 60.0
 

@@ -344,7 +344,7 @@ def test_reasons_are_told_in_words(reason: str, words: str) -> None:
         ("FAILED", "15:0", "exit code 15 (FAILED)"),
         ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
         ("FAILED", "0:53", "its node cannot write the log of its job script (FAILED, 0:53)"),
-        ("OUT_OF_MEMORY", "0:125", "it used more memory than allocated (OUT_OF_MEMORY)"),
+        ("OUT_OF_MEMORY", "0:125", "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
         ("TIMEOUT", "0:0", "it reached its time limit (TIMEOUT)"),
         ("NODE_FAIL", "", "its node failed (NODE_FAIL)"),
         ("REVOKED", "0:0", "REVOKED"),

@@ -20,7 +20,7 @@ from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
-MORE_THAN_GIVEN, NO_MODULE = "it used more memory than allocated", "module `python/9` does not exist on its node"
+MORE_THAN_GIVEN, NO_MODULE = "it used more memory than Slurm gave it", "module `python/9` does not exist on its node"
 
 NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")
 """Of a cluster that keeps no accounts."""
@@ -51,7 +51,7 @@ def log(*lines: str) -> list[LogLine]:
         (ended("TIMEOUT"), "it reached its time limit (TIMEOUT)", "raise slurm.walltime_min in the sweep, or"),
         (ended("NODE_FAIL", nodes="gn01"), "gn01 failed (NODE_FAIL)", "--set slurm.exclude=gn01"),
         (ended("BOOT_FAIL", nodes="gn01"), "gn01 did not boot (BOOT_FAIL)", "--set slurm.exclude=gn01"),
-        (ended("OUT_OF_MEMORY"), "it used more memory than allocated (OUT_OF_MEMORY)", "slurm.mem_mb"),
+        (ended("OUT_OF_MEMORY"), "it used more memory than Slurm gave it (OUT_OF_MEMORY)", "slurm.mem_mb"),
         (ended("PREEMPTED"), "it was preempted by a job of higher priority (PREEMPTED)", "measure.resume: true"),
         (ended("DEADLINE"), "it did not finish before its deadline (DEADLINE)", "--deadline"),
     ],
@@ -88,11 +88,11 @@ def test_what_ranks_see_when_slurm_ends_them_is_no_cause() -> None:
 
 def test_memory_beyond_the_jobs_names_the_rank_that_was_killed() -> None:
     killed = recorded("died", "rank 1 on gn02 was killed by SIGKILL")
-    expected = "it used more memory than allocated (OUT_OF_MEMORY); rank 1 on gn02 was killed by SIGKILL"
+    expected = "it used more memory than Slurm gave it (OUT_OF_MEMORY); rank 1 on gn02 was killed by SIGKILL"
     assert reason_of(ended("OUT_OF_MEMORY"), killed, ()).sentence == expected
     words = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
     found = reason_of(CODE_1, killed, log("srun: error", words))
-    assert found.sentence == "it used more memory than allocated; rank 1 on gn02 was killed by SIGKILL"
+    assert found.sentence == "it used more memory than Slurm gave it; rank 1 on gn02 was killed by SIGKILL"
     assert found.line == f"batch.err: {words}"
 
 

@@ -259,6 +259,6 @@ def test_more_memory_than_it_asked_for_without_cgroups(bare: Twin, tmp_path: Pat
     user.hpcddp("submit", "greedy.yaml", "-y", "--wait", exit_code=1)
     (study,) = user.json("status", "greedy", exit_code=3)["studies"]
     (run,) = study["runs"]
-    assert (run["phase"], run["detail"]) == ("failed", "it used more memory than allocated")
+    assert (run["phase"], run["detail"]) == ("failed", "it used more memory than Slurm gave it")
     assert run["next_step"].startswith("request more with slurm.mem_mb in the sweep")
     assert "exceeded memory limit" in run["line"]

@@ -194,7 +194,9 @@ def make_decoder(name: Literal["auto", "simplejpeg", "pillow", "torchvision"]) -
     except ImportError as error:
         if name == "auto":
             return PillowDecoder()
-        raise HpcddpError(f"workload.data.decoder is {name}, which is not installed ({error}). Install it or set auto") from error
+        raise HpcddpError(
+            f"workload.data.decoder is {name}, which this environment lacks ({error}): install {name}, or set it to auto"
+        ) from error
     return found
 
 

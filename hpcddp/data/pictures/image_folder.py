@@ -30,7 +30,9 @@ class DamagedPictureError(Exception):
 
 
 class PackedNames:
-    """One string of bytes: as Python objects a million take 130 MB, which forked workers copy as reference counts change."""
+    """Kept as one string of bytes: as Python objects a million would take 130 MB, and forked workers would copy them page by page
+    as reference counts change.
+    """
 
     def __init__(self, names: Sequence[bytes]) -> None:
         self._joined = b"".join(names)
@@ -109,11 +111,15 @@ def class_names(root: Path, folder: str) -> list[str]:
     except PermissionError as error:
         raise UsageError(f"cannot read {root / folder}: {error.strerror}") from error
     except OSError as error:
-        raise missing(f"no folder {folder}/ of ImageNet", root, "put its images there, in train/CLASS/ and val/CLASS/") from error
+        raise missing(
+            f"no folder {folder}/ of ImageNet", root, "put ILSVRC2012's images there as train/CLASS/*.JPEG and val/CLASS/*.JPEG"
+        ) from error
     if astray is not None:
         raise UsageError(f"{root / folder / astray} is a symbolic link out of {root}. Copy the folder, or use its own root.")
     if entries and not folders:
-        raise UsageError(f"{root / folder} has images but no folders. Sort them into a folder per class, named as in train/.")
+        raise UsageError(
+            f"{root / folder} contains images but no folders. Sort them into a folder per class, named as in train/."
+        )
     if len(folders) > IMAGENET.classes:
         raise UsageError(f"{root / folder} holds {len(folders)} folders; ImageNet has {IMAGENET.classes} classes")
     return sorted(entry.name for entry in folders)

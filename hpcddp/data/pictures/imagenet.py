@@ -16,6 +16,7 @@ from torch.utils.data import get_worker_info
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
+from hpcddp.core.text import thousands
 from hpcddp.data.pictures.cuts import CutOf, RandomCut, middle_cut
 from hpcddp.data.pictures.decoders import Decoder, make_decoder
 from hpcddp.data.pictures.image_folder import DamagedPictureError, ImageFolder
@@ -100,7 +101,10 @@ class EvalImages(FactsSource):
         for number in ((index + step) % len(self) for step in range(1, tries)):
             if self._fill(image, number, cut_for(number)):
                 return number
-        raise HpcddpError(f"none of {tries} images from {self.name(index)!r} on can be decoded ({self.why_damaged(index)})")
+        raise HpcddpError(
+            f"none of {thousands(tries)} images from {self.name(index)!r} on can be decoded ({self.why_damaged(index)}): "
+            f"is the data folder complete and readable?"
+        )
 
     def _fill(self, image: Tensor, index: int, cut_of: CutOf) -> bool:
         """Whether the picture could be decoded, into `image`."""

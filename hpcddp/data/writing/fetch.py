@@ -137,7 +137,9 @@ def _download(file: OfficialFile, url: str, part: BinaryIO, advance: Advance) ->
                 break
         if received_bytes != file.size_bytes:
             more = " or more" if received_bytes > file.size_bytes else ""
-            raise TornError(f"{thousands(received_bytes)} bytes{more} were received; the file has {thousands(file.size_bytes)}")
+            raise TornError(
+                f"{thousands(received_bytes)} bytes{more} were received, but the file has {thousands(file.size_bytes)}"
+            )
         if digest.hexdigest() != file.digest:
             raise TornError(f"{file.algorithm.upper()} is {digest.hexdigest()}, but {file.digest} is expected")
     except TornError:

@@ -120,7 +120,11 @@ def check_space(folder: Path, needed_bytes: int, what: str, advice: str) -> None
     """HpcddpError says how much is missing in `folder`, where that can be known; a quota may leave less."""
     free_bytes = shutil.disk_usage(folder).free
     if needed_bytes > free_bytes:
-        raise HpcddpError(f"{what} needs {size(needed_bytes)} more in {folder}, where {size(free_bytes)} are free; {advice}")
+        missing_bytes = needed_bytes - free_bytes
+        raise HpcddpError(
+            f"{what} needs {size(needed_bytes)} more in {folder}, where {size(free_bytes)} are free: "
+            f"{size(missing_bytes)} are missing; {advice}"
+        )
 
 
 def write_error(error: OSError, folder: Path, what: str, still_bytes: Callable[[], int]) -> HpcddpError:

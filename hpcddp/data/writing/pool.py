@@ -25,7 +25,8 @@ Advance = Callable[[int], None]
 Work = Callable[[Task, Advance], Result]
 
 MOST_PROCESSES = 8
-"""Together they write about 1 GB/s, what file systems commonly take from one node, and leave a login node to others, too."""
+"""Unless more are asked for: together they write about 1 GB/s, what file systems commonly take from one node, and leave
+some processors of a login node to others."""
 
 REPORT_EVERY_S = 0.1
 """A process says so often how far it is."""

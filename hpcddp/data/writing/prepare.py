@@ -102,7 +102,9 @@ def _checked_content(root: Path, wanted: Manifest) -> Manifest:
     ours, theirs = (encode(dataclasses.replace(manifest, sha256={})) for manifest in (wanted, held))
     differing = [f"{key} = {theirs[key]} (requested: {ours[key]})" for key in ours if ours[key] != theirs[key]]
     if differing:
-        raise UsageError(f"{root} holds another bigMNIST, with {'; '.join(differing)}. Choose another folder, or delete this.")
+        raise UsageError(
+            f"{root} holds another bigMNIST, with {'; '.join(differing)}. Choose another folder, or delete that one."
+        )
     return held
 
 

@@ -51,7 +51,9 @@ class Verified:
         if self.damaged:
             first = ", ".join(_name(name) for name, _ in self.damaged[:NAMED])
             more = f" and {thousands(len(self.damaged) - NAMED)} more" if len(self.damaged) > NAMED else ""
-            raise HpcddpError(f"{self.root}: {thousands(len(self.damaged))} damaged of {self.what}: {first}{more}; {self.remedy}")
+            raise HpcddpError(
+                f"{self.root}: {thousands(len(self.damaged))} damaged among {self.what}: {first}{more}; {self.remedy}"
+            )
         return f"{self.root}: {self.what} read, none is damaged{self.remark and f'; {self.remark}'}"
 
 

@@ -176,7 +176,10 @@ def _read_shard(run: Path, name: str) -> State:
     data = intact_bytes(run / name)
     if data is None:
         main = f"{Path(name).parent.name.removesuffix(SUFFIX)}.*.pt"
-        raise HpcddpError(f"{name} is damaged or missing. Delete {run / Path(name).parents[1] / main} to use an earlier one.")
+        raise HpcddpError(
+            f"{name}, part of the checkpoint to resume from, is damaged or missing. Delete "
+            f"{run / Path(name).parents[1] / main} to resume from the previous checkpoint."
+        )
     return unpack(data)
 
 

@@ -107,4 +107,7 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(LIBRARY_MODULE)
     except ImportError as error:
-        raise HpcddpError(f"Optimizer {name} needs {LIBRARY}: {error}. Run `pip install {LIBRARY}`, or use sgd.") from error
+        raise HpcddpError(
+            f"workload.optimizer.name is {name}, but its library {LIBRARY} does not load ({error}). "
+            f"Install it in the compute environment (pip install {LIBRARY}), or use sgd or adamw."
+        ) from error

@@ -106,7 +106,10 @@ def _fully_shard() -> tuple[Callable[..., Any], Callable[..., Any]]:
             return found.fully_shard, found.MixedPrecisionPolicy
         except (ImportError, AttributeError):
             continue
-    raise HpcddpError(f"workload.parallel fsdp and hsdp need torch 2.4, but this is {torch.__version__}. Install it, or set ddp.")
+    raise HpcddpError(
+        f"workload.parallel fsdp and hsdp need torch 2.4 (fully_shard), but this is {torch.__version__}. "
+        f"Install a newer torch in the compute environment, or set parallel to ddp."
+    )
 
 
 class ShardedBackward:
