@@ -145,7 +145,9 @@ class Backend(Protocol):
         """Ends those of the jobs that wait or run."""
 
     def find(self, study: Study, name: str, token: str) -> str | None:
-        """The id of an interrupted submission's job; None if there surely is none. HpcddpError where that is not known."""
+        """The id of the job of an interrupted submission, which is then as if it had not been; None if there surely is none.
+        HpcddpError where that is not known.
+        """
 
 
 def pause_s(waited_s: float) -> float:

@@ -60,7 +60,9 @@ class SlurmBackend:
             raise HpcddpError(f"{self._older_slurm}. Nothing was submitted. `hpcddp render` still writes the script.")
         folder = str(place)
         if re.search(r"[%\\\n]", folder):
-            raise UsageError(f"{folder!r}: sbatch takes no path with %, a backslash or a line break. Choose another with --runs.")
+            raise UsageError(
+                f"{folder!r}: sbatch cannot use a path with %, a backslash or a line break. Choose another with --runs."
+            )
         known = self.accounts
         if account is not None and known is not None and account.lower() not in map(str.lower, known):
             raise UsageError(f"You cannot charge account `{account}`. Slurm lists {', '.join(known)}.")
@@ -180,7 +182,9 @@ def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) ->
 
 
 def _shapes(submissions: Sequence[Submission]) -> dict[str, str]:
-    """By label, the script without the array's name and folder: alike for points of one array. Rendered where a shape repeats."""
+    """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
+    The script of a point whose shape no other has is not rendered.
+    """
     points: dict[Hashable, dict[str, Submission]] = {}
     for submission in submissions:
         points.setdefault(submission.shape, {})[submission.spec.label] = submission

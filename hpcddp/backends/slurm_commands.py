@@ -142,7 +142,9 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 
 
 def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[str, str]:
-    """Its stdout and stderr until it closes them; UnansweredError where killed after that time. In this thread: it is faster."""
+    """Its stdout and stderr until it closes them; UnansweredError where it was killed after that time. In this thread: starting
+    others to read and to watch the time took a tenth of a submission.
+    """
     start_s = time.monotonic()
     deadline = start_s + timeout_s
     output = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}
@@ -178,7 +180,9 @@ def query(command: Sequence[str], timeout_s: float | None = None) -> str:
 
 
 def my_jobs() -> dict[str, JobRow]:
-    """All of the user's jobs that squeue knows, finished ones too, by id. Asked by id, squeue fails for a single unknown one."""
+    """All of the user's jobs that squeue knows, finished ones too (for MinJobAge), by id. Not by id: squeue fails for a single
+    unknown one.
+    """
     return _squeue("-u", str(os.getuid()))
 
 

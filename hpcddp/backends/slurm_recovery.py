@@ -1,4 +1,6 @@
-"""What became of a submission whose answer was lost. Queries are repeated until it is sure: a job sent again is paid twice."""
+"""What became of a submission whose answer was lost, and queries of a controller that may be away for a while. They are repeated
+until it is sure, since a job that is sent again is paid twice.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def retry(query: Callable[[], Answer]) -> Answer:
 
 
 def wait_for_sbatch(folder: Path) -> None:
-    """Returns when no sbatch of this machine works on that folder's job: one may yet queue it. HpcddpError if it does not end."""
+    """Returns when no sbatch works on the job of that folder: one whose hpcddp was killed goes on, and may yet queue the job.
+    Of this machine; HpcddpError names one that does not end.
+    """
     start_s = time.monotonic()
     while pid := next(_sbatch_processes(folder.name), None):
         if time.monotonic() - start_s > COMMAND_TIMEOUT_S:

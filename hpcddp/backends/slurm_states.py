@@ -120,7 +120,9 @@ def _is(row: JobRow | None, name: str) -> bool:
 
 
 def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that wait or run, and a sentence for each that failed or is unknown; the others ended well, with all their tasks."""
+    """Those that wait or run, and a sentence for each that failed or that nobody knows; the others have ended well. By squeue,
+    and for what it has forgotten by accounting; all tasks of a job have to end well.
+    """
     try:
         rows = my_jobs()
         rows |= jobs_of([job for job in jobs if not _of(job, rows)])

@@ -14,7 +14,8 @@ _NOT_JUDGED = re.compile(
     r"^sbatch: fatal: |Rate limit exceeded|backup controller in standby mode|Protocol authentication error|Incompatible versions",
     re.MULTILINE,
 )
-"""No controller judged the request: sbatch found none (`Could not establish a configuration source`), or got no answer."""
+"""No controller has judged the request: sbatch found none (`Could not establish a configuration source`), or it would not hear
+(slurm_errno.c)."""
 
 _PREFIX = re.compile(r"^(sbatch: )?((error|fatal): )?(allocation failure: |Batch job submission failed: )?")
 

@@ -78,7 +78,7 @@ ENDED: Mapping[str, str] = {
     "CANCELLED": "cancelled{by}",
     "TIMEOUT": "it reached its time limit{limit}",
     "DEADLINE": "it did not finish before its deadline",
-    "OUT_OF_MEMORY": "it used more memory than allocated",
+    "OUT_OF_MEMORY": "it used more memory than Slurm gave it",
     "NODE_FAIL": "{node} failed",
     "BOOT_FAIL": "{node} did not boot",
     "PREEMPTED": "it was preempted by a job of higher priority",
@@ -108,7 +108,8 @@ def _limit_words(word: str) -> str | None:
 
 
 _LOG_FAILED = "0:53"
-"""sacct's exit code where slurmstepd could not open the log, or enter the job's folder: read-only or missing (Slurm 22.05)."""
+"""sacct's exit code where slurmstepd could not open the log, or enter the job's folder: it is read-only on the node, or missing
+(Slurm 22.05)."""
 
 
 def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = None, node: str = "its node") -> str:

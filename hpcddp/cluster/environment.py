@@ -1,4 +1,6 @@
-"""What the workers run in: modules, Python, container, variables, and the conditions on which these are set."""
+"""The part of a cluster profile that says what the workers run in: modules, Python, container, variables, and the
+conditions on which these are set.
+"""
 
 from __future__ import annotations
 

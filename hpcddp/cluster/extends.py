@@ -70,7 +70,9 @@ def _base(layer: Layer) -> FilePath | None:
             return profile_path(base)
         file: FilePath = layer.file.parent / base
         if not is_below(file, layer.file.parent):
-            raise UsageError(f"`{base}` is in another folder. Move that profile beside this one, or to your profiles' folder.")
+            raise UsageError(
+                f"`{base}` is in another folder. Move that profile beside this one, or to the folder of your profiles."
+            )
         if not file.is_file():
             raise UsageError(f"no file {file}: `extends` is the name of a profile, or a file beside this one")
     except UsageError as error:

@@ -1,4 +1,6 @@
-"""JSON Schema (draft 2020-12) of documents for editors, made of the dataclasses that decode them; and of a profile."""
+"""JSON Schema (draft 2020-12) of documents, made of the dataclasses that decode them and their docstrings, for editors; and
+that of a profile.
+"""
 
 from __future__ import annotations
 

@@ -150,7 +150,9 @@ class ClusterProfile:
     def node_type(self, name: str | None) -> NodeType:
         """The node type of that name, or the default one; UsageError names those there are."""
         if not self.node_types:
-            raise UsageError(f"the profile of {self.name} has no node types. Add one, as `node_types: {{main: {{gpus: 4}}}}`.")
+            raise UsageError(
+                f"the profile of {self.name} has no node types. Add one, at least `node_types: {{main: {{gpus: 4}}}}`."
+            )
         key = name or self.default_node_type
         if key is None or key not in self.node_types:
             problem = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"

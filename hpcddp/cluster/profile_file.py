@@ -89,7 +89,9 @@ LOGIN_HOSTS = re.compile(r"^login_hosts:.*\n?(?:[ \t#-].*\n?|\n)*", re.MULTILINE
 
 
 def current_cluster() -> str | None:
-    """HPCDDP_CLUSTER, else the profile whose login hosts match, the user's first, else None. UsageError where two match."""
+    """HPCDDP_CLUSTER, else the profile whose login host names match this host's, the user's own before hpcddp's, else None.
+    UsageError where two of the user's own match.
+    """
     named = os.environ.get("HPCDDP_CLUSTER")
     if named:
         return named

@@ -63,7 +63,9 @@ def config_file(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[str]]:
-    """The settings, SBATCH_ACCOUNT and SBATCH_RESERVATION first, and a remark on each SBATCH_*. UsageError has file and line."""
+    """The settings, with SBATCH_ACCOUNT and SBATCH_RESERVATION over the file's as sbatch has it, and a remark on each SBATCH_*.
+    UsageError names file and line of what does not fit.
+    """
     settings = _read(config_file(env))
     remarks = []
     for name in sorted(name for name in env if name.startswith("SBATCH_") and env[name]):

@@ -99,7 +99,9 @@ def _filled_in(value: Any) -> Any:
         return value
     filled = os.path.expandvars(value)
     if "$" in filled:
-        raise click.UsageError(f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set. Set it, or name the folder.")
+        raise click.UsageError(
+            f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set. Set it, or give the folder in full."
+        )
     return Path(filled)
 
 

@@ -195,7 +195,9 @@ def _job_ids(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     jobs = tuple(job for text in given for job in re.split("[:,]", text))
     for job in jobs:
         if re.fullmatch(r"[0-9]+(_[0-9]+)?", job) is None:
-            raise click.BadParameter(f"{job!r} is no job number, such as 4711 or 4711_3. List yours: `squeue --me`.", ctx, param)
+            raise click.BadParameter(
+                f"{job!r} is not a job number, such as 4711 or 4711_3. List yours with `squeue --me`.", ctx, param
+            )
     return jobs
 
 

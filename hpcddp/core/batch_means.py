@@ -76,7 +76,9 @@ def _effective(times: Sequence[float], mean: float, error: float) -> float:
 
 
 def student_t(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, within 0.2 % from four degrees of freedom (Abramowitz & Stegun 26.7.5)."""
+    """The 97.5 % quantile of Student's t, from four degrees of freedom on within 0.2 %. Abramowitz & Stegun 26.7.5: an expansion
+    around the normal quantile in powers of 1 / freedom.
+    """
     z, v = Z, freedom
     quantile: float = (
         z

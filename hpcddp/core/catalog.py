@@ -38,7 +38,8 @@ DATASETS = {
     "synthetic-cifar10": CIFAR10,
     "synthetic-imagenet": IMAGENET,
 }
-"""Per channel (mean, standard deviation of pixels in 0..1) as in torchvision and seed 004's recipes; digits have their own."""
+"""Statistics per channel (mean, standard deviation of pixels in 0..1) as torchvision's and seed 004's recipes use them; those of
+digits are its own."""
 
 PARAMETERS = {
     ("mnist-cnn", 10): 421_642,
@@ -101,14 +102,19 @@ def check_workload(workload: Workload) -> None:
     if not is_factory(workload.model) and workload.model not in MODELS:
         raise UsageError(f"no model `{workload.model}`{did_you_mean(workload.model, MODELS)} (or package.module:factory)")
     if workload.batch_per_gpu % workload.accumulate:
-        raise UsageError(f"batch_per_gpu {workload.batch_per_gpu} is not a multiple of accumulate = {workload.accumulate}")
+        raise UsageError(
+            f"batch_per_gpu {workload.batch_per_gpu} cannot be split into accumulate = {workload.accumulate} equal micro-batches"
+        )
     _check_variants(workload.data)
     facts = dataset_facts(workload.data)
     if facts is None or is_factory(workload.model):
         return
     wants = 1 if workload.model == "mnist-cnn" else 3
     if facts.shape[0] != wants:
-        raise UsageError(f"model `{workload.model}` takes {wants}-channel images, not `{workload.data.name}`")
+        raise UsageError(
+            f"model `{workload.model}` takes images of {wants} channel{'s' if wants > 1 else ''}; "
+            f"data `{workload.data.name}` has {facts.shape[0]}"
+        )
 
 
 def _check_variants(data: Data) -> None:

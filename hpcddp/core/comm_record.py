@@ -23,7 +23,8 @@ DISTURBED_FACTOR = 1.5
 and just before such a change a smaller message may be the slower one, but not by half."""
 
 ITERATIONS = 10
-"""Each leaves some per cent of the error of the one before: latency is that much of 4 MiB's time, and transfer of 4 KiB's."""
+"""Each leaves some per cent of the error of the one before: latency is that much of the time of 4 MiB, and transfer of that of
+4 KiB."""
 
 
 def bus_share(op: str, ranks: int) -> float:
@@ -47,7 +48,7 @@ class LinkFit:
     how: str = ""
 
 
-def fit_link(best_s: Mapping[int, float]) -> LinkFit:
+def fit_link(least_s: Mapping[int, float]) -> LinkFit:
     """Fits both to the least time of a call in seconds by message bytes; sizes that were disturbed are left out.
 
     The least, since stalls only take away from a link: on a wire of 100 Mbit/s one gloo all-reduce in three took 5 to 10 %
@@ -55,9 +56,9 @@ def fit_link(best_s: Mapping[int, float]) -> LinkFit:
     bytes leave of their time, bandwidth the median over large ones of bytes over what latency leaves of theirs. No least squares
     over all: where a link lets a first burst pass faster that misses by 14 % and this by 2 % (tried, 100 to 1000 Mbit/s).
     """
-    odd = disturbed(best_s)
-    small = {size: time_s for size, time_s in best_s.items() if size <= LATENCY_UP_TO_BYTES and size not in odd}
-    large = {size: time_s for size, time_s in best_s.items() if size >= BANDWIDTH_FROM_BYTES and size not in odd}
+    odd = disturbed(least_s)
+    small = {size: time_s for size, time_s in least_s.items() if size <= LATENCY_UP_TO_BYTES and size not in odd}
+    large = {size: time_s for size, time_s in least_s.items() if size >= BANDWIDTH_FROM_BYTES and size not in odd}
     latency_s, s_per_byte = _median(small.values()), 0.0
     for _ in range(ITERATIONS):
         s_per_byte = _median((time_s - (latency_s or 0.0)) / size for size, time_s in large.items()) or 0.0
@@ -69,9 +70,11 @@ def fit_link(best_s: Mapping[int, float]) -> LinkFit:
     )
 
 
-def disturbed(best_s: Mapping[int, float]) -> list[int]:
+def disturbed(least_s: Mapping[int, float]) -> list[int]:
     """Sizes of which every call took longer than one of a larger message, by more than a change of algorithm explains."""
-    return [size for size, time_s in best_s.items() if time_s > DISTURBED_FACTOR * min(t for s, t in best_s.items() if s >= size)]
+    return [
+        size for size, time_s in least_s.items() if time_s > DISTURBED_FACTOR * min(t for s, t in least_s.items() if s >= size)
+    ]
 
 
 def _median(values: Iterable[float]) -> float | None:

@@ -44,7 +44,9 @@ _GH200 = "NVIDIA GH200 Grace Hopper Superchip, data sheet"
 _B200 = "NVIDIA HGX Platform, data sheet (eighth of HGX B200)"
 _GB200 = "NVIDIA, Blackwell architecture technical brief (GB200 at 1,200 W), as glennklockwood.com/garden/processors/B200 has it"
 _L4 = "Lightning's throughput.py, which names NVIDIA's Ada white paper"
-_A100_64GB = "CINECA, introduction to Leonardo (22.4 in fp32), by course notes of June 2026; other formats in an A100's ratios"
+_A100_64GB = (
+    "CINECA, introduction to Leonardo (22.4 in fp32), by notes of a course of June 2026; other formats in an A100's ratios"
+)
 _A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, fp32 by TechPowerUp, as public tables quote both; tf32 half of bf16"
 _MI250X = (
     "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit). "

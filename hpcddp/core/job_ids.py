@@ -14,7 +14,9 @@ TASK_VARIABLE = "HPCDDP_TASK"
 
 
 def slurm_job(env: Mapping[str, str]) -> str | None:
-    """This process's job as Slurm lists it: `12`, or `12_7` in an array; `12+7` in a shared allocation; None outside of jobs."""
+    """The job this process belongs to, as Slurm lists it: `12`, or `12_7` in an array; `12+7` in one allocation with others; None
+    outside of jobs.
+    """
     array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
     if array and task:
         return f"{array}_{task}"
@@ -43,7 +45,8 @@ def each_task(listed: str) -> list[str]:
 
 
 DROPPED = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_", TASK_VARIABLE)
-"""Beginnings of names: the user's own defaults (SQUEUE_* and SACCT_* would hide jobs), and what an enclosing allocation set."""
+"""Beginnings of names: the user's own defaults, of which SQUEUE_* and SACCT_* would hide jobs, and what an enclosing allocation
+set."""
 
 RETAINED = ("SLURM_CONF", "SLURM_CLUSTERS")
 """Slurm's commands find their cluster by them."""

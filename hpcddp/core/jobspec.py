@@ -102,5 +102,7 @@ def expanded(path: str, what: str) -> str:
     """`path` with ~ and $VARIABLES filled in; HpcddpError names a variable that this process does not have."""
     unset = [name for name in re.findall(r"\$\{?(\w+)", path) if name not in os.environ]
     if unset:
-        raise HpcddpError(f"{what} `{path}`: ${unset[0]} is not set in the job. Set it in the profile, or write out the path")
+        raise HpcddpError(
+            f"{what} `{path}`: ${unset[0]} is not set in the job; set it in the profile's environment, or give the path in full"
+        )
     return os.path.expanduser(os.path.expandvars(path))

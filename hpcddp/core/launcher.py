@@ -104,7 +104,9 @@ def by_torchrun(env: Mapping[str, str] = os.environ) -> bool:
 
 
 def become_submitit_task(folder: Path) -> None:
-    """Makes this process the one that submitit expects in `folder`: with the pickle; a rank of torchrun with its own number."""
+    """Makes this process the one that submitit expects in `folder`: the pickle is there, and a rank of torchrun has the number
+    that it would have if each rank were a task, and logs of its own.
+    """
     executor = os.environ.get("SUBMITIT_EXECUTOR", "")
     if executor == "slurm":
         link_pickle(folder, os.environ)

@@ -210,7 +210,10 @@ class Workload:
     def loader_workers(self) -> int:
         """Processes that load data for one rank of a point, where `auto` has become a number."""
         if self.loader_workers_per_rank == "auto":
-            raise UsageError("loader_workers_per_rank is auto, but cores are unknown. Set layout.physical_cores_per_rank.")
+            raise UsageError(
+                "workload.loader_workers_per_rank is auto, but the physical cores per rank are unknown. Set "
+                "layout.physical_cores_per_rank, or a number of workers"
+            )
         return self.loader_workers_per_rank
 
     @property

@@ -75,7 +75,10 @@ def _by_hand(point: Point) -> Iterator[str]:
     """What belongs to the buckets of DistributedDataParallel."""
     named = f"workload.parallel is {point.workload.parallel}"
     if point.measure.comm != "off":
-        yield f"{named}: measure.comm {point.measure.comm} times DDP's buckets, and here there are none. Set comm to off."
+        yield (
+            f"{named}: measure.comm {point.measure.comm} times DDP's buckets, and here there are none. All "
+            f"communication is in comm_exposed. Set comm to off."
+        )
     if point.workload.ddp != Ddp():
         yield f"{named}: workload.ddp configures DDP's buckets, and here each parameter has its own all-reduce. Remove it."
 
@@ -83,15 +86,27 @@ def _by_hand(point: Point) -> Iterator[str]:
 def _communication(point: Point) -> Iterator[str]:
     ddp, comm = point.workload.ddp, point.measure.comm
     if comm != "off" and ddp.compression != "none":
-        yield f"measure.comm is {comm} and ddp.compression is {ddp.compression}, but DDP takes one of the two. Set comm to off."
+        yield (
+            f"measure.comm is {comm} and workload.ddp.compression is {ddp.compression}: both are communication hooks, and "
+            f"DDP takes one. Set comm to off or compression to none."
+        )
     if comm != "off" and point.measure.input == "io":
         yield f"measure.comm is {comm} and measure.input is io: nothing is trained, so there are no gradients. Set comm to off."
     if ddp.powersgd_rank != 1 and ddp.compression != "powersgd":
-        yield f"workload.ddp.powersgd_rank is {ddp.powersgd_rank}, but compression is {ddp.compression}. Remove the rank."
+        yield (
+            f"workload.ddp.powersgd_rank is {ddp.powersgd_rank}, but workload.ddp.compression is {ddp.compression}. "
+            f"Set that to powersgd, or remove the rank."
+        )
     if point.workload.compile and ddp.bucket_cap_mb is not None and ddp.bucket_cap_mb < 1:  # torch 2.15: an assertion fails
-        yield "workload.compile is true, and the first bucket has 1 MiB. Set workload.ddp.bucket_cap_mb to 1 or more."
+        yield (
+            f"workload.compile with workload.ddp.bucket_cap_mb {ddp.bucket_cap_mb:g}: torch.compile splits the model at buckets, "
+            f"and the first has 1 MiB. Set bucket_cap_mb to 1 or more."
+        )
     if ddp.static_graph and point.workload.accumulate > 1:  # torch 2.15: an internal assertion of its reducer fails
-        yield "workload.ddp.static_graph exchanges every micro-batch. Set accumulate to 1 or static_graph to false."
+        yield (
+            f"workload.ddp.static_graph with workload.accumulate {point.workload.accumulate}: DDP cannot skip the exchange of a "
+            f"micro-batch in a static graph. Set accumulate to 1 or static_graph to false."
+        )
 
 
 def _device(point: Point) -> Iterator[str]:
@@ -102,7 +117,10 @@ def _device(point: Point) -> Iterator[str]:
     if point.workload.sync_batchnorm:
         yield "workload.sync_batchnorm is true: torch's SyncBatchNorm is for GPUs only. Set it to false, or device to cuda."
     if point.workload.ddp.compression == "powersgd":  # torch 2.15: gloo aborts with `op.preamble.length <= op.nbytes`
-        yield "workload.ddp.compression is powersgd, whose order differs between CPU ranks. Set it to fp16 or none."
+        yield (
+            "workload.ddp.compression is powersgd: on CPUs its all-reduces begin in gloo's threads, on each rank in another "
+            "order. Set it to fp16 or none, or device to cuda."
+        )
     if point.workload.copy_ahead:
         yield "workload.copy_ahead is true: on CPUs there is no device to copy to. Set it to false, or device to cuda."
 
@@ -114,7 +132,10 @@ def _duration(point: Point) -> Iterator[str]:
     if measure.seconds is not None and measure.stop != "seconds":
         yield f"measure.seconds is {measure.seconds:g}, but measure.stop is {measure.stop}. Set stop to seconds, or remove it."
     if measure.stop == "interval" and measure.max_steps < measure.steps:
-        yield f"measure.max_steps is {measure.max_steps}, below measure.steps {measure.steps}. Raise max_steps or lower steps."
+        yield (
+            f"measure.max_steps is {measure.max_steps}, below measure.steps {measure.steps}, where the first interval is "
+            f"computed. Raise max_steps or lower steps."
+        )
     if measure.stop == "interval" and not measure.interval_percent:
         yield "measure.interval_percent is 0: no interval is that narrow. Raise it, or set measure.stop to steps."
     if point.work == "epoch" and measure.stop != "steps":
@@ -122,19 +143,31 @@ def _duration(point: Point) -> Iterator[str]:
     if point.work == "epoch" and measure.input == "synthetic":
         yield "work is epoch and measure.input is synthetic: one repeated batch is not an epoch. Set work to steps."
     if measure.evaluate and measure.input != "full":
-        yield f"measure.evaluate is true and measure.input is {measure.input}: nothing is learned. Set evaluate to false."
+        yield (
+            f"measure.evaluate is true and measure.input is {measure.input}: nothing is learned that an accuracy could "
+            f"measure. Set evaluate to false."
+        )
 
 
 def _restarting(point: Point) -> Iterator[str]:
     measure = point.measure
     if not measure.resume:
         if measure.checkpoint_every_min != Measure.checkpoint_every_min:
-            yield f"measure.checkpoint_every_min is {measure.checkpoint_every_min:g}, but resume is false. Set resume to true."
+            yield (
+                f"measure.checkpoint_every_min is {measure.checkpoint_every_min:g}, but measure.resume is false: none is "
+                f"written. Set resume to true, or remove the key."
+            )
         return
     if measure.stop != "steps":
-        yield f"measure.resume is true, but measure.stop is {measure.stop}, which depends on times. Set stop to steps."
+        yield (
+            f"measure.resume is true and measure.stop is {measure.stop}: its end depends on step times, so it would differ "
+            f"with and without restarts. Set stop to steps or resume to false."
+        )
     if point.workload.ddp.compression == "powersgd":
-        yield "measure.resume is true, but no checkpoint has powersgd's state. Set resume to false."
+        yield (
+            "measure.resume is true and workload.ddp.compression is powersgd: checkpoints do not contain its state of earlier "
+            "gradients. Choose another compression, or set resume to false."
+        )
 
 
 def _data(point: Point) -> Iterator[str]:
@@ -162,9 +195,15 @@ def _resident(point: Point) -> Iterator[str]:
     if not workload.data.resident:
         return
     if workload.data.name not in IN_MEMORY:
-        yield f"workload.data.resident is true: only {', '.join(IN_MEMORY)} are held in memory. Set it to false."
+        yield (
+            f"workload.data.resident is true, and {workload.data.name} is not held in memory: {', '.join(IN_MEMORY)} are. "
+            f"Set it to false."
+        )
     if workload.loader_workers:
-        yield "workload.data.resident is true, so no process loads batches. Set loader_workers_per_rank to 0."
+        yield (
+            f"workload.data.resident is true and workload.loader_workers_per_rank is {workload.loader_workers_per_rank}: batches "
+            f"are gathered on the device, and no process loads them. Set loader_workers_per_rank to 0."
+        )
     if workload.copy_ahead:
         yield "workload.data.resident and workload.copy_ahead are true: no batch is copied to the GPU. Set copy_ahead to false."
 
@@ -177,7 +216,10 @@ def _watching(point: Point) -> Iterator[str]:
     if measure.profile_steps and beyond:
         yield f"measure.profile_ranks has {beyond[0]}: this point has the ranks 0 to {point.ranks - 1}. Choose from these."
     if measure.telemetry_hz > MAX_TELEMETRY_HZ:
-        yield f"measure.telemetry_hz is {measure.telemetry_hz:g}: above {MAX_TELEMETRY_HZ}, it would disturb the run. Lower it."
+        yield (
+            f"measure.telemetry_hz is {measure.telemetry_hz:g}: more than {MAX_TELEMETRY_HZ} readings per second would "
+            f"disturb the run. Lower it."
+        )
 
 
 def _own_script(point: Point) -> Iterator[str]:
@@ -211,7 +253,10 @@ def _sharding(point: Point) -> Iterator[str]:
     workload = point.workload
     if not point.sharded:
         if workload.fsdp != Fsdp():
-            yield f"workload.fsdp is set, but workload.parallel is {workload.parallel}. Set that to fsdp or hsdp, or remove fsdp."
+            yield (
+                f"workload.fsdp is set, but workload.parallel is {workload.parallel}: nothing is sharded. Set parallel to "
+                f"fsdp or hsdp, or remove workload.fsdp."
+            )
         return
     yield from (f"workload.parallel is {workload.parallel}: {sentence}" for sentence in _not_with_shards(point))
 
@@ -225,7 +270,10 @@ def _not_with_shards(point: Point) -> Iterator[str]:
     if point.measure.comm == "check":
         yield "measure.comm check compares two measurements of DDP's all-reduce. Set comm to on to mark waits for parameters."
     if workload.optimizer.name in FROM_LIBRARY:
-        yield f"workload.optimizer.name is {workload.optimizer.name}, which needs whole parameters. Set it to sgd or adamw."
+        yield (
+            f"workload.optimizer.name is {workload.optimizer.name}, which needs the norms of whole parameters, but a rank "
+            f"has a part of each. Set it to sgd or adamw."
+        )
     if workload.compile:
         yield "workload.compile cannot compile across the gathering of parameters. Set compile to false."
     if workload.sync_batchnorm:
@@ -254,7 +302,10 @@ def _training(point: Point) -> Iterator[str]:
     if measure.target_accuracy > 1:
         yield f"measure.target_accuracy is {measure.target_accuracy:g}: it is a share, at most 1. Write 0.93 for 93 %."
     if not measure.evaluate_every:
-        yield "measure.target_accuracy needs evaluations, but evaluate_every is 0. Set evaluate_every to 1 or more."
+        yield (
+            f"measure.target_accuracy is {measure.target_accuracy:g} and measure.evaluate_every is 0: before the last epoch "
+            f"no evaluation could find that it is reached. Set evaluate_every to 1 or more."
+        )
 
 
 def _optimizer(point: Point) -> Iterator[str]:
@@ -263,7 +314,10 @@ def _optimizer(point: Point) -> Iterator[str]:
     moments = chosen.name in ("adamw", "lamb")
     for key in _changed(chosen, OF_MOMENTUM if moments else OF_MOMENTS):
         others = "sgd and lars" if moments else "adamw and lamb"
-        yield f"workload.optimizer.{key} is of {others}, but the optimizer is {chosen.name}. Remove it."
+        yield (
+            f"workload.optimizer.{key} is {_text(getattr(chosen, key))}, but the optimizer is {chosen.name}: that key belongs to "
+            f"{others}. Remove it."
+        )
     if chosen.nesterov and not chosen.momentum and not moments:
         yield "workload.optimizer.nesterov is true and momentum is 0: nesterov needs momentum. Set momentum."
     if len(chosen.betas) != 2 or max(chosen.betas) >= 1:
@@ -295,12 +349,18 @@ def _rates(point: Point) -> Iterator[str]:
     """What belongs to another scaling rule or schedule than the one that is named, and epochs that there are not."""
     chosen, epochs = point.workload.optimizer, point.measure.epochs
     if chosen.scaling != "none" and chosen.base_batch is None:
-        yield f"workload.optimizer.scaling is {chosen.scaling}. Set base_batch, the global batch that lr is for."
+        yield (
+            f"workload.optimizer.scaling is {chosen.scaling}, but base_batch, the global batch that lr is for, is not set. "
+            f"Set base_batch."
+        )
     if chosen.scaling == "none" and chosen.base_batch is not None:
         yield f"workload.optimizer.base_batch is {chosen.base_batch}, but scaling is none. Set scaling to linear or sqrt."
     unused = () if chosen.schedule == "step" else OF_STEP
     for key in _changed(chosen, (*unused, *(() if chosen.schedule == "polynomial" else ("power",)))):
-        yield f"workload.optimizer.{key} has no effect with schedule {chosen.schedule}. Set schedule, or remove the key."
+        yield (
+            f"workload.optimizer.{key} is {_text(getattr(chosen, key))}, but schedule is {chosen.schedule}, which ignores it. "
+            f"Set schedule, or remove the key."
+        )
     if chosen.schedule == "step" and not chosen.decay_at_epochs:
         yield "workload.optimizer.schedule is step, but decay_at_epochs has no epoch. Add some, such as [30, 60, 80]."
     if list(chosen.decay_at_epochs) != sorted(set(chosen.decay_at_epochs)):
@@ -319,7 +379,10 @@ def _changed(values: Workload | Measure | Optimizer, keys: Iterable[str]) -> lis
 
 
 def _of_training(point: Point, key: str, value: object) -> str:
-    return f"{key} is {_text(value)}, but work is {point.work}. Set work to train, or remove the key."
+    return (
+        f"{key} is {_text(value)}, but work is {point.work}: only a training has epochs that are evaluated. "
+        f"Set work to train, or remove the key."
+    )
 
 
 def _text(value: object) -> str:

@@ -261,7 +261,9 @@ NO_WRITE = 0o022
 
 @contextlib.contextmanager
 def not_for_others(trusted: Collection[int]) -> Iterator[int]:
-    """Files made inside are writable by this user only, unless groups are trusted. Yields the umask that held before."""
+    """Files made inside are writable by this user only, whatever the umask: 002 lets a whole project's group write. Where groups
+    are trusted the umask stays. Yields the umask that held before.
+    """
     before = os.umask(NO_WRITE)
     os.umask(before if trusted else before | NO_WRITE)
     try:

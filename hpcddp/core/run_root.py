@@ -170,7 +170,9 @@ def newest_of(attempts: Sequence[Path], job: str) -> Path | None:
 
 
 def studies(root: Path) -> list[Study]:
-    """The studies at `root`: itself, else its direct sub-folders by name. A study has a study.json, or at least one point."""
+    """The studies at `root`: itself or, failing that, its direct sub-folders, sorted by name. A study has a study.json, or (jobs
+    submitted by hand, under `adhoc/`) at least one point.
+    """
     if _is_study(root):
         return [Study(root)]
     return [Study(folder) for folder in sorted(root.iterdir()) if folder.is_dir() and _is_study(folder)]
@@ -187,7 +189,9 @@ def single_study(root: Path) -> Study:
 
 
 def point_folder(given: Path) -> Path:
-    """The folder of STUDY/LABEL or STUDY/LABEL/r2, the label cut where unique; UsageError where that is none, or several."""
+    """The folder of a point or a run, by STUDY/LABEL or STUDY/LABEL/r2 with as much of the label as tells it from others;
+    UsageError names what there is where that is none, or several.
+    """
     if given.is_dir():
         return given
     of_run = re.fullmatch(r"r\d+", given.name) is not None

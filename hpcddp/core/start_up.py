@@ -32,7 +32,9 @@ class StartUp:
 
 
 def launched_unix_ns(proc: Path = Path("/proc")) -> int | None:
-    """When the job step began on this node; without Slurm's daemon above, this process. None where the system does not say."""
+    """When the job step began on this node; without Slurm's daemon among its parents, when this process did. None where the
+    system does not say.
+    """
     pid, started = os.getpid(), None
     try:
         while pid > 1:

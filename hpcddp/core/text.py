@@ -28,7 +28,9 @@ def natural(text: str) -> list[str | int]:
 
 
 def escape_controls(text: str) -> str:
-    r"""The text with what a terminal would act on (escape sequences, direction marks) as `\x1b`: records come from others."""
+    r"""The text with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
+    tables come from others.
+    """
     if text.isprintable():
         return text
     acting = (each for each in set(text) - {"\n", "\t"} if unicodedata.category(each) in ("Cc", "Cf", "Cs"))

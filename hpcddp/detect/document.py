@@ -1,4 +1,6 @@
-"""A live Slurm as the document of a profile: plain values, and facts: what Slurm says, does not say, and cannot know."""
+"""A live Slurm as the document of a profile: plain values, and facts: what Slurm says, what it does not say, and what
+it cannot know.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def trouble_words(nodes: Sequence[LiveNode]) -> list[str]:
 
 def _note(live: LiveSlurm, subject: Subject) -> str:
     """What no key of a profile says."""
-    texts = [f"Made by `hpcddp clusters detect` on {subject.date}; what Slurm does not say is null, with a note how to find it."]
+    texts = [
+        f"Made by `hpcddp clusters detect` on {subject.date}; what Slurm does not report is null, with a note how to find it."
+    ]
     if live.has_accounting is False:
         texts.append("Accounting is off: no accounts, no QOS.")
     else:

@@ -1,4 +1,6 @@
-"""Nodes as `scontrol --oneliner show nodes` lists them (Slurm 22.05 on), and their names as a list: `gn[01-03,07]`."""
+"""Nodes as `scontrol --oneliner show nodes` lists them: the same fields from Slurm 22.05 on; and their names as a list:
+gn01, gn02, gn03 and gn07 are `gn[01-03,07]`.
+"""
 
 from __future__ import annotations
 

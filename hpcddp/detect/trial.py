@@ -80,7 +80,9 @@ def trial_gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> s
 
 
 def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> TrialVerdict:
-    """The first of the requests that is taken, with any QOS and account; what else is taken then. No answer is no refusal."""
+    """The first of the requests that is taken, with any QOS and account, without and with `--mem`; what else is taken then. No
+    answer is no refusal: nothing is known then.
+    """
     try:
         for mem_mb in (None, SOME_MB):
             verdict = _try_qos(replace(trial, mem_mb=mem_mb), requests, names, deadline_s)

@@ -33,7 +33,8 @@ PRODUCTS = {
 CHEAP = {"linalg_vector_norm", "linalg_cross", "linalg__powsum", "_linalg_check_errors"}
 
 OF_TORCH = ("torch.distributed.", "torch.nn.", "torch.utils.checkpoint")
-"""Modules whose own backward functions compute by operators only. Kernels of others are hidden, as those of a CUDA graph are."""
+"""Modules whose functions with a backward of their own compute by operators only. Of others the kernels are hidden, as those of a
+CUDA graph are."""
 
 
 class StepFlops:

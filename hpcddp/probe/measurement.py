@@ -52,7 +52,10 @@ def measure(  # noqa: PLR0913 - a user's words
         flops_per_step=flops_per_step,
     )
     if not isinstance(model, nn.Module):
-        raise HpcddpError(f"measure(model, ...): {type(model).__name__} is no torch.nn.Module. Pass one, or a ModuleList.")
+        raise HpcddpError(
+            f"measure(model, ...): {type(model).__name__} is not a torch.nn.Module. Pass the one that the loop calls, or "
+            f"torch.nn.ModuleList([...]) of several."
+        )
     job = current_job()
     if job and isinstance(job.measurement, Measurement) and job.measurement.goes_on(model):
         return job.measurement
@@ -68,7 +71,9 @@ def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
     for each in found:
         if not isinstance(each, torch.optim.Optimizer):
             name = type(each).__name__
-            raise HpcddpError(f"measure(model, optimizer): {name} is no torch.optim.Optimizer. Pass one, or a list of all.")
+            raise HpcddpError(
+                f"measure(model, optimizer): {name} is not a torch.optim.Optimizer. Pass the optimizer, or a list of all."
+            )
     return found
 
 

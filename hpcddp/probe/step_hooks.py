@@ -147,7 +147,8 @@ def tensors_with_gradient(output: Any) -> Iterator[torch.Tensor]:
 
 
 class FirstStep:
-    """Watches calls of all modules by torch's hook; of a compiled model its own, as another would compile it once more."""
+    """Watches calls of all modules, by torch's hook for that, until `end`; of a compiled model its own, as another hook would
+    compile it once more without."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

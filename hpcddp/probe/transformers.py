@@ -36,7 +36,9 @@ class ScalingCallback(FrameworkCallback, TrainerCallback):
         wanted = self._wanted(samples_per_step=samples, iterations_per_step=batches)
         checkpoints = self._checkpoints.ready(partial(_save, args, state, of_trainer))
         if checkpoints and (args.fsdp or args.deepspeed):
-            raise HpcddpError("measure.resume is true, but each rank has a part of the model only. Set it to false, or use DDP.")
+            raise HpcddpError(
+                "measure.resume is true, but each rank has only a part of the model. Set it to false, or train with DDP."
+            )
         self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted, checkpoints=checkpoints)
         self._recorder.loader = of_trainer["train_dataloader"]
         self._counting = of_trainer["model"].register_forward_pre_hook(self._count, with_kwargs=True)

@@ -66,7 +66,9 @@ class _Contents:
 
 
 def write_bundle(study: Study, out: Path, pseudonymise: bool = False, force: bool = False, yes: bool = False) -> PackedBundle:
-    """Writes beside `out` and renames; UsageError where `out` exists without `force`, or still has names in it without `yes`."""
+    """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given, or where names
+    are still in it and `yes` is not given.
+    """
     if out.exists() and not force:
         raise UsageError(f"{out} already exists. Give -o another name, or replace it with --force.")
     contents = _contents(study, FREE_TEXT if pseudonymise else ())

@@ -103,7 +103,9 @@ class _Bounded(gzip.GzipFile):
 
 @contextlib.contextmanager
 def opened_study(place: Path) -> Iterator[Path]:
-    """A folder itself; of a bundle, the study in a temporary folder. UsageError where it is no bundle, damaged, or too large."""
+    """`place` itself where it is a folder; of a bundle, the study unpacked into a temporary folder. UsageError where the file is
+    no bundle, is damaged, or would not fit.
+    """
     if not place.is_file():
         yield place
         return

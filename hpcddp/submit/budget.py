@@ -86,6 +86,7 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
             return list(runs[:number])
     if runs and not taken.holds(more):
         raise UsageError(
-            f"{taken.words(more)}. Raise the budget, reduce slurm.walltime_min or repeat, or use --where or --max-jobs."
+            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, reduce slurm.walltime_min or repeat, or submit "
+            "fewer runs with --where or --max-jobs"
         )
     return list(runs)

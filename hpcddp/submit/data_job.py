@@ -172,7 +172,9 @@ def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console:
     ends = wait_for_ends({record.job: record.name for record in records}, backend) if records else {}
     failed = [state for state in data_job_states(study) if state.record.job in ends and state.phase != "done"]
     if failed:
-        raise HpcddpError("\n".join(f"{each.record.task.title} failed: {each.detail}; no run was submitted" for each in failed))
+        raise HpcddpError(
+            "\n".join(f"{state.record.task.title} failed: {state.detail}; no run was submitted" for state in failed)
+        )
     return plan
 
 

@@ -19,7 +19,9 @@ from hpcddp.sweep.expand import PlannedPoint
 
 
 def write_manifest(study: Study, plan: SubmissionPlan) -> None:
-    """Writes study.json and each point.json, again where a machine lost one. Points submitted earlier stay in study.json."""
+    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there. Each submission
+    writes the point.json of all its points, so one that a machine lost as it went down is there again.
+    """
     for planned in plan.points:
         point = planned.point
         write_json(study.point_file(point.label), described(anchored(point)), sync=False)  # there may be thousands

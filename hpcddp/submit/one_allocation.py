@@ -116,7 +116,10 @@ def _mixed_layouts(points: Sequence[Point]) -> Iterator[str]:
         values = dict.fromkeys(getattr(point.layout, key) for point in points)
         if len(values) > 1:
             one, other = list(values)[:2]
-            yield f"{FLAG}: layout.{key} is {one} in some points and {other} in others. Submit each with --where or --group."
+            yield (
+                f"{FLAG}: layout.{key} is {one} in some points and {other} in others, but a job has nodes of one kind. Submit "
+                f"each kind by itself, with --where or --group."
+            )
 
 
 def _unsuitable_options(plan: SubmissionPlan) -> Iterator[str]:

@@ -109,7 +109,9 @@ def unknown_words(unknown: Sequence[RunState]) -> str:
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
-    """How many jobs, first to last, and what delays them, tasks as scancel takes them: `12_[0-249]-16`; one of an allocation."""
+    """How many jobs, from the first to the last of them, and what keeps them from starting all at once. Tasks of an array are
+    as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
+    """
     groups = [list(same) for _, same in groupby(map(slurm_id, dict.fromkeys(jobs)), key=base_id)]
     ends = (same[0] if len(set(same)) == 1 else f"{base_id(same[0])}_[0-{len(same) - 1}]" for same in (groups[0], groups[-1]))
     in_allocation = sum("+" in job for job in jobs)
@@ -123,5 +125,7 @@ def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
 
 def dry_run_words(plan: SubmissionPlan, more: str = "") -> str:
     """That nothing was submitted, `more` at its end, and what jobs would wait for."""
-    later = f"\nJobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
+    later = (
+        f"\nThe jobs would start after {' and '.join(plan.options.after)} completed successfully." if plan.options.after else ""
+    )
     return f"Nothing was submitted: this was a dry run{more}.{later}"

@@ -170,7 +170,9 @@ def beyond_budget(rows: Sequence[PlanRow], budget: Budget) -> list[str]:
     hours = total_hours(rows)
     if hours is None or budget.holds(hours):
         return []
-    return [f"These runs may take {hours}, more than the budget of {budget}: `hpcddp submit` would refuse them. Raise it."]
+    return [
+        f"These runs may take {hours}, more than the budget of {budget}, so `hpcddp submit` would refuse them. Raise the budget."
+    ]
 
 
 def totals(rows: Sequence[PlanRow]) -> dict[str, object]:

@@ -36,7 +36,9 @@ Sums = Mapping[str, Callable[[PlanRow], float | None]]
 
 
 def groups_text(names: Iterable[str], rows: Sequence[PlanRow], sums: Sums) -> str:
-    """What points have in common, then each group: name, what varies, sums over all points, those of earlier groups too."""
+    """What the points have in common, then a block for each group: its name, what varies, and sums over all of its points, those
+    of an earlier group too.
+    """
     keys = list(dict.fromkeys([*COMMON, *differing_keys(rows), NODES, GPUS, "partition", "qos"]))
     titles = {key: title.replace("GPU", "GPU" if rows[0].gpus else "rank") for title, key in titles_of(keys).items()}
     groups = {name: [row for row in rows if name in (row.groups or ("",))] for name in (*names, "")}
@@ -85,16 +87,18 @@ def _varying(facts: Sequence[Facts], given: Mapping[str, str], titles: Mapping[s
     names = [titles[key] for key in axes]
     products = [[*map(_values, row)] for row in products_of([tuple(each[key] or "-" for key in axes) for each in facts])]
     size = [count(int(given[key]), titles[key].split("/")[0].rstrip("s")) for key in (NODES, GPUS) if given.get(key)]
-    others = [f"{titles[key]} {value}".replace(" ", "\xa0") for key, value in given.items() if value and key not in (NODES, GPUS)]
+    unusual = [
+        f"{titles[key]} {value}".replace(" ", "\xa0") for key, value in given.items() if value and key not in (NODES, GPUS)
+    ]
     parts = [[f"{name} {value}" for name, value in zip(names, row, strict=True)] for row in products]
     if len(products) == 1:
-        return _wrapped([*parts[0], *size], ", ".join(others))
+        return _wrapped([*parts[0], *size], ", ".join(unusual))
     words = [name for name, cell in zip(names, products[0], strict=True) if not cell[:1].isdigit()]
     lines = table(names, products[:MOST], left=words, indent="").splitlines()
     if max(map(len, lines)) > LINE:
         lines = [line for row in parts[:MOST] for line in _wrapped(row)]
     more = [f"and {count(len(products) - MOST, 'more combination')}: --points"] * (len(products) > MOST)
-    return [*lines, *more, *_wrapped(size, ", ".join(others))]
+    return [*lines, *more, *_wrapped(size, ", ".join(unusual))]
 
 
 def _wrapped(factors: Sequence[str], unusual: str = "") -> list[str]:

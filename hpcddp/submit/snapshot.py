@@ -26,7 +26,8 @@ JOB_SIDE = (
     *("backends/__init__.py", "backends/local_queue.py", "backends/local_ranks.py", "backends/local_runner.py"),
     *("backends/function_task.py", "backends/submitit_plugin.py"),
 )
-"""What of hpcddp jobs run: the worker and its imports, the probe, the local runner, and what runs a user's own function."""
+"""Folders and files of hpcddp that jobs run: the worker with what it imports, the probe, the runner of jobs on this machine, and
+what runs a function of the user's own."""
 
 ALWAYS = ("submitit", "cloudpickle", "typing_extensions")
 """What unpickling and running a job needs beside hpcddp; all pure Python."""

@@ -34,7 +34,9 @@ def with_repeats(
 
 
 def repeats_until(labels: Iterable[str], had: Mapping[str, int], known: Known, percent: float, at_most: int) -> dict[str, int]:
-    """Runs in all by label. `had`: those submitted so far. Up to six at once, then one at a time, when all are done and count."""
+    """Runs in all by label. `had`: those begun or submitted so far. As many as needed up to six at once, then one at a time;
+    none more while those so far are not all done, or where one does not count.
+    """
     return {label: min(at_most, had.get(label, 0) + _more(label, had, known, percent)) for label in labels}
 
 

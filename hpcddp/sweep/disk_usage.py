@@ -18,7 +18,8 @@ TRACE_STEP_BYTES = 200_000
 
 RANK_OVERHEAD_BYTES = 1_800
 RUN_OVERHEAD_BYTES = 20_600
-"""Logs and submitit's result per rank; launch.json, end.json, script, specification per run (tests/twin/test_studies.py)."""
+"""Logs and submitit's result per rank; launch.json, end.json, script and specification per run.
+tests/twin/test_studies.py holds them against what a study leaves."""
 
 CHECKPOINT_OF_RANK_BYTES = 17_000
 """A rank's random numbers to come."""

@@ -249,7 +249,9 @@ class _Series:
 
 
 def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
-    """The baselines that each series (points that differ in size only) lacks; one of a single size needs none."""
+    """The baselines that each series, points that differ in their size only, lacks. A series of a single size scales nowhere and
+    needs none. A full node has the most GPUs per node of its series, as in analysis.
+    """
     found: dict[Point, _Series] = {}
     for sweep, point, group in measured:
         series = found.setdefault(_without_size(sweep, point), _Series(sweep))

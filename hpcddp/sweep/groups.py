@@ -184,7 +184,9 @@ def _zipped(plain: object, here: Path, places: dict[str, Path]) -> tuple[AxisVal
     (first, length), *others = ((key, len(values)) for key, values in lists.items())
     for key, other in others:
         if other != length:
-            raise SchemaError((*here, key), f"`{key}` has {other} values, `{first}` {length}. Lists of `zip` need one length.")
+            raise SchemaError(
+                (*here, key), f"`{key}` has {other} values, but `{first}` {length}. Lists of `zip` need the same length."
+            )
     return tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
 
 

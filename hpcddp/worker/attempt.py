@@ -149,7 +149,10 @@ def check_launched(point: Point, rank: Rank) -> None:
             f"layout.nodes and layout.gpus_per_node of the spec agree with --nodes and --ntasks-per-node of the script."
         )
     if rank.launcher != point.layout.launcher:
-        raise HpcddpError(f"{rank.launcher} started the ranks. Render the script with `--set layout.launcher={rank.launcher}`.")
+        raise HpcddpError(
+            f"{rank.launcher.capitalize()} started the ranks; layout.launcher of the spec is {point.layout.launcher}. Render the "
+            f"script again with `--set layout.launcher={rank.launcher}`."
+        )
 
 
 def _size(ranks: int, nodes: int) -> str:

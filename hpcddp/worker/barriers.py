@@ -92,7 +92,9 @@ def naming_departed(group: ProcessGroup, steps_made: Callable[[], int]) -> Itera
         if not departed:
             raise
         peer, (made, planned) = departed
-        raise HpcddpError(f"waited in step {steps_made()} for rank {peer}, that ended after {made} of {planned} steps") from error
+        raise HpcddpError(
+            f"waited in step {steps_made()} for rank {peer}, which ended after {made} of {planned} steps"
+        ) from error
 
 
 def _departed(group: ProcessGroup) -> tuple[int, Steps] | None:

@@ -27,7 +27,10 @@ def require_gpu(rank: Rank) -> torch.device:
 def no_gpu(rank: Rank) -> str | None:
     """Why this rank cannot train on a GPU, None when it can."""
     if torch.version.cuda is None and torch.version.hip is None:
-        return f"torch {torch.__version__} on {rank.host} is built without CUDA or ROCm. Install one, or set `device: cpu`."
+        return (
+            f"torch {torch.__version__} on {rank.host} is built without CUDA or ROCm. "
+            f"Install the build that the profile names, or set `device: cpu`."
+        )
     visible = torch.cuda.device_count()
     shown = visible_devices()
     if not torch.cuda.is_available() or visible == 0:

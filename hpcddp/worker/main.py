@@ -105,5 +105,7 @@ def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
         from hpcddp.worker.attempt import run_attempt
         from hpcddp.worker.script_run import run_script
     except ModuleNotFoundError as error:
-        raise HpcddpError(f"{sys.executable} has no {error.name}. Correct the profile's `compute`: modules or python.") from error
+        raise HpcddpError(
+            f"{sys.executable} has no {error.name}. Add it to the modules or the python under `compute` of the profile."
+        ) from error
     return (run_script if job.script else run_attempt)(job, rank, attempt)

@@ -21,7 +21,8 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.ranks import Rank
 
 LOWEST_PORT, PORTS, APART = 10_000, 20_000, 9_973
-"""Ports as the job script chooses them, by the job's number; jobs submitted together have neighbours: the second is far off."""
+"""Ports as the job script chooses them, by the number of the job; jobs submitted together have neighbouring ones, so the second
+port is far off."""
 
 TRIES, AGAIN_S = 3, 2.0
 """A name server that all ranks of a job ask at once may have no answer at first (EAI_AGAIN)."""

@@ -92,7 +92,8 @@ def fitting_batch(point: Point, limit: int, need: int) -> int | None:
 
 
 def _held_bytes(point: Point) -> int:
-    """Whatever the batch: parameters, gradients, optimizer's state, or a rank's shard; 0 where only its code knows the model."""
+    """Whatever the batch: each parameter, its gradient and the optimizer's state, or a rank's shard of them; 0 for a model that
+    only its code knows."""
     count = parameters(point.workload) or 0
     copies = 2 + point.workload.optimizer.numbers_per_parameter
     return count * copies * (8 if point.workload.precision == "fp64" else 4) // point.shards

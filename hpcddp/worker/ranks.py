@@ -77,7 +77,9 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: L
         job = slurm_job(env) or job
     numbers = {field: _number(field, text) for field, text in found.items()}
     if numbers["world"] % numbers["nodes"]:
-        raise HpcddpError(f"{numbers['world']} ranks on {numbers['nodes']} nodes: unequal per node. Correct --ntasks-per-node.")
+        raise HpcddpError(
+            f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many. Correct --ntasks-per-node."
+        )
     restart = _number("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
     return Rank(
         **numbers,

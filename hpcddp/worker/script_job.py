@@ -66,7 +66,9 @@ class ScriptJob:
         if self.measurement:
             self.measurement.finish()
         if self.measured is None:
-            raise HpcddpError(f"{name} takes no batch from measure(). Write its loop as `for batch in steps(loader):`.")
+            raise HpcddpError(
+                f"{name} calls measure(), but takes no batch from it. Write its loop as `for batch in steps(loader):`."
+            )
 
 
 _current: ScriptJob | None = None

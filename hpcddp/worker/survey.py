@@ -150,10 +150,14 @@ def parse_amd_topology(text: str) -> dict[str, tuple[str, ...]]:
     _, _, section = text.partition("Link Type between two GPUs")
     rows = [line.split() for line in section.partition("Numa Nodes")[0].splitlines()]
     names = next((words for words in rows if words and words[0] == "GPU0"), [])
-    matrix = {row[0]: tuple("X" if word == "0" else word for word in row[1:]) for row in rows if row[1:] and row != names}
+    matrix = {
+        words[0]: tuple("X" if word == "0" else word for word in words[1:]) for words in rows if words[1:] and words != names
+    }
     matrix = {name: row for name, row in matrix.items() if name in names}
-    valid = list(matrix) == names and all(len(row) == len(names) and set(row) <= {"X", "XGMI", "PCIE"} for row in matrix.values())
-    return matrix if valid else {}
+    square = list(matrix) == names and all(
+        len(row) == len(names) and set(row) <= {"X", "XGMI", "PCIE"} for row in matrix.values()
+    )
+    return matrix if square else {}
 
 
 def read_adapters(sys: Path = Path("/sys")) -> tuple[Adapter, ...]:

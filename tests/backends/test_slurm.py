@@ -115,7 +115,7 @@ def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(s
     assert request.render_text is not None
     rendered = request.render_text(ScriptLaunch(command="python3 -m hpcddp.worker", spec="{}")).splitlines()
     submitted = (study.job_dir(job) / SCRIPT).read_text().splitlines()
-    start, end = rendered.index("# --- launch ---"), rendered.index("# --- end of launch ---")
+    start, end = rendered.index("# --- launch ---"), rendered.index("rc=$?")
     for tag, low, high, _, _ in difflib.SequenceMatcher(None, rendered, submitted, autojunk=False).get_opcodes():
         assert tag == "equal" or (start < low <= end and start < high <= end)
     end_state(job, request)
@@ -167,7 +167,7 @@ def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> N
 def test_folder_that_sbatch_would_not_take_literally_is_refused(slurm: Twin, tmp_path: Path, name: str) -> None:
     request = submission(slurm, Study(tmp_path / "fine"), "succeed")
     spec = dataclasses.replace(request.spec, study=str(tmp_path / name))
-    with pytest.raises(UsageError, match="means something else to sbatch"):
+    with pytest.raises(UsageError, match="sbatch takes no path with"):
         SlurmBackend().check(dataclasses.replace(request, spec=spec))
 
 

@@ -98,7 +98,7 @@ def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pyt
     done = run("data", "prepare", "digits", "--root", "${DISK}/digits")
     assert (done.exit_code, (tmp_path / "disk/digits/digits-train.bin").exists()) == (0, True), done.output
     words = refused(run, "data", "prepare", "digits", "--root", "$NO_SUCH_DISK/digits")
-    assert "$NO_SUCH_DISK is not set. Set it, or name the folder." in words
+    assert "$NO_SUCH_DISK is not set. Set it, or give the folder in full." in words
 
 
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:

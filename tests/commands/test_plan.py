@@ -126,8 +126,8 @@ def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) ->
     (tmp_path / "config" / "hpcddp").mkdir(parents=True)
     (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("budget: {gpu_hours: 50}\n")
     says = "! These runs may take 14.0 node hours, 56.0 GPU hours, more than the budget of"
-    assert f"{says} 50.0 GPU hours: " in run(*command).stderr
-    assert f"{says} 13.0 node hours: " in run(*command, "--set", "budget.node_hours=13").stderr
+    assert f"{says} 50.0 GPU hours, so" in run(*command).stderr
+    assert f"{says} 13.0 node hours, so" in run(*command, "--set", "budget.node_hours=13").stderr
     assert "budget" not in run(*command, "--set", "budget.node_hours=14").stderr
 
 

@@ -300,7 +300,7 @@ def test_a_profile_of_ones_own(run: Run, tmp_path: Path) -> None:
         (["resnet18/cifar10"], "resnet18/cifar10: MODEL/DATA needs a cluster; add --cluster NAME"),
         (["--cluster", "rc"], "no cluster `rc` in clusters/; did you mean `rcc`?"),
         (["--cluster", "rcc", "resnet5/cifar10"], "no model `resnet5`; did you mean `resnet50`?"),
-        (["--cluster", "rcc", "mnist-cnn/cifar10"], "model `mnist-cnn` takes 1-channel images"),
+        (["--cluster", "rcc", "mnist-cnn/cifar10"], "model `mnist-cnn` takes images of 1 channel"),
     ],
 )
 def test_sweeps_that_cannot_be_made(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:

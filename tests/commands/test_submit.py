@@ -296,7 +296,7 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
     ("options", "message"),
     [
         (["--after", "4711", "--cluster", "local"], "--after 4711 names a Slurm job, but local has no Slurm. Omit --after."),
-        (["--after", "prepare"], "'prepare' is no job number, such as 4711 or 4711_3. List yours: `squeue --me`"),
+        (["--after", "prepare"], "'prepare' is not a job number, such as 4711 or 4711_3. List yours with `squeue --me`"),
         (["--after", "1", "--smoke"], "--smoke runs now, before the jobs that --after waits for: give one of them"),
         (["--after", "1", "--preflight"], "--preflight runs now, before the jobs that --after waits for: give one of them"),
         (["--max-jobs", "0"], "0 is not in the range x>=1"),

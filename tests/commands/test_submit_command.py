@@ -102,7 +102,7 @@ def test_it_waits_for_other_jobs(submit: Submit, say: Say, tmp_path: Path) -> No
     say("squeue", queue)
     say("sacct", row("13", "COMPLETED"))
     dry = submit("--dry-run", "--after", "11:12", "--after", "13")
-    assert (dry.exit_code, dry.stdout.endswith("\nJobs would start after 11 and 12 completed successfully.\n")) == (
+    assert (dry.exit_code, dry.stdout.endswith("\nThe jobs would start after 11 and 12 completed successfully.\n")) == (
         0,
         True,
     ), dry.output

@@ -44,8 +44,8 @@ def test_factory_names(name: str) -> None:
     [
         ("mnist-cnn", {"name": "bigmnst"}, "no data set `bigmnst`; did you mean `bigmnist`"),
         ("resnet51", {"name": "imagenet"}, "no model `resnet51`; did you mean `resnet50`"),
-        ("resnet18", {"name": "mnist"}, "model `resnet18` takes 3-channel images, not `mnist`"),
-        ("mnist-cnn", {"name": "cifar10"}, "model `mnist-cnn` takes 1-channel images, not `cifar10`"),
+        ("resnet18", {"name": "mnist"}, "model `resnet18` takes images of 3 channels; data `mnist` has 1"),
+        ("mnist-cnn", {"name": "cifar10"}, "model `mnist-cnn` takes images of 1 channel; data `cifar10` has 3"),
         ("mnist-cnn", {"name": "bigmnist", "variants": ("rotatde",)}, "no variant `rotatde` of .*; did you mean `rotated`"),
         ("mnist-cnn", {"name": "bigmnist", "variants": ()}, "empty"),
     ],
@@ -58,7 +58,7 @@ def test_what_is_not_known_or_does_not_fit(model: str, data: dict[str, Any], mes
 @pytest.mark.parametrize(("model", "data"), [("mnist-cnn", "mnist"), ("mnist-cnn", "m:f"), ("m:f", "mnist"), ("m:f", "m:f")])
 def test_batch_must_divide(model: str, data: str) -> None:
     check_workload(workload(model, data, 32, 4))
-    with pytest.raises(UsageError, match="batch_per_gpu 32 is not a multiple of accumulate = 3"):
+    with pytest.raises(UsageError, match="batch_per_gpu 32 cannot be split into accumulate = 3 equal micro-batches"):
         check_workload(workload(model, data, 32, 3))
 
 

@@ -111,7 +111,7 @@ points:
         ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1, which `<` cannot compare with 'two'"),
         ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below the minimum 1"),
         ("workload.seed: [1, 2]", "workload.seed: [1, no]", "7:44: 'no' is text; a whole number is expected"),
-        ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values, "),
+        ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values, but"),
     ],
 )
 def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:

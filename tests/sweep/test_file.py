@@ -99,7 +99,7 @@ def test_default_node_type_is_named(tmp_path: Path) -> None:
         ("layout.nodes: [1, 2]", "layout.node: [1, 2]", "study.yaml:9:11: unknown key `node`"),
         ("layout.nodes: [1, 2]", "slurm.qos: [a]", "study.yaml:9:11: `slurm.qos` cannot be an axis"),
         ("name: bigmnist", "name: bigmnits", "no data set `bigmnits`; did you mean `bigmnist`"),
-        ("model: mnist-cnn", "model: resnet18", "takes 3-channel images, not `bigmnist`"),
+        ("model: mnist-cnn", "model: resnet18", "takes images of 3 channels; data `bigmnist` has 1"),
         ("layout: {", "work: comm\nlayout: {", "study.yaml:6:1: a sweep cannot have `work: comm`.*`hpcddp bench comm SWEEP`"),
         ("layout.nodes: [1, 2]", "work: [comm]", "study.yaml:9:11: a sweep cannot have `work: comm`.*`hpcddp bench comm SWEEP`"),
         ("layout: {", "env: {A: a, RANK: 1}\nlayout: {", "study.yaml:6:13: a sweep cannot set RANK: hpcddp or Slurm sets"),

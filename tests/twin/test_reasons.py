@@ -136,10 +136,15 @@ def _name(point: Path) -> str:
     ("name", "says", "next_step", "line"),
     [
         (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
-        (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
-        ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
+        (ENDLESS, "it reached its time limit", "raise slurm.walltime_min in the sweep", None),
+        (
+            "walled",
+            "cannot write the log of its job script",
+            "choose with --runs a folder that the compute nodes can write to",
+            None,
+        ),
         (KILLED, "died without an error message (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
-        ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
+        ("preempted", "preempted by a job of higher priority (PREEMPTED)", "measure.resume: true", None),
         ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         (
             "module",

@@ -227,7 +227,8 @@ class _Steps:
         self._last_row()
 
     def pairs(self, count: int) -> list[Pair]:
-        """With exchange, then without, in turns: DDP's next forward sends BatchNorm's buffers, in both of a pair or neither."""
+        """First with exchange, then first without, by turns. DDP's next forward after an exchange sends BatchNorm's buffers: this
+        way both steps of a pair do, or neither."""
         found = []
         for number in range(count):
             first = self._timed(exchange=number % 2 == 0)

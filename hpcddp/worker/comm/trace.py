@@ -199,7 +199,9 @@ def _operation(kernel: str) -> str:
 
 
 def _of_threads(timed: Iterable[Event]) -> list[TracedCollective]:
-    return [TracedCollective(each["name"].partition(":")[2], _span(each)) for each in timed if each["name"].startswith("gloo:")]
+    return [
+        TracedCollective(event["name"].partition(":")[2], _span(event)) for event in timed if event["name"].startswith("gloo:")
+    ]
 
 
 def _span(event: Event) -> Span:

@@ -49,7 +49,8 @@ THROTTLED = 1 << 32
 """What an MI200 says: that something holds it back, not what."""
 
 DIES = "MI250"
-"""Names a module whose two dies are GPUs: the first has power and energy of both, the second 0 (ml-energy/zeus pull 203)."""
+"""In the name of a module whose two dies are GPUs of their own: its first die has power and energy of both, the second 0 (Zeus,
+ml-energy/zeus pull request 203)."""
 
 
 class AmdGpuReader:

@@ -71,7 +71,8 @@ def timed_window(attempt: Path, rank: int, steady_from_step: int) -> TimedSpan |
 
 
 def node_summary(attempt: Path, host: str, window: TimedSpan, samples: int, energy_source: str | None = None) -> NodeTelemetry:
-    """What a node's readings say of the window of so many samples; `energy_source` is where its energy and power are from."""
+    """What a node's readings say of the window, in which so many samples were trained; `energy_source` is where its energy and
+    power are from."""
     rows = _within(window, _rows(node_file(attempt, host)))
     gpus: dict[int, list[Reading]] = {}
     for row in _within(window, _rows(gpus_file(attempt, host))):

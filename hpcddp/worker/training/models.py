@@ -81,7 +81,10 @@ def _torchvision(name: str) -> Any:
     try:
         return importlib.import_module("torchvision.models")
     except ImportError as error:
-        raise HpcddpError(f"torchvision does not load ({error}): install that for torch {torch.__version__}") from error
+        raise HpcddpError(
+            f"model `{name}` comes from torchvision, which does not load ({error}): "
+            f"install the version for torch {torch.__version__}"
+        ) from error
 
 
 def _from_factory(name: str, classes: int) -> nn.Module:

@@ -115,7 +115,8 @@ def _ddp(module: nn.Module, chosen: Ddp, device: torch.device) -> DistributedDat
 
 
 def _compress(ddp: DistributedDataParallel, chosen: Ddp) -> None:
-    """Registers torch's hook of that name. PowerSGD begins with the third step: its default, 1,000, leaves runs uncompressed."""
+    """Registers torch's hook of that name. PowerSGD begins as early as torch allows, with the third step: its default of 1,000
+    would leave whole runs uncompressed."""
     if chosen.compression in AUTOCAST:
         ddp.register_comm_hook(None, getattr(default_hooks, f"{chosen.compression}_compress_hook"))
     elif chosen.compression == "powersgd":

@@ -178,7 +178,8 @@ def dump_function() -> Callable[[], bytes] | None:
 
 
 def dump_collectives(attempt: Path, rank: int, dump: Callable[[], bytes] | None = None) -> dict[str, Any] | None:
-    """Writes this rank's collectives into the attempt; group -> state, for rank 0. None where torch has nothing or no answer."""
+    """Writes this rank's collectives into the attempt; group -> its state, as a message to rank 0 has it. None where there is
+    nothing, or torch does not answer."""
     found: list[dict[str, Any]] = []
     thread = threading.Thread(target=_dump, args=(attempt, rank, dump or dump_function(), found), daemon=True)
     thread.start()
