@@ -167,7 +167,7 @@ def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> N
 def test_folder_that_sbatch_would_not_take_literally_is_refused(slurm: Twin, tmp_path: Path, name: str) -> None:
     request = submission(slurm, Study(tmp_path / "fine"), "succeed")
     spec = dataclasses.replace(request.spec, study=str(tmp_path / name))
-    with pytest.raises(UsageError, match="sbatch takes no path with"):
+    with pytest.raises(UsageError, match="sbatch cannot use a path with"):
         SlurmBackend().check(dataclasses.replace(request, spec=spec))
 
 

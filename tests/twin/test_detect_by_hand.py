@@ -267,7 +267,7 @@ def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
 def test_remarks(found: tuple[Detected, Path]) -> None:
     remarks = "\n".join(found[0].remarks)
     assert "1 drained: g02 (fan 3 is loud)" in remarks
-    assert "v100 has 1 GPU of type p100 besides" in remarks
+    assert "also has 1 GPU of type p100" in remarks
 
 
 def test_the_file_works_as_it_stands(mixed: daemons.Slurm, found: tuple[Detected, Path], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_no_more_jobs_than_slurm_lets_a_user_have(slurm: Twin, tmp_path: Path) -
     slurm.run([*limit, "MaxSubmitJobs=4"])
     try:
         wait_for(lambda: "MaxSubmitJobs=4(" in slurm.run(shown).stdout)
-        with pytest.raises(FullError, match="2 runs left"):
+        with pytest.raises(FullError, match="2 runs not submitted yet"):
             submit_runs(study, held(tmp_path, slurm), SlurmBackend())
         phases = {(state.label, state.run): state.phase for state in study_states(study)}
         assert sorted(phases.values()) == ["missing"] * 2 + ["queued"] * 4

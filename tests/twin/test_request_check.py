@@ -101,7 +101,7 @@ def sentence(controller: Controller, profile: ClusterProfile, folder: Path, *set
         (["slurm.qos=dev"], "Add max_nodes to the rule dev of slurm.qos"),
         (["slurm.qos=dev", "layout.nodes=1", "slurm.walltime_min=481"], "Add max_walltime_min to the rule dev of slurm.qos"),
         (["layout.nodes=8", "device=cuda", "layout.gpus_per_node=4"], "Add slurm.max_gpus_per_user to the profile of rcc"),
-        (["layout.nodes=8", "device=cuda"], "node_types.v100 of the profile of rcc has more GPUs"),
+        (["layout.nodes=8", "device=cuda"], "node_types.v100 of the profile of rcc states more than they have"),
         (["slurm.partition=normal"], "has no partition normal"),
         (["account=nobody"], "refuses account nobody in partition gpu"),
         (["slurm.nodelist=gn77"], "Slurm has no such nodes in partition gpu"),

@@ -257,7 +257,7 @@ def test_two_nodes_are_surveyed(rcc_twin: Twin, tmp_path: Path) -> None:
     found = parse_yaml(said.stdout, "the lines")
     assert "hpcddp clusters survey of" in found["sources"]["survey"]
     assert "cpu" in found["node_types"]["v100"]
-    fact = found["fabric"]["latency_us"] if "latency between the nodes is not known" not in said.stderr else None
+    fact = found["fabric"]["latency_us"] if "latency between the nodes is unknown" not in said.stderr else None
     assert fact is None or (fact["value"] > 0, fact["source"], fact["conflicts"][0]["value"]) == (True, "survey", 5)
     assert user.failures() == {}
 

@@ -304,7 +304,7 @@ def test_accounting_answers_for_a_controller_that_is_stopped(sweep: Sweep) -> No
     assert Counter(phase for phase, _ in found.values()) == {"unknown": POINTS - 3, "failed": 3}
     assert "3 runs to submit of 20 runs" in dry_run.stdout
     assert "! The state of 17 runs is unknown: " in dry_run.stderr
-    assert "16 runs are unknown" in rest.stderr
+    assert "The state of 16 runs is unknown: " in rest.stderr
     assert "Nothing was submitted: the state of 16 runs is unknown." in rest.stdout
     finish(sweep.begin("-J", "--hold"), 0)
     sweep.check_queue()

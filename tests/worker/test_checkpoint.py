@@ -220,7 +220,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence(small: Path, tmp_path: Path,
     monkeypatch.setenv("MATCHING", "ranks/*.steps.csv")
     found = ran(small, given.point(2, warmup=1, steps=100_000, model=LITTLE), may_fail=True, output=tmp_path / "output")
     assert (found.codes, found.end["state"], found.end["fault"]["kind"]) == ([1, 1], "failed", "disk")
-    assert re.search("No space left on device.*make room", found.end["reason"])
+    assert re.search("No space left on device.*Free space", found.end["reason"])
     for rank in range(2):
         rows = found.rows(rank)
         assert steps_file(found.attempt, rank).read_text().endswith("\n")

@@ -25,7 +25,7 @@ from tests.worker import forked, given
 from tests.worker.test_gates import batchnorm, small
 
 SAME_DATA, SAME_SCORES = "ranks see the same data", "ranks compute the same"
-SOUND = "2 pictures at the start and at the end, scores at most 0 % apart on 2 ranks"
+SOUND = "2 images at the start and at the end, scores at most 0 % apart on 2 ranks"
 HERE = "tests.worker.test_checks"
 
 

@@ -255,9 +255,9 @@ def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
     assert f"in step {STEP}" in reason
     assert "(in hangs, test_faults.py line" in reason
     assert "time.sleep(1000)" in found.outcomes[1].output
-    waits = r"; collective (\d+) \(all_reduce of Float\[\d+\]\) waits for rank 1, which has begun (\d+); in it: ranks 0, 2$"
+    waits = r"; collective (\d+) \(all_reduce of Float\[\d+\]\) waits for rank 1, which has started (\d+); in it: ranks 0, 2$"
     collective = re.search(waits, reason)
-    assert collective
+    assert collective, reason
     assert int(collective[1]) == int(collective[2]) + 1
     for rank in range(3):
         entries = json.loads(collectives_file(found.attempt, rank).read_text())["entries"]

@@ -117,7 +117,7 @@ def test_data_that_do_not_fit_are_refused_before_copying(tmp_path: Path) -> None
         file.truncate(2**43)
     reason = train(tmp_path, tmp_path / "data", "tmpdir", may_fail=True).end["reason"]
     assert "the data need 8.8 TB, but" in reason
-    assert "Set workload.data.stage to none, or name a larger disk" in reason
+    assert "Set workload.data.stage to none, or local_disk_path" in reason
     assert list((tmp_path / "disk").iterdir()) == []
 
 

@@ -407,7 +407,7 @@ def test_the_run_ends_where_a_loss_is_no_number(tmp_path: Path, steps: int) -> N
     assert (found.codes, found.end["state"]) == ([1, 1, 1], "failed")
     assert (found.end["fault"]["kind"], found.end["fault"]["rank"]) == ("diverged", 1)
     assert found.end["reason"].startswith(f"rank 1 on node0: the loss of step {BAD_STEP} is nan")
-    assert "training diverged; lower workload.optimizer.lr" in found.end["reason"]
+    assert "training diverged. Lower workload.optimizer.lr" in found.end["reason"]
     cells = [row["loss_e9"] for row in found.rows(1)]
     assert "" not in cells[:BAD_STEP]
     assert cells[BAD_STEP] == ""
