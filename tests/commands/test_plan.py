@@ -29,15 +29,7 @@ def test_points_and_totals(run: Run) -> None:
 
 def test_each_point_and_json_as_before_there_were_groups(run: Run) -> None:
     check_golden("plans/rcc-bigmnist.points.txt", run("plan", JOBS / "rcc-bigmnist.yaml", "--points").stdout)
-    plain = json.loads(run("plan", JOBS / "local-mnist.yaml", "--format", "json").stdout)
-    assert list(plain) == ["schema", "sweep", "cluster", "totals", "points", "not_in_sweep"]
-    assert list(plain["totals"]) == ["points", "runs", "node_hours", "gpu_hours", "files", "bytes"]
-    (*_, last) = plain["points"]
-    assert last.pop("point").items() >= {"workload.model": "mnist-cnn", "layout.gpus_per_node": 4, "device": "cpu"}.items()
-    sizes = {"nodes": 1, "gpus": None, "ranks": 4, "batch_per_gpu": 64, "global_batch": 256, "runs": 3}
-    unknown = dict.fromkeys(("node_hours", "gpu_hours", "partition", "qos"))
-    named = {"label": "n01-g4-b64-c3b575821913", "groups": ["ranks"], "is_added": False}
-    assert last == {**named, **sizes, **unknown, "files": 84, "bytes": 494400}
+    check_golden("plans/local-mnist.json", run("plan", JOBS / "local-mnist.yaml", "--format", "json").stdout)
 
 
 SHOWN = ("cifar10-dataparallel", "local-mnist", "own-script", "rcc-bigmnist")
