@@ -53,21 +53,16 @@ def compare(
     """
     if (b is None) == (key is None) or (key is not None and (output or junit)):
         raise click.UsageError("give two studies, or one study with --by KEY and without -o and --junit")
-    from hpcddp.core.run_root import single_study
-    from hpcddp.core.text import escape_controls
-    from hpcddp.share.unbundle import opened_study
-
     if b is None or key is not None:
-        from hpcddp.analysis.study.by_key import axis_of, by_plain, by_text
-
-        with opened_study(a) as root:
-            axis = axis_of(study := single_study(root), str(key))
-        print_json(by_plain(study, axis)) if format_ == "json" else click.echo(escape_controls(by_text(study, axis)))
+        _show_by_key(a, str(key), format_)
         return
     from hpcddp.analysis.comparison.compare import compare_studies, compared_plain
     from hpcddp.analysis.comparison.text import compared_text, to_junit
     from hpcddp.analysis.util.files import Failures, write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
 
     with opened_study(a) as root_a, opened_study(b) as root_b:
         found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))
@@ -88,3 +83,15 @@ def compare(
         remark(escape_controls(f"failed: {failure.of}: {failure.reason}"))
     if found.regressions or found.unfinished or failures:
         ctx.exit(DIFFERS if found.regressions else INCOMPLETE)
+
+
+def _show_by_key(root: Path, key: str, format_: str) -> None:
+    from hpcddp.analysis.study.by_key import axis_of, by_plain, by_text
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
+
+    with opened_study(root) as folder:
+        study = single_study(folder)
+        axis = axis_of(study, key)
+    print_json(by_plain(study, axis)) if format_ == "json" else click.echo(escape_controls(by_text(study, axis)))
