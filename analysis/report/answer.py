@@ -21,7 +21,6 @@ LETTERS = 72
 """Characters of a line beside its name on a terminal of 80 columns."""
 
 _ASIDE = re.compile(r" \([^()]*\)")
-_OF_STEP = re.compile(r" (?:takes|during) ([\d.-]+ % of the step)$")
 _END = re.compile(r"[.;] |, then |\.$")
 _SUBMIT = "hpcddp submit SWEEP.yaml"
 _COMMAND = re.compile(r"`((?:hpcddp |--)[^`]*)`")
@@ -63,13 +62,11 @@ def answer_of(found: Findings, folder: Path) -> Answer:
 
 
 def _why(verdict: Verdict) -> str:
-    """As much as a line holds: its evidence to the first full stop, or comma, or without where it is, and no runs."""
+    """As much as a line holds: its brief, or its evidence to the first full stop or comma, or without where it is; no runs."""
     evidence = _ASIDE.sub("", verdict.evidence)
     for run in verdict.runs:
         evidence = evidence.replace(f" of {run}", "")
-    first = _END.split(evidence)[0]
-    share = _OF_STEP.search(first)
-    first = share[1] if share else first
+    first = verdict.brief or _END.split(evidence)[0]
     first = first if re.match("[A-Z]{2}", first) else first[:1].lower() + first[1:]
     heads = (f"{verdict.name} {verdict.where}", verdict.name)
     texts = [f"{head}: {text}" for head in heads for text in (first, first.split(", ")[0])]

@@ -26,15 +26,15 @@ WAITS = 0.10
 FAR_FROM_PEAK = 0.10
 """Share of the GPU's peak below which a busy GPU is named as slow; a convention."""
 
-POINT = {
+PLACE = {
     "label": "string",
     "series": "string",
     "nodes": "Int64",
     "gpus_per_node": "Int64",
     "gpus": "Int64",
     "device": "string",
-    "n": "Int64",
 }
+POINT = PLACE | {"n": "Int64"}
 
 ACHIEVED = ("flops_per_s_per_gpu", "share_of_peak", "energy_j_per_1000_samples")
 """Columns of runs_frame that stand beside them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -55,12 +55,13 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
         split = [row for row in rows if pd.notna(row["transfer_s"])]
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
         what = "gradient transfer" if len(split) == len(rows) else "communication (transfer or waiting for other ranks)"
-        yield found.verdict(
+        said = found.verdict(
             evidence=f"Exposed {what} takes {span(shares)} of the step ({run_numbers(found.runs)}).{_link_words(case, worst)}",
             todo=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
             weight=LIMITED + max(shares),
         )
+        yield replace(said, brief=f"{span(shares)} of the step")
 
 
 def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> Advice:
@@ -160,7 +161,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
         cost = f" Each takes at least {quantity(latency_s * 1e6)} µs, whatever its size." if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
-        yield found.verdict(
+        said = found.verdict(
             evidence=f"Exposed communication takes {span(shares)} of the step ({run_numbers(found.runs)}). "
             f"A step has {count(number, 'all-reduce')} of {quantity(size_kib)} KiB on average.{cost}",
             todo=context.measured_advice(case, rows, context.EXCHANGING) or _latency_advice(case, worst, number),
@@ -168,6 +169,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
             | ({"latency_s": latency_s} if latency_s else {}),
             weight=LIMITED + max(shares),
         )
+        yield replace(said, brief=f"{span(shares)} of the step")
 
 
 def latency_share(case: Case, row: PointRow) -> float | None:

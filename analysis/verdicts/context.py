@@ -61,6 +61,8 @@ class Verdict:
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str
     """Sentences with numbers."""
+    brief: str = ""
+    """The same in a few words, where its first sentence says more: `38-41 % of the step`."""
     todo: Advice = ""
     """The next thing to do, with the settings or the command where there are any."""
     advice: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import pandas as pd
 from hpcddp.analysis.records.attempts import merged_loader
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import typed_frame
-from hpcddp.analysis.study.readings import whatever_input
+from hpcddp.analysis.study.readings import PLACE, whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, cpu_advice, most_cores, most_workers, starved_runs
@@ -51,7 +51,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         limit = loader_limit(case, _widest_row(rows))
         saved = [statistics.median(data_share(run) or 0.0 for run in case.runs_of(row)) for row in rows]
         gain = 1 / (1 - min(0.99, max(shares + saved))) - 1  # all ranks wait for the one whose batch comes last
-        yield found.verdict(
+        said = found.verdict(
             evidence=f"Ranks wait for data during {span(shares)} of the step ({run_numbers(found.runs)})."
             f"{_limits_words(case, rows[-1])}{f' The limit is {IN_WORDS[limit.limit]}. {limit.because}' if limit else ''} "
             f"Without this wait, a step would be up to {percent(gain)} faster.",
@@ -61,6 +61,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             | ({"fastest_loader": fastest[1]} if (fastest := context.fastest_loading(case, rows[-1])) else {}),
             weight=LIMITED + max(shares),
         )
+        yield replace(said, brief=f"{span(shares)} of the step")
 
 
 def input_share(case: Case, row: PointRow) -> float | None:
@@ -166,7 +167,7 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
     """Ranks wait for each other, now for one and now for another."""
     for found in context.found_points(case, _beyond_noise):
         runs, shares = found.runs, found.values
-        yield found.verdict(
+        said = found.verdict(
             evidence=f"Ranks wait for the slowest rank during {span(shares)} of the step ({run_numbers(runs)}). "
             f"The slowest rank changes from step to step. Without this wait, a step would be {faster(max(shares))}.",
             todo=_uneven_advice(_by_data(runs, min(shares))),
@@ -174,6 +175,7 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
             runs=runs,
             weight=LIMITED + min(0.99, max(shares)),
         )
+        yield replace(said, brief=f"{span(shares)} of the step")
 
 
 def _beyond_noise(case: Case, row: PointRow) -> float | None:
@@ -363,13 +365,7 @@ def _faster_storage(run: Run) -> Advice:
 
 OF_LOADERS_TIME = ("compute_share", "processor_wait_share", "storage_wait_share", "hand_over_share")
 
-LOADER_COLUMNS = {
-    "label": "string",
-    "series": "string",
-    "nodes": "Int64",
-    "gpus_per_node": "Int64",
-    "gpus": "Int64",
-    "device": "string",
+LOADER_COLUMNS = PLACE | {
     "input": "string",
     "n": "Int64",
     "workers": "Int64",
@@ -379,7 +375,7 @@ LOADER_COLUMNS = {
 """`workers` of a rank; `samples_per_s` trained, or loaded alone with `input: io`; `data_wait_share` of the step; `loader_...` as
 LoaderTimes has it; shares are of the time that loaders spend on batches. `limit`: where the step waits."""
 
-OF_ROW = ("label", "series", "nodes", "gpus_per_node", "gpus", "device", "input", "n", "samples_per_s")
+OF_ROW = (*PLACE, "input", "n", "samples_per_s")
 
 
 def loaders_frame(case: Case, scaling: pd.DataFrame) -> pd.DataFrame:

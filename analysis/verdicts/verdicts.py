@@ -116,7 +116,7 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as report.json has them."""
     rows = [{**vars(each), "numbers": dict(each.numbers), "runs": list(each.runs)} for each in found]
-    return [{name: value for name, value in row.items() if name != "todo"} for row in rows]
+    return [{name: value for name, value in row.items() if name not in ("todo", "brief")} for row in rows]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:

@@ -36,7 +36,7 @@ def test_what_limits_comes_before_what_leaves_it_open(tmp_path: Path) -> None:
     """The doubt is the trust line's."""
     study = write(Model(seed=1, layouts=[(1, 1), (1, 4), (2, 4)], exposed=0.4), tmp_path)
     found = find(load_study(study, None))
-    doubt = replace(found.verdicts[0], name="shared node", evidence="word " * 40)
+    doubt = replace(found.verdicts[0], name="shared node", evidence="word " * 40, brief="")
     both = answer_of(replace(found, verdicts=[doubt, *found.verdicts]), study.folder)
     assert both.why == "communication-bound at 1x4 and 2x4: 40 % of the step"
     assert both.trust.endswith("; other jobs on the nodes")
