@@ -131,7 +131,7 @@ class ClusterProfile:
     storage: Mapping[str, Storage] = added_later(dict)
     compute: Environment = Environment()
     env: Mapping[str, str] = field(default_factory=dict)
-    """Exported in every job."""
+    """Exported in every job, after modules and `activate`."""
     env_rules: tuple[EnvRule, ...] = added_later(())
     """Exported in the jobs that they fit."""
     template: str = "base.sh.j2"

@@ -78,7 +78,7 @@ COMMENTS = {
     "slurm": "How jobs are requested. A job that requests no QOS gets the first rule of `qos`.",
     "fabric": "Slurm does not report the network.",
     "compute": "Environment of the workers: `modules`, `activate` or `container` of your site.",
-    "env": "Exported in every job.",
+    "env": "Exported in every job, after modules and `activate`.",
     "default_workload": "What `hpcddp render` trains without a sweep. Images are synthetic, so nothing is downloaded.",
 }
 """Above a key of the file."""
