@@ -1,0 +1,1 @@
+"""What more nodes will bring, from one node that was measured."""
