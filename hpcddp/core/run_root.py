@@ -1,7 +1,7 @@
 """Where a study's files lie: the one place that knows the layout of a run root.
 
     RUNS/NAME/
-      study.json  submissions.jsonl  outcomes.jsonl
+      study.json  prediction.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
       preflight/JOBID.RESTART.json     how fast each node of a job was before its runs
       .jobs/lock/                      who submits (see study/study_folder.py)
@@ -85,6 +85,11 @@ class Study:
     def study_file(self) -> Path:
         """What was submitted, as study_files.py has it."""
         return self.folder / "study.json"
+
+    @property
+    def prediction_file(self) -> Path:
+        """What its points were expected to bring, as core/prediction.py has it."""
+        return self.folder / "prediction.json"
 
     @property
     def submissions_file(self) -> Path:
