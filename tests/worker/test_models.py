@@ -10,20 +10,55 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from hpcddp.core.catalog import PARAMETERS
+from hpcddp.core.catalog import BUCKETS
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import BUCKET_COLUMNS
+from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.timing.clock import HostClock
+from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.models import build_model, flops_per_sample
 from tests.worker import forked
 
 
-@pytest.mark.parametrize(("name", "classes"), PARAMETERS)
-def test_parameter_counts(name: str, classes: int) -> None:
+def catalogue_model(name: str, classes: int) -> tuple[nn.Module, torch.Tensor]:
+    """A model of the catalogue and two images for it, on torch's default device."""
+    height = 224 if classes == 1000 else 28 if name == "mnist-cnn" else 32
+    return build_model(name, classes=classes, height=height, seed=1), torch.zeros(2, 1 if height == 28 else 3, height, height)
+
+
+@pytest.mark.parametrize(("name", "classes"), BUCKETS)
+def test_buckets_are_those_that_ddp_assigns(name: str, classes: int) -> None:
+    """By its own function and default sizes (1 MiB at first, then 25), from the order in which gradients are ready."""
+    ready = list[torch.Tensor]()
     with torch.device("meta"):
-        model = build_model(name, classes=classes, height=224 if classes == 1000 else 32, seed=1)
-    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name, classes]
+        model, images = catalogue_model(name, classes)
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(ready.append)  # type: ignore[no-untyped-call]
+    model(images).sum().backward()
+    buckets, _ = dist._compute_bucket_assignment_by_size(ready, [2**20, 25 * 2**20])  # type: ignore[attr-defined]
+    assert tuple(sum(ready[index].nbytes for index in bucket) for bucket in buckets) == BUCKETS[name, classes]
+
+
+def reported(group: ProcessGroup, name: str, classes: int) -> tuple[int, ...]:
+    """Bytes of what DDP hands to a communication hook in the second step, when it knows in which order gradients come."""
+    model, images = catalogue_model(name, classes)
+    ddp, timer = nn.parallel.DistributedDataParallel(model), StepTimer(HostClock())
+    time_buckets(ddp, timer)
+    for _ in range(2):
+        ddp(images).sum().backward()
+        timer.close_step(0)
+    *_, last = timer.drain()
+    return tuple(number for bucket in sorted(last.buckets) if (number := bucket[BUCKET_COLUMNS.index("bytes")]))
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(("name", "classes"), [key for key in BUCKETS if key[1] == 10 and not key[0].startswith("vit")])
+def test_buckets_are_those_that_ddp_reports(tmp_path: Path, name: str, classes: int) -> None:
+    assert forked.in_group(tmp_path, 1, reported, name, classes) == [BUCKETS[name, classes]]
 
 
 @pytest.mark.parametrize(("name", "size"), [("mnist-cnn", 28), ("resnet18", 32), ("vgg11", 32), ("vit_b_16", 32)])
