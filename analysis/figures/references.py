@@ -16,9 +16,12 @@ import pandas as pd
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import did_you_mean
-from hpcddp.core.text import count
+from hpcddp.core.text import count, first_few
 
 FILE = Path(__file__).parent / "reference_points.csv"
+
+NAMED = 8
+"""Names that an error lists."""
 
 COLUMNS = ["name", "label", "cite", "gpus", "samples_per_s", "quality"]
 
@@ -54,7 +57,7 @@ def overlay(names: Sequence[str], rejected: bool = False) -> pd.DataFrame:
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
-            listed = "" if near.startswith("; known") else f" (known: {', '.join(known)})"
+            listed = "" if near.startswith("; known") else f" (known: {first_few(known, NAMED)})"
             raise UsageError(f"no published points `{name}`{near}{listed}")
     chosen = points[points["name"].isin(names)]
     shown = chosen if rejected else chosen[chosen["quality"] != "reject"]

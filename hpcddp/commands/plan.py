@@ -19,6 +19,7 @@ from hpcddp.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from hpcddp.core.run_root import Study
     from hpcddp.study.status import RunState
     from hpcddp.submit.options import PointOptions
 
@@ -28,23 +29,30 @@ if TYPE_CHECKING:
 @choosing
 @measuring
 @points_option
+@click.option("--measured", metavar="RATE@NxG", help="Predict from RATE samples/s on N nodes of G GPUs, as in 665@1x4.")
 @format_option
-def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> None:
+def plan(sweep: Path, points: PointOptions, each_point: bool, measured: str | None, format_: str) -> None:
     """Show what a sweep costs: its groups with points, runs and node hours.
 
     A group's line covers all of its points, including those shared with an earlier group. --points lists each point with its
     files and bytes. Nothing is submitted, and Slurm is not queried. Earlier runs that the sweep no longer contains are named.
+    Where a node was measured, or --measured gives its rate, the samples/s of more nodes are predicted.
 
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml
     hpcddp plan jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --format json
     hpcddp plan jobs/rcc-bigmnist.yaml --group nodes --comm off --comm on
+    hpcddp plan jobs/marconi100-resnet50.yaml --group nodes --measured 665@1x4
     """
     from textwrap import fill
 
     from hpcddp.core.point import scaling_kind
+    from hpcddp.core.run_root import Study
     from hpcddp.core.text import count
+    from hpcddp.predict.expected import Predictions
+    from hpcddp.predict.text import expected_plain, expected_text, too_long, with_given
     from hpcddp.study.scope import not_in_sweep_words
+    from hpcddp.study.study_folder import usual_folder
     from hpcddp.submit.choose import job_requests
     from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text, totals_words
     from hpcddp.submit.plan_groups import WIDTH, Sums, groups_text
@@ -56,18 +64,23 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> N
     requests = job_requests(chosen, settings)
     rows = [plan_row(each, requests.get(each.point.label), wanted.repeat, wanted.slurm.walltime_min) for each in chosen.points]
     beyond = beyond_budget(rows, wanted.budget or settings.budget)
-    gone = _gone(sweep)
+    study = Study(usual_folder(sweep))
+    gone = _gone(study, sweep)
+    predictions = with_given(Predictions(study, chosen.source, profile, chosen.points), measured)
+    expected = predictions.all()
     for text in (
         *remarks(profile, chosen.points),
         *without_folder(chosen.points, settings.data_roots),
         *missing_data(chosen.points, settings.data_roots, runs_here=profile.backend == "local", prepares=False),
         *beyond,
+        *too_long(expected, wanted.slurm.walltime_min),
         *filter(None, [not_in_sweep_words(gone, sweep)]),
     ):
         remark(text)
     if format_ == "json":
         runs_gone = [{"label": state.label, "run": state.run} for state in gone]
-        print_json({"schema": 1, "sweep": name, "cluster": profile.name, **plan_plain(rows), "not_in_sweep": runs_gone})
+        more = {"not_in_sweep": runs_gone, "expected": expected_plain(expected, wanted.repeat)}
+        print_json({"schema": 1, "sweep": name, "cluster": profile.name, **plan_plain(rows), **more})
         return
     runs, baseline = count(wanted.repeat, "run"), baseline_words(chosen.points)
     compared = f", relative to {baseline}" if baseline else ""
@@ -77,17 +90,17 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, format_: str) -> N
     once = "; a shared point is counted once" if any(len(row.groups) > 1 for row in rows) else ""
     screen = f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}"
     click.echo(f"{head}\n{plan_text(rows)}" if each_point else screen)
+    if text := expected_text(predictions, expected):
+        click.echo(f"\n{text}")
 
 
-def _gone(sweep: Path) -> list[RunState]:
+def _gone(study: Study, sweep: Path) -> list[RunState]:
     """Runs submitted earlier that are not in the sweep any more; none where that cannot be read, which other commands say."""
     import contextlib
 
     from hpcddp.core.errors import HpcddpError
-    from hpcddp.core.run_root import Study
     from hpcddp.study.scope import recorded_runs_gone
-    from hpcddp.study.study_folder import usual_folder
 
     with contextlib.suppress(HpcddpError):
-        return recorded_runs_gone(Study(usual_folder(sweep)), sweep)
+        return recorded_runs_gone(study, sweep)
     return []

@@ -114,14 +114,16 @@ def parameters(workload: Workload) -> int | None:
 
 
 def gradient_buckets(workload: Workload) -> list[tuple[float, float]] | None:
-    """Bytes, and when it is ready as a share of backward, of each bucket; None of what only a run with `comm: on` can tell."""
+    """Bytes, and when it is ready as a share of backward, of each bucket; None of what only a run with `comm: on` can tell. With
+    `accumulate` gradients travel in the last micro-batch's share of it.
+    """
     facts = dataset_facts(workload.data)
     key = workload.model, facts.classes if facts else 0
     if key not in BUCKETS or workload.ddp.bucket_cap_mb is not None or workload.precision == "fp64":
         return None
     sizes, width = BUCKETS[key], 0.5 if workload.ddp.compression in ("fp16", "bf16") else 1.0
     ready = READY.get(key, tuple((index + 1) / len(sizes) for index in range(len(sizes) - 1)))
-    return [(size * width, share) for size, share in zip(sizes, (*ready, 1.0), strict=True)]
+    return [(size * width, 1 - (1 - share) / workload.accumulate) for size, share in zip(sizes, (*ready, 1.0), strict=True)]
 
 
 def check_workload(workload: Workload) -> None:

@@ -35,7 +35,9 @@ class PredictedPoint:
     anchor_runs: tuple[Positive, ...] = ()
     anchor_samples_per_s: NonNegative | None = None
     network: str | None = None
-    """The link between nodes, and where it is from."""
+    """The rate between nodes, in words."""
+    network_from: str | None = None
+    """`profile`, or the benchmark that found it."""
     made_unix_s: Count | None = None
     version: str | None = None
     """Of hpcddp."""

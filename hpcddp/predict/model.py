@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from hpcddp.core.prediction import Limit, PredictedPoint
 
 CALL_S, HOP_S = 20e-6, 15e-6
-"""Of an all-reduce: its start, and each of the 2 log2 N messages that follow each other (NCCL's tuning.cc has 8 and 14 us)."""
+"""Of an all-reduce: its start, and each of the 2 log2 N messages that follow each other (NCCL itself: 8 and 14)."""
 
 REACHED = {"rdma": 0.85, "tcp": 0.50}
-"""Share of a node's raw rate that all-reduces reach; TCP as by arXiv 2006.10103."""
+"""Share of a node's raw rate that all-reduces reach; TCP as in arXiv 2006.10103."""
 
 LOST_PER_DOUBLING = 0.02
 """Of the step: jitter, stragglers, contention. Fitted to published series (tests/bench/predict_published.py)."""
@@ -106,12 +106,12 @@ def predict(  # noqa: PLR0913, PLR0917 - one argument for each of the model's in
     def exchanged_s(step_s: float, at: int) -> float:
         return step_with_exchange_s(step_s, at, anchor.ahead, buckets, network)
 
-    alone_s = solve(lambda step_s: exchanged_s(step_s, anchor.nodes), anchor.step_s, anchor.step_s)
-    measured = anchor.step_s / exchanged_s(alone_s, anchor.nodes)  # not 1 where the anchor's link is faster than `network`
-    fixed_s = min(FIXED_S, MOST_FIXED * alone_s)
-    alone_s = fixed_s + (alone_s - fixed_s) * batch_per_gpu / anchor.batch_per_gpu
+    own_s = solve(lambda step_s: exchanged_s(step_s, anchor.nodes), anchor.step_s, anchor.step_s)
+    measured = anchor.step_s / exchanged_s(own_s, anchor.nodes)  # not 1 where the anchor's link is faster than `network`
+    fixed_s = min(FIXED_S, MOST_FIXED * own_s)
+    own_s = fixed_s + (own_s - fixed_s) * batch_per_gpu / anchor.batch_per_gpu
     doublings = math.log2(nodes / anchor.nodes)
-    with_exchange_s = measured * exchanged_s(alone_s, nodes)
+    with_exchange_s = measured * exchanged_s(own_s, nodes)
     step_s = with_exchange_s * (1 + LOST_PER_DOUBLING * doublings)
     samples_per_s = nodes * anchor.gpus_per_node * batch_per_gpu / step_s
     spread = math.exp(BAND * math.sqrt(doublings))
@@ -121,9 +121,9 @@ def predict(  # noqa: PLR0913, PLR0917 - one argument for each of the model's in
         low=samples_per_s / spread,
         high=samples_per_s * spread,
         step_s=step_s,
-        exposed_s=max(0.0, with_exchange_s - alone_s),
-        waits_s=None if anchor.waits is None else anchor.waits * alone_s,
-        limit=_limit(anchor, with_exchange_s - alone_s, step_s),
+        exposed_s=max(0.0, with_exchange_s - own_s),
+        waits_s=None if anchor.waits is None else anchor.waits * own_s,
+        limit=_limit(anchor, with_exchange_s - own_s, step_s),
     )
 
 

@@ -15,6 +15,7 @@ from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.lock import HeldLock
 from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
+from hpcddp.predict.expected import Predictions, write_prediction
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.study_folder import study_lock
 from hpcddp.study.submission_log import Intents, SubmissionEvent, append, follow, latest_events, reconcile
@@ -60,6 +61,8 @@ def submit_runs(
         for submission in submissions:
             backend.check(submission)
         write_manifest(study, plan)
+        begun = {state.label for state in states if state.phase != "missing"}
+        write_prediction(Predictions(study, plan.source, plan.profile, plan.points), begun)
         throttle = Throttle(plan.options.max_running, _live_jobs(study, states, backend))
         found = [allocation_batch(plan, submissions)] if plan.options.one_allocation else backend.batches(submissions)
         batches = [dataclasses.replace(batch, after_ok=plan.options.after) for batch in found]

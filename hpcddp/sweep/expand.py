@@ -254,7 +254,7 @@ def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
     """
     found: dict[Point, _Series] = {}
     for sweep, point, group in measured:
-        series = found.setdefault(_without_size(sweep, point), _Series(sweep))
+        series = found.setdefault(without_size(point, sweep.hold), _Series(sweep))
         series.sizes[point.layout.nodes, point.layout.gpus_per_node] = None
         series.groups[group] = None
     return [
@@ -269,9 +269,9 @@ def missing_baselines(measured: Iterable[Measured]) -> list[Baseline]:
     ]
 
 
-def _without_size(sweep: Sweep, point: Point) -> Point:
+def without_size(point: Point, hold: str) -> Point:
     """Equal for the points of a series: these differ in nodes and GPUs, and in what is done beside or after the timed steps."""
-    holds_total = sweep.hold == "global_batch" and point.workload.known_batch is not None
+    holds_total = hold == "global_batch" and point.workload.known_batch is not None
     batch = point.global_batch if holds_total else point.workload.batch_per_gpu
     beside = {key: getattr(Measure, key) for key in ("comm", "profile_steps", "profile_ranks", "evaluate", "evaluate_every")}
     return dataclasses.replace(

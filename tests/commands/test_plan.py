@@ -27,8 +27,9 @@ def test_points_and_totals(run: Run) -> None:
     assert "3 points, 18 runs, at most 14.0 node hours" in text
 
 
-def test_each_point_and_json_as_before_there_were_groups(run: Run) -> None:
-    check_golden("plans/rcc-bigmnist.points.txt", run("plan", JOBS / "rcc-bigmnist.yaml", "--points").stdout)
+def test_each_point_and_json_as_before_there_were_groups(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(JOBS.parent)
+    check_golden("plans/rcc-bigmnist.points.txt", run("plan", "jobs/rcc-bigmnist.yaml", "--points").stdout)
     check_golden("plans/local-mnist.json", run("plan", JOBS / "local-mnist.yaml", "--format", "json").stdout)
 
 
@@ -37,8 +38,9 @@ SHOWN = ("cifar10-dataparallel", "local-mnist", "own-script", "rcc-bigmnist")
 
 
 @pytest.mark.parametrize("sweep", sorted(JOBS.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_screen_of_a_shipped_sweep(run: Run, sweep: Path) -> None:
-    screen = run("plan", sweep).stdout
+def test_the_screen_of_a_shipped_sweep(run: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(JOBS.parent)
+    screen = run("plan", sweep.relative_to(JOBS.parent)).stdout
     assert max(map(len, screen.splitlines())) <= 80
     if sweep.stem in SHOWN:
         check_golden(f"plans/{sweep.stem}.txt", screen)

@@ -1,0 +1,174 @@
+"""Measured points as the model takes them: rate, waiting and buckets of each run, by its records and the csv module alone.
+
+A login node's `plan` cannot wait for the analysis' pandas. Rates are the analysis' own to the last digit: samples of the steady
+steps over the mean over ranks of what these took (tests/predict/test_anchor.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from hpcddp.core.attempt_records import RankEnd, TrainingEnd
+from hpcddp.core.comm_record import CommRecord, LinkFit
+from hpcddp.core.epoch_plan import EpochPlan
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import LaunchRecord
+from hpcddp.core.own_script import completed
+from hpcddp.core.point import Point
+from hpcddp.core.records import AFTER_PAUSE, buckets_file, steps_file
+from hpcddp.core.run_root import Study
+from hpcddp.core.start_up import start_up
+from hpcddp.predict.model import Bucket
+from hpcddp.study.study_records import read_end, read_record
+
+AHEAD = ("data_wait", "h2d_exposed", "forward")
+AFTER = ("optimizer", "record", "other")
+"""Parts of a step before backward, and behind the exchange."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRun:
+    """A run whose numbers count."""
+
+    run: int
+    point: Point
+    """With what its job found out of a script."""
+    kind: tuple[str, ...]
+    """Environment and GPUs: runs of different kinds are not pooled."""
+    ended_unix_ns: int
+    samples_per_s: float
+    waits: float
+    ahead: float
+    """Shares of the step: waiting for data, and all that comes before backward."""
+    start_up_s: float | None
+    """From srun to the first step."""
+    buckets: tuple[Bucket, ...] = ()
+    """With `comm: on`."""
+
+
+def read_run(study: Study, point: Point, run: int) -> MeasuredRun | str | None:
+    """By its last attempt that is done; a sentence where it does not count, None where there is none."""
+    for attempt in reversed(study.attempts(point.label, run)):
+        end = read_end(attempt)
+        if end is None or end.state != "done":
+            continue
+        failed = next((gate for gate in end.gates if not gate.passed), None)
+        if failed is not None or not end.gates:
+            return f"check `{failed.name}`: {failed.evidence}" if failed else "end.json has no check"
+        try:
+            return _read(attempt, point, run)
+        except (OSError, ValueError, IndexError, ZeroDivisionError, HpcddpError) as error:
+            return f"its records cannot be read: {error}"
+    return None
+
+
+def _read(attempt: Path, point: Point, run: int) -> MeasuredRun:
+    end, launch = read_record(TrainingEnd, attempt / "end.json"), read_record(LaunchRecord, attempt / "launch.json")
+    if end is None or launch is None or len(end.ranks) != launch.ranks:
+        raise ValueError("launch.json or a rank is missing")
+    point = completed(point, launch.script) if launch.script else point
+    counted = _counted(point, end, launch.data.samples)
+    ranks = [_Steps.of(attempt, rank, counted) for rank in end.ranks]
+    total_ns, told = sum(rank.total_ns for rank in ranks), [rank.samples for rank in ranks]
+    samples = sum(told) if all(told) else len(ranks[0].rows) * end.global_batch
+    started = start_up(attempt, launch)
+    return MeasuredRun(
+        run=run,
+        point=point,
+        kind=(launch.env_id, *sorted(launch.gpus)),
+        ended_unix_ns=end.ended_unix_ns or 0,
+        samples_per_s=samples * 1e9 * len(ranks) / total_ns,
+        waits=sum(rank.waits_ns for rank in ranks) / total_ns,
+        ahead=sum(step.ahead_ns for rank in ranks for step in rank.rows.values()) / total_ns,
+        start_up_s=started.until_first_step_s if started else None,
+        buckets=_buckets(attempt, end.ranks[0], ranks[0].rows) if end.ranks[0].bucket_rows else (),
+    )
+
+
+def _counted(point: Point, end: TrainingEnd, samples: int | None) -> range:
+    """Numbers of the steps that count, warm-up or not: of a training those of whole epochs, as in the analysis."""
+    first, last = end.protocol.steady_from_step, end.steps or 2**62
+    if point.work == "train" and samples:
+        plan = EpochPlan.of(point, samples)
+        edges = [edge for edge in map(plan.first_step, range((point.measure.epochs or 0) + 1)) if first <= edge <= last]
+        if len(edges) > 1:
+            return range(edges[0], edges[-1])
+    return range(first, last)
+
+
+class _Step(NamedTuple):
+    start_ns: int
+    ahead_ns: int
+    after_ns: int
+    total_ns: int
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steady steps of a rank, by number."""
+
+    rows: Mapping[int, _Step]
+    waits_ns: int
+    samples: int
+    """0 where rows do not say."""
+
+    @property
+    def total_ns(self) -> int:
+        return sum(step.total_ns for step in self.rows.values())
+
+    @classmethod
+    def of(cls, attempt: Path, rank: RankEnd, counted: range) -> _Steps:
+        names = [f"{part}_ns" for part in (*AHEAD, *AFTER)]
+        rows, waits_ns, samples = dict[int, _Step](), 0, 0
+        columns = ("step", "flags", "start_ns", "total_ns", "samples", *names)
+        for step, flags, start, total, of_step, *parts in _table(steps_file(attempt, rank.rank), rank.rows, rank.crc32, columns):
+            if flags & ~AFTER_PAUSE or step not in counted:
+                continue
+            rows[step] = _Step(start, sum(parts[: len(AHEAD)]), sum(parts[len(AHEAD) :]), total)
+            waits_ns, samples = waits_ns + parts[0], samples + of_step
+        return cls(rows, waits_ns, samples)
+
+
+def _buckets(attempt: Path, rank: RankEnd, steps: Mapping[int, _Step]) -> tuple[Bucket, ...]:
+    """Medians over steps: when each was ready, as a share of what lies between forward and the optimizer."""
+    sizes, shares = dict[int, int](), dict[int, list[float]]()
+    columns = ("step", "index", "bytes", "ready_ns")
+    for number, index, size, ready_ns in _table(
+        buckets_file(attempt, rank.rank), rank.bucket_rows or 0, rank.bucket_crc32, columns
+    ):
+        if step := steps.get(number):
+            lasts_ns = step.total_ns - step.ahead_ns - step.after_ns
+            sizes[index] = size
+            shares.setdefault(index, []).append((ready_ns - step.start_ns - step.ahead_ns) / lasts_ns)
+    return tuple(Bucket(sizes[index], min(1.0, max(0.0, statistics.median(shares[index])))) for index in sorted(sizes))
+
+
+def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> Iterator[list[int]]:
+    """Those columns of each row, 0 where a cell is empty or there is no such column; ValueError where it is not what end.json
+    tells of it.
+    """
+    lines = file.read_bytes().splitlines(keepends=True)[: rows + 1]
+    if len(lines) <= rows or zlib.crc32(b"".join(lines)) != crc32:
+        raise ValueError(f"{file.name} does not match its checksum in end.json")
+    table = csv.reader(line.decode("ascii") for line in lines)
+    header = next(table)
+    places = [header.index(name) if name in header else None for name in columns]
+    for cells in table:
+        yield [0 if place is None else int(cells[place] or 0) for place in places]
+
+
+def read_link(study: Study, point: Point) -> LinkFit | None:
+    """What a benchmark of collectives found of the all-reduces of this layout; None where none is done, or it shows no rate."""
+    for attempt in (each for run in (1, 2, 3) for each in reversed(study.attempts(point.label, run))):
+        end = read_end(attempt)
+        if end and end.state == "done" and all(gate.passed for gate in end.gates):
+            found = read_record(CommRecord, attempt / "comm.json")
+            fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
+            return fit if fit and fit.bandwidth_bytes_per_s else None
+    return None

@@ -1,0 +1,251 @@
+"""Which point is predicted from which, or why it is not: from the measured point of its kind with most nodes."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcddp import __version__
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.core.catalog import gradient_buckets
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point, canonical, comm_point
+from hpcddp.core.prediction import PredictedPoint, PredictionRecord
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.core.text import count, size
+from hpcddp.predict.anchor import MeasuredRun, read_link, read_run
+from hpcddp.predict.model import FORWARD, REACHED, Anchor, Bucket, Network, predict, sent_share
+from hpcddp.study.study_records import read_point, read_record
+from hpcddp.sweep.disk_usage import run_steps
+from hpcddp.sweep.expand import PlannedPoint, without_size
+from hpcddp.sweep.file import SweepFile
+
+LEAST_BATCH_RATIO = 0.25
+"""Of the anchor's batch per GPU: below it, published steps took up to 29 % longer than the model has them."""
+
+SHARDED = "sharded models lose less per doubling of nodes than the model's 2 %"
+BY_HAND = "gradients that are exchanged by hand overlap with no computation"
+NOT_PREDICTED = {
+    **{"fsdp": SHARDED, "hsdp": SHARDED, "all_reduce": BY_HAND, "gather_scatter": BY_HAND},
+    **{"data_parallel": "one process has all GPUs of a node", "none": "the bare model exchanges nothing"},
+}
+"""`workload.parallel` -> why the model does not fit it."""
+
+NOT_MEASURED = "no node of its kind is measured"
+MEASURE = "measure it with `hpcddp bench comm`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An anchor, where it is from, and the runs that were measured there."""
+
+    name: str
+    anchor: Anchor
+    runs: Sequence[MeasuredRun] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """`--measured 665@1x4`: samples/s of a layout, from elsewhere."""
+
+    text: str
+    samples_per_s: float
+    nodes: int
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """The exchange between nodes, as far as it is known."""
+
+    network: Network | None
+    rate: str | None = None
+    origin: str | None = None
+    buckets: Sequence[Bucket] = ()
+    missing: str | None = None
+    """Why numbers are upper bounds; None where they are none."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A point with its prediction."""
+
+    point: Point
+    predicted: PredictedPoint
+    source: Source | None = None
+
+    @property
+    def run_s(self) -> float | None:
+        """What a run takes from srun on, at most; None where its step is not known."""
+        step_s, measure = self.predicted.step_s, self.point.measure
+        if step_s is None or self.source is None:
+            return None
+        starts_s = [run.start_up_s for run in self.source.runs if run.start_up_s] or [0.0]
+        timed_s = measure.warmup_steps * step_s + measure.seconds if measure.seconds else run_steps(self.point) * step_s
+        return timed_s + statistics.median(starts_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Of a sweep's points on a cluster, from what their study has measured."""
+
+    study: Study
+    sweep: SweepFile
+    profile: ClusterProfile
+    points: Sequence[PlannedPoint]
+    given: Given | None = None
+
+    def wanted(self) -> Iterator[Point]:
+        """The points that train on several nodes."""
+        trained = (each.point for each in self.points if each.point.work != "comm" and each.point.measure.input != "io")
+        return (point for point in trained if point.layout.nodes > 1)
+
+    def of(self, point: Point) -> Expected | None:
+        """With a reason where there is no number; None of a point that is measured itself."""
+        source = why_not(point) or self.source(point)
+        if isinstance(source, str):
+            return Expected(point, PredictedPoint(label=point.label, reason=source))
+        nodes = point.layout.nodes
+        return None if source.anchor.nodes == nodes else Expected(point, self.on(point, source, nodes), source)
+
+    def all(self) -> list[Expected]:
+        """Of each point on several nodes that is not measured itself."""
+        return [found for point in self.wanted() if (found := self.of(point))]
+
+    def on(self, point: Point, source: Source, nodes: int) -> PredictedPoint:
+        """The point on so many nodes in place of its own."""
+        link, anchor = self.link(point), source.anchor
+        batch = self.batch(point, nodes) or anchor.batch_per_gpu
+        found = predict(point.label, anchor, nodes, batch, link.buckets, link.network or Network(float("inf"), 0.0))
+        if batch < LEAST_BATCH_RATIO * anchor.batch_per_gpu:
+            few = f"{batch:g} samples per GPU are less than a quarter of the {anchor.batch_per_gpu:g} of {source.name}"
+            found = PredictedPoint(label=point.label, reason=few)
+        elif link.missing:
+            found = PredictedPoint(label=point.label, high=found.high, reason=link.missing)
+        return replace(
+            found,
+            anchor=source.name,
+            anchor_runs=tuple(run.run for run in source.runs),
+            anchor_samples_per_s=anchor.samples_per_s,
+            network=link.rate,
+            network_from=link.origin,
+        )
+
+    def batch(self, point: Point, nodes: int) -> float | None:
+        """Samples per GPU on so many nodes; None where only the script knows."""
+        known = point.workload.known_batch
+        return known * point.layout.nodes / nodes if known and self.sweep.sweep.hold == "global_batch" else known
+
+    def source(self, point: Point) -> Source | str:
+        """Of what is measured of the point's kind that with most nodes, and no more than it has; or why there is none."""
+        given, kind, rejected = self.given, self.kind(point), None
+        if given and given.nodes <= point.layout.nodes and given.gpus_per_node == point.layout.gpus_per_node:
+            return _given(given, self.batch(point, given.nodes) or 1)
+        for nodes in sorted((each for each in self._begun.get(kind, ()) if each <= point.layout.nodes), reverse=True):
+            runs, why = self._runs(kind, nodes)
+            if runs:
+                return _source(runs)
+            rejected = rejected or why
+        return f"the runs of its anchor are rejected: {rejected}" if rejected else NOT_MEASURED
+
+    def kind(self, point: Point) -> str:
+        """Equal for points that differ in their nodes, and in what is done beside their timed steps."""
+        return f"{point.layout.gpus_per_node} {canonical(without_size(point, self.sweep.sweep.hold))}"
+
+    @functools.cached_property
+    def _begun(self) -> Mapping[str, Mapping[int, list[tuple[Point, int]]]]:
+        """Kind -> nodes -> runs."""
+        found = dict[str, dict[int, list[tuple[Point, int]]]]()
+        points = {label: self._recorded(label) for label in {key.label for key in self.study.begun()}}
+        for label, run in self.study.begun():
+            if point := points[label]:
+                found.setdefault(self.kind(point), {}).setdefault(point.layout.nodes, []).append((point, run))
+        return found
+
+    def _recorded(self, label: str) -> Point | None:
+        try:
+            return read_point(self.study, label)
+        except HpcddpError:  # which submit and analyze say
+            return None
+
+    @functools.cache  # noqa: B019 - lives as long as a command
+    def _runs(self, kind: str, nodes: int) -> tuple[list[MeasuredRun], str | None]:
+        """Those that count, of the newest environment and GPUs; why one of the others does not."""
+        read = [read_run(self.study, point, run) for point, run in self._begun[kind][nodes]]
+        runs = sorted((each for each in read if isinstance(each, MeasuredRun)), key=lambda run: run.ended_unix_ns)
+        return [run for run in runs if run.kind == runs[-1].kind], next((each for each in read if isinstance(each, str)), None)
+
+    def link(self, point: Point) -> Link:
+        """Buckets as recorded on the fewest nodes, else as the catalogue has them; the network by `bench comm` or the profile."""
+        known, kind = self._network(point), self.kind(point)
+        recorded = (run.buckets for nodes in sorted(self._begun.get(kind, ())) for run in self._runs(kind, nodes)[0])
+        buckets = next(filter(None, recorded), None) or [Bucket(*each) for each in gradient_buckets(point.workload) or ()]
+        unknown = "the buckets of this model are unknown, so the exchange is omitted. Measure one node with `--comm on`"
+        return replace(known, buckets=buckets, missing=known.missing if buckets else unknown)
+
+    def _network(self, point: Point) -> Link:
+        benches = self._begun.get(self.kind(comm_point(point)), {})
+        for nodes in sorted((each for each in benches if each > 1), reverse=True):
+            fit = read_link(self.study, benches[nodes][0][0])
+            if fit and fit.bandwidth_bytes_per_s:
+                reached = sent_share(nodes) * fit.bandwidth_bytes_per_s
+                return Link(Network(reached, fit.latency_s), f"{size(reached)}/s", f"bench comm on {count(nodes, 'node')}")
+        fabric = self.profile.fabric
+        if not fabric.gbps_per_node:
+            return Link(None, missing=f"the profile of {self.profile.name} defines no rate between nodes: {MEASURE}")
+        protocol = fabric.protocol or "rdma"
+        missing = f"TCP reaches an unknown share of the link: {MEASURE}" if protocol == "tcp" else None
+        network = Network(REACHED[protocol] * fabric.gbps_per_node * 1e9 / 8)
+        return Link(network, f"{fabric.gbps_per_node:g} Gb/s", "profile", missing=missing)
+
+
+def why_not(point: Point) -> str | None:
+    """Why the model does not fit the point, whatever is measured."""
+    workload = point.workload
+    if workload.parallel in NOT_PREDICTED:
+        return f"workload.parallel is {workload.parallel}: {NOT_PREDICTED[workload.parallel]}"
+    if workload.ddp.compression == "powersgd":
+        return "workload.ddp.compression is powersgd: its messages depend on the rank of each matrix"
+    return "the batch grows while it trains" if workload.optimizer.batch_at_epochs else None
+
+
+def _given(given: Given, batch: float) -> Source:
+    step_s = given.nodes * given.gpus_per_node * batch / given.samples_per_s
+    anchor = Anchor(nodes=given.nodes, gpus_per_node=given.gpus_per_node, batch_per_gpu=batch, step_s=step_s)
+    return Source(name=f"--measured {given.text}", anchor=anchor)
+
+
+def _source(runs: Sequence[MeasuredRun]) -> Source:
+    """Medians over the runs without the hook, where there are such."""
+    plain = [run for run in runs if run.point.measure.comm == "off"] or runs
+    point, rate = plain[-1].point, statistics.median(run.samples_per_s for run in plain)
+    anchor = Anchor(
+        nodes=point.layout.nodes,
+        gpus_per_node=point.layout.gpus_per_node,
+        batch_per_gpu=point.workload.batch_per_gpu,
+        step_s=point.gpus * point.workload.batch_per_gpu / rate,
+        waits=statistics.median(run.waits for run in plain),
+        ahead=statistics.median(run.ahead for run in plain) or FORWARD,
+    )
+    return Source(name=point.label, anchor=anchor, runs=plain)
+
+
+def write_prediction(predictions: Predictions, begun: Collection[str]) -> None:
+    """Adds to the study's prediction.json what is expected of points that have no run yet (`begun` has the labels of the others).
+    A file that cannot be read stays as it is.
+    """
+    file = predictions.study.prediction_file
+    try:
+        before = read_record(PredictionRecord, file) or PredictionRecord()
+    except HpcddpError:
+        return
+    new = [each.predicted for each in predictions.all() if each.point.label not in begun]
+    points = {each.label: each for each in before.points}
+    points |= {each.label: replace(each, made_unix_s=int(time.time()), version=__version__) for each in new}
+    if new:
+        write_json(file, encode(PredictionRecord(points=tuple(points.values()))))

@@ -1,0 +1,172 @@
+"""What `hpcddp plan` says of more nodes than were measured: a block for each anchor, and why there is none."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from textwrap import fill
+
+from hpcddp.core.errors import UsageError
+from hpcddp.core.prediction import PredictedPoint
+from hpcddp.core.text import count, duration, table, thousands
+from hpcddp.predict.expected import NOT_MEASURED, Expected, Given, Predictions, Source, why_not
+from hpcddp.predict.model import FORWARD, MATTERS, hidden_from_s
+from hpcddp.sweep.file import SweepFile
+
+WIDTH = 80
+"""Of a terminal, in columns."""
+
+MOST_NODES, PAYS = 1024, 0.8
+"""How far beyond a sweep is looked, for the efficiency below which more nodes do not pay."""
+
+BLOCKS = 4
+"""Anchors that a screen has room for."""
+
+
+def expected_text(predictions: Predictions, found: Sequence[Expected]) -> str:
+    """Blocks and sentences below the plan's table; empty where nothing is on several nodes."""
+    blocks, sentences = dict[tuple[str, str], dict[int, Expected]](), dict[str, str]()
+    for each in sorted(found, key=lambda each: each.point.layout.nodes):
+        if each.predicted.anchor:
+            kind = each.predicted.anchor, predictions.kind(each.point)
+            blocks.setdefault(kind, {}).setdefault(each.point.layout.nodes, each)
+        else:
+            key, sentence = _unmeasured(predictions, each)
+            sentences[key] = sentence
+    if any(not each.predicted.anchor and not why_not(each.point) for each in found):
+        sentences["command"] = f"Measure one node: `{_command(predictions.sweep)}`"
+    shown = [_block(predictions, [*rows.values()]) for rows in [*blocks.values()][:BLOCKS]]
+    more = [f"and {count(len(blocks) - BLOCKS, 'more block')}: --format json"] * (len(blocks) > BLOCKS)
+    return "\n".join([*shown, *more, *map(_filled, sentences.values())])
+
+
+def expected_plain(found: Sequence[Expected], repeat: int) -> list[dict[str, object]]:
+    """For JSON."""
+    sizes = [{"nodes": each.point.layout.nodes, "run_s": each.run_s, "node_hours": _hours(each, repeat)} for each in found]
+    return [{**asdict(each.predicted), **more} for each, more in zip(found, sizes, strict=True)]
+
+
+def _hours(each: Expected, repeat: int) -> float | None:
+    return None if each.run_s is None else each.point.layout.nodes * each.run_s * repeat / 3600
+
+
+def too_long(found: Sequence[Expected], walltime_min: int) -> list[str]:
+    """A remark where a run is expected to take longer than its time limit."""
+    over = [(each.run_s, each.point.label) for each in found if each.run_s and each.run_s > walltime_min * 60]
+    if not over:
+        return []
+    longest_s, label = max(over)
+    words = f"A run of {label} is expected to take {duration(longest_s)}, and slurm.walltime_min is {walltime_min}"
+    return [f"{words}. Set at least {longest_s / 60:.0f}."]
+
+
+def _filled(text: str) -> str:
+    """Lines of a terminal's width; commands are not broken."""
+    glued = re.sub("`[^`]*`", lambda code: code[0].replace(" ", "\xa0"), text)
+    return fill(glued, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")
+
+
+def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
+    source = rows[0].source
+    assert source is not None
+    anchor, repeat = source.anchor, predictions.sweep.sweep.repeat
+    facts = [*([count(len(source.runs), "run")] if source.runs else []), f"{thousands(anchor.samples_per_s)} samples/s"]
+    facts += [] if anchor.waits is None else [f"{_percent(anchor.waits)} waiting for data"]
+    cells = [_cells(each, source, repeat) for each in rows if each.predicted.high]
+    heads = ("nodes", "samples/s", "between", "efficiency", "limit", "a run takes", "node-h")
+    told = ", ".join(facts).replace(" ", "\xa0")
+    lines = [
+        _filled(f"expected, from {source.name} ({told}):"),
+        *([table(heads, cells, left=("limit",))] if cells else []),
+    ]
+    lines += dict.fromkeys(_filled(f"  {each.predicted.reason}.") for each in rows if each.predicted.reason)
+    return "\n".join([*lines, *_beyond(predictions, rows[-1], source)])
+
+
+def _cells(each: Expected, source: Source, repeat: int) -> tuple[object, ...]:
+    found, nodes, hours = each.predicted, each.point.layout.nodes, _hours(each, repeat)
+    if found.samples_per_s is None or found.low is None or found.high is None:
+        return nodes, f"at most {thousands(found.high or 0)}", *[None] * 5
+    between = f"{thousands(found.low)}-{thousands(found.high)}"
+    takes = None if each.run_s is None else duration(each.run_s)
+    share = _percent(_efficiency(found, nodes, source))
+    return nodes, thousands(found.samples_per_s), between, share, found.limit, takes, hours and f"{hours:.1f}"
+
+
+def _efficiency(found: PredictedPoint, nodes: int, source: Source) -> float:
+    return (found.samples_per_s or 0.0) / nodes * source.anchor.nodes / source.anchor.samples_per_s
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _beyond(predictions: Predictions, largest: Expected, source: Source) -> Iterator[str]:
+    """`beyond the sweep: 32 nodes 90 %, 64 nodes 89 %; below 80 % from 512 nodes on`"""
+    if largest.predicted.samples_per_s is None:
+        return
+    sizes, nodes = list[tuple[int, float]](), source.anchor.nodes
+    while (nodes := 2 * nodes) <= MOST_NODES:
+        found = predictions.on(largest.point, source, nodes)
+        if found.samples_per_s:
+            sizes.append((nodes, _efficiency(found, nodes, source)))
+    next_ones = [f"{count(n, 'node')} {_percent(share)}" for n, share in sizes if n > largest.point.layout.nodes][:2]
+    poor = next((n for n, share in sizes if share < PAYS), None)
+    parts = [", ".join(next_ones), f"below {_percent(PAYS)} from {count(poor, 'node')} on" if poor else ""]
+    node = predictions.profile.node_types.get(largest.point.layout.node_type or "")
+    if node and node.count and next_ones and node.count < 2 * largest.point.layout.nodes:
+        parts.append(f"{predictions.profile.name} has {node.count}")
+    if any(parts):
+        yield _filled(f"beyond the sweep: {'; '.join(filter(None, parts))}")
+
+
+def _unmeasured(predictions: Predictions, each: Expected) -> tuple[str, str]:
+    """What is true of the exchange all the same, or why there is no number; and what it is about."""
+    point, link = each.point, predictions.link(each.point)
+    known = link.network is not None and link.buckets
+    if link.network is None or not link.buckets or why_not(point) or each.predicted.reason != NOT_MEASURED:
+        reason = f"Not predicted: {link.missing if not known and not why_not(point) else each.predicted.reason}."
+        return reason, reason
+    step_ms = 1e3 * hidden_from_s(point.layout.nodes, FORWARD, link.buckets, link.network)
+    megabytes = sum(bucket.size_bytes for bucket in link.buckets) / 1e6
+    return point.workload.model, (
+        f"{point.layout.nodes} nodes at {link.rate}: the exchange of {point.workload.model}'s {megabytes:.0f} MB costs more than "
+        f"{_percent(MATTERS)} only where a step takes less than {thousands(step_ms, int(step_ms < 2))} ms."
+    )
+
+
+def _command(sweep: SweepFile) -> str:
+    cluster = ["--cluster", sweep.options.cluster] if sweep.options.cluster else []
+    settings = [word for text in sweep.options.settings for word in ("--set", text)]
+    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, "--where", "layout.nodes == 1"])
+
+
+def with_given(predictions: Predictions, text: str | None) -> Predictions:
+    """Those from `--measured`, where it is given."""
+    return replace(predictions, given=read_given(text, predictions)) if text is not None else predictions
+
+
+def read_given(text: str, predictions: Predictions) -> Given:
+    """`665@1x4`: samples/s, nodes, GPUs per node of a full node of the sweep; UsageError for what is none."""
+    match = re.fullmatch(r"([0-9.,]+)@([0-9]+)x([0-9]+)", text)
+    try:
+        rate = float(match[1].replace(",", "")) if match else 0.0
+    except ValueError:
+        rate = 0.0
+    if not match or not rate:
+        raise UsageError(f"--measured {text}: give samples/s above 0 and the layout, such as 665@1x4 for 1 node of 4 GPUs")
+    nodes, gpus = int(match[2]), int(match[3])
+    full = max(each.point.layout.gpus_per_node for each in predictions.points)
+    if gpus != full:
+        raise UsageError(f"--measured {text}: a full node of this sweep has {count(full, 'GPU')}. Give the rate of full nodes.")
+    larger = {predictions.kind(point) for point in predictions.wanted() if point.layout.nodes > nodes}
+    there = [each.point for each in predictions.points if each.point.layout.nodes == nodes]
+    alike = {kind: point.label for point in there if (kind := predictions.kind(point)) in larger}
+    if not alike:
+        raise UsageError(f"--measured {text}: the sweep has no point of {nodes} x {gpus} that it also has on more nodes")
+    if len(alike) > 1:
+        several = f"these points are all {nodes} x {gpus}: {', '.join(alike.values())}"
+        raise UsageError(f"--measured {text}: {several}. Choose one with --group or --where.")
+    return Given(text=text, samples_per_s=rate, nodes=nodes, gpus_per_node=gpus)
