@@ -70,6 +70,22 @@ def finished(user: User, arguments: list[str]) -> User:
     return user
 
 
+def test_more_nodes_are_predicted_from_one(rcc_twin: Twin, arguments: list[str], tmp_path: Path) -> None:
+    """One node is measured; plan has the block of two, and submit writes it down before their job begins."""
+    user, ahead = User(rcc_twin, tmp_path), [*arguments, "--where", "layout.gpus_per_node == 1"]
+    shutil.copy(JOBS / "rcc-bigmnist.yaml", user.home)
+    user.hpcddp("submit", *ahead, "--where", "layout.nodes == 1", "-y")
+    user.twin.wait_jobs(300)
+    assert "expected, from n01-g1-b32-" in user.hpcddp("plan", *ahead).stdout
+    [expected] = user.json("plan", *ahead)["expected"]
+    user.hpcddp("submit", *ahead, "-y")
+    recorded = {point["label"]: point for point in read(user.home / "rcc-bigmnist" / "prediction.json")["points"]}
+    assert recorded[expected["label"]]["samples_per_s"] == pytest.approx(expected["samples_per_s"])
+    user.twin.wait_jobs(300)
+    [launch] = map(read, (user.home / "rcc-bigmnist").glob("n02-*/r1/*/launch.json"))
+    assert recorded[expected["label"]]["made_unix_s"] <= launch["launched_unix_ns"] / 1e9
+
+
 def test_from_sweep_to_figures(finished: User, arguments: list[str]) -> None:
     assert finished.failures() == {}
     jobs = {job["JobName"]: job["NodeList"] for job in finished.jobs()}
