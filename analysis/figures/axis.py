@@ -328,6 +328,8 @@ def point_values(row: pd.Series[Any]) -> dict[str, str]:
             low, high = (None if pd.isna(end) else float(end) for end in known)
             ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
             values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
+    if pd.notna(row["predicted_low"]):
+        values["predicted"] = f"{quantity(row['predicted_low'])}–{quantity(row['predicted_high'])}"
     if (waits := data_wait(row)) is not None:
         values["waits for data"] = percent(waits)
     return values

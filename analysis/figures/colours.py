@@ -25,6 +25,9 @@ An exchange that could not be split from the wait for it has the exchange's."""
 BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
 """What is measured against one GPU, and against one full node."""
 
+PREDICTED = PARTS["other"]
+"""What the band behind measured points is called; it is filled with GRID."""
+
 PAGE = {
     "light": {"--one": "#c24e00", "--node": "#0072b2", "--other": PARTS["other"], "--unaccounted": PARTS["unaccounted"]},
     "dark": {"--one": "#f28a4b", "--node": "#56b4e9", "--other": "#8d969f", "--unaccounted": "#555e67"},

@@ -19,7 +19,7 @@ from matplotlib.transforms import Bbox, BboxBase
 
 from hpcddp.analysis.figures.accuracy import training_drawings
 from hpcddp.analysis.figures.breakdown import breakdown_figure, timeline_figure
-from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, PARTS
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, PARTS, PREDICTED
 from hpcddp.analysis.figures.comm import comm_figure, panels
 from hpcddp.analysis.figures.distribution import MAX_ROWS, distribution_figure, rank_map_figure
 from hpcddp.analysis.figures.scaling import baselines, effect_drawings, efficiency_figure, scaling_figure
@@ -177,7 +177,7 @@ LEAST_PT = 5.0
 
 VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid", "#ffffff": "--paper"}
 OF_PARTS = {PARTS["other"]: "--other", PARTS["unaccounted"]: "--unaccounted"}
-OF_LINES = {BASELINES["1gpu"]: "--one", BASELINES["1node"]: "--node"}
+OF_LINES = {BASELINES["1gpu"]: "--one", BASELINES["1node"]: "--node", PREDICTED: "--other"}
 """Colour -> variable of the page's style. Parts coloured as baselines keep their colour: the lighter one is another part's."""
 
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -1,8 +1,8 @@
 """Throughput against GPUs beside perfect scaling, with published points where asked for; efficiency against the named baselines.
 
-Published points are filled where they may be trusted, hollow with a caveat, crossed out where rejected. Efficiency against one
-GPU and one full node is in one panel: neither can be shown without the other. What a key changes has the same throughput against
-its values, and below each value the ratio to the base, node hours and waiting.
+What was predicted is a band. Published points are filled where they may be trusted, hollow with a caveat, crossed out where
+rejected. Efficiency against one GPU and one full node is in one panel: neither can be shown without the other. What a key changes
+has the same throughput against its values, and below each value the ratio to the base, node hours and waiting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from hpcddp.analysis.figures import axis as axes_of
 from hpcddp.analysis.figures.axis import EndLabel, PointStyle, draw_measured, draw_spread, rate_axis
-from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, PREDICTED
 from hpcddp.analysis.figures.style import DEFAULT, Entry, MarkedFigure, Style, entitle, in_column, mark_point, new_figure, pt
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.effects import INTERVAL, Ratios, Spread, spread_note, spreads
@@ -67,12 +67,26 @@ def _panel(ax: Axes, points: pd.DataFrame, runs: pd.DataFrame, ratios: Ratios, o
         values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
         mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
-    ideals = axes_of.draw_ideals(ax, points, max([points["gpus"].max(), *published]))
+    labels = [*_draw_predicted(ax, points), *axes_of.draw_ideals(ax, points, max([points["gpus"].max(), *published]))]
     draw_measured(ax, points, "samples_per_s", ratios, PointStyle(INK))
     axes_of.marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
     axes_of.size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
-    return [*ideals, *([EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)] if overlay is None else [])]
+    return [*labels, *([EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)] if overlay is None else [])]
+
+
+def _draw_predicted(ax: Axes, points: pd.DataFrame) -> list[EndLabel]:
+    """A band for each number of GPUs per node, from the point that it was predicted from on; a label for the last of them."""
+    labels = list[EndLabel]()
+    for _, line in points.groupby("gpus_per_node"):
+        known = line[line["predicted_low"].notna()]
+        shown = line[line["predicted_low"].notna() | line["label"].isin(known["predicted_from"])]
+        low, high = (shown[f"predicted_{end}"].fillna(shown["samples_per_s"]).astype(float) for end in ("low", "high"))
+        if len(known):
+            at = [*shown["gpus"]] if len(shown) > 1 else [shown["gpus"].iloc[0] * wide for wide in (0.9, 1.1)]
+            ax.fill_between(at, low, high, color=PREDICTED, alpha=0.25, linewidth=0, zorder=0.4)
+            labels = [EndLabel(known["predicted_samples_per_s"].iloc[-1], "predicted", PREDICTED)]
+    return labels
 
 
 CLOSE = 3.0

@@ -1,5 +1,5 @@
-"""JSON of a study, checked once, so that nothing later meets another type: study.json, preflight's records, and of an attempt
-launch.json with its software, end.json and comm.json.
+"""JSON of a study, checked once, so that nothing later meets another type: study.json, prediction.json, preflight's records, and
+of an attempt launch.json with its software, end.json and comm.json.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.analysis.records.rows import DAY_NS, LATEST_NS, MOST_BUCKET_BYTES, Rejected
-from hpcddp.analysis.util.files import is_there, read_object, read_raw
+from hpcddp.analysis.util.files import is_there, read_object, read_raw, record_or_none
 from hpcddp.analysis.util.wording import shortened
 from hpcddp.core.attempt_records import AttemptEnd, EvaluationResult, GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
+from hpcddp.core.prediction import PredictedPoint, PredictionRecord
 from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.run_root import Study
@@ -104,6 +105,15 @@ def read_preflights(study: Study, warnings: list[str]) -> tuple[PreflightRecord,
         except (Rejected, HpcddpError, FileNotFoundError) as error:
             warnings.append(f"preflight/{file.name} cannot be read: {error}")
     return tuple(sorted(found, key=lambda record: record.unix_ns))
+
+
+def read_prediction(study: Study, warnings: list[str]) -> dict[str, PredictedPoint]:
+    """Label -> what was predicted, of points with a band; a file that cannot be read is none, and a warning."""
+    found = record_or_none(PredictionRecord, study.prediction_file)
+    if found is None and is_there(study.prediction_file):
+        warnings.append("prediction.json cannot be read, and no run is compared with it")
+    points = [each for each in found.points if each.anchor] if found else []
+    return {each.label: each for each in points if 0 < (each.low or 0) <= (each.samples_per_s or 0) <= (each.high or 0)}
 
 
 def latest_on(host: str, records: Sequence[PreflightRecord], before_unix_ns: int | None) -> PreflightRecord | None:

@@ -100,6 +100,10 @@ def scaling(points: pd.DataFrame, apart: Apart, columns: Sequence[str] = (), *, 
             (Column(spread_head(points["interval"]), within=IN_BRACKETS), between("samples_per_s", quantity)),
         ],
         TOKENS_PER_S: [(Column("tokens/s"), number_of(TOKENS_PER_S, quantity))],
+        "predicted_samples_per_s": [
+            (Column("predicted"), number_of("predicted_samples_per_s", quantity)),
+            (Column("band", terminal=None), between("predicted", quantity)),
+        ],
     }
     for base, head in ({} if is_of_keys else baseline_heads(points)).items():
         known |= _against(base, head, points)

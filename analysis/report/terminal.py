@@ -13,7 +13,7 @@ from typing import Any
 from hpcddp.analysis.report.result import WIDTHS
 from hpcddp.analysis.report.table import Table, terminal_forms
 from hpcddp.analysis.report.tables import AGAINST, EPOCH, LOSS, plain_effects, scaling_foot
-from hpcddp.analysis.report.write import named, plain_rows, with_tokens
+from hpcddp.analysis.report.write import named, plain_rows, without_unknown
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.axis_words import leading_sentences
@@ -46,7 +46,7 @@ def findings_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     done, names = _of_state(found, "counts", "rejected"), full_names(found.apart)
     rows: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "verdicts": lambda: verdict_rows(found.verdicts),
-        "points": lambda: plain_rows(with_tokens(named(found.scaling, names).rename(columns=MEANS))),
+        "points": lambda: plain_rows(without_unknown(named(found.scaling, names).rename(columns=MEANS))),
         "limits": lambda: plain_rows(found.limits),
         "collectives": lambda: plain_rows(found.fits),
         "loaders": lambda: plain_rows(named(found.loaders, names)),

@@ -21,7 +21,7 @@ from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.runs.resources import FIGURES
 from hpcddp.analysis.study.axes import effect_rows
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PER_S
-from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
+from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, PREDICTED, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.study.trained import Facts, fact_text
 from hpcddp.analysis.util.files import Failures, library, write_file, write_text
@@ -46,9 +46,9 @@ def report_frames(found: Findings) -> dict[str, Make]:
         return (named(table, names) if of_series else table) if len(table) else None
 
     return {
-        "scaling": lambda: with_tokens(named(found.scaling, names)[SCALING]),
+        "scaling": lambda: without_unknown(named(found.scaling, names)[SCALING]),
         "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
-        "runs": lambda: with_tokens(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
+        "runs": lambda: without_unknown(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
         "readings": lambda: where_rows(found.readings),
         "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), of_series=False),
         "limits": lambda: where_rows(found.limits, of_series=False),
@@ -103,9 +103,10 @@ def named(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     return table.assign(series=table["series"].map(lambda key: names.get(key, ""), na_action="ignore"))
 
 
-def with_tokens(table: pd.DataFrame) -> pd.DataFrame:
-    """The table, without tokens per second where no script says how many it trains on."""
-    return table.drop(columns=TOKENS_PER_S) if table[TOKENS_PER_S].isna().all() else table
+def without_unknown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, without tokens per second where no script says how many it trains on, and without predictions where none is."""
+    found = table.columns.intersection([TOKENS_PER_S, *PREDICTED])
+    return table.drop(columns=[name for name in found if table[name].isna().all()])
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.json_files import StudyFile, read_expected, read_preflights
+from hpcddp.analysis.records.json_files import StudyFile, read_expected, read_prediction, read_preflights
 from hpcddp.analysis.records.rows import is_large
 from hpcddp.analysis.runs.load_run import completed_points, load_run, with_script
 from hpcddp.analysis.runs.run import Run
@@ -21,6 +21,7 @@ from hpcddp.analysis.util.files import Failure, contain, is_there, read_object, 
 from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point, flat_keys, point_from_dict
+from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.preflight import PreflightRecord
 from hpcddp.core.run_root import RunKey, Study, run_ranges
 from hpcddp.core.schema import LARGEST_INT
@@ -48,6 +49,8 @@ class StudyRecords:
     """Epochs of a complete training, as the sweep says."""
     preflights: tuple[PreflightRecord, ...] = ()
     """Oldest first."""
+    predicted: Mapping[str, PredictedPoint] = field(default_factory=dict)
+    """By label, of points with a band."""
     failures: tuple[Failure, ...] = ()
     """Runs whose reading raised: they are rejected."""
     large: bool = False
@@ -82,7 +85,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     ]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
-    preflights = read_preflights(study, warnings)
+    preflights, predicted = read_preflights(study, warnings), read_prediction(study, warnings)
     gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
     planned = [point for label, point in points.items() if point is not None and label not in gone]
     return StudyRecords(
@@ -94,6 +97,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         warnings=tuple(one_line(warning) for warning in warnings),
         train_epochs=study_file.train_epochs,
         preflights=preflights,
+        predicted=predicted,
         large=large,
     )
 

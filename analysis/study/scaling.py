@@ -18,6 +18,7 @@ from hpcddp.analysis.study.effects import Ratio, interval_rank, ratio, spread
 from hpcddp.analysis.study.frames import COST_COLUMNS, EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL, costs, typed_frame
 from hpcddp.analysis.study.series import same_workload, series_order
 from hpcddp.core.point import Point
+from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.records import PARTS
 from hpcddp.core.text import natural
 
@@ -40,6 +41,12 @@ hidden is outside the sum."""
 
 AGAINST = dict.fromkeys(("speedup_{}", "efficiency_{}", "efficiency_{}_low", "efficiency_{}_high"), "Float64")
 
+PREDICTED = {
+    **dict.fromkeys(("predicted_samples_per_s", "predicted_low", "predicted_high"), "Float64"),
+    "predicted_from": "string",
+}
+"""By prediction.json; a report without a prediction is without them."""
+
 SCALING_COLUMNS = {
     "label": "string",
     **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
@@ -56,13 +63,16 @@ SCALING_COLUMNS = {
     **BREAKDOWN_COLUMNS,
     **ACCURACY_COLUMNS,
     TOKENS_PER_S: "Float64",
+    **PREDICTED,
 }
 """One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
 from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
 interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none."""
 
 
-def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
+def scaling_frame(
+    runs: pd.DataFrame, planned: Sequence[Point], hold: str, predicted: Mapping[str, PredictedPoint] = {}
+) -> pd.DataFrame:
     """The scaling table: points that have runs that count, larger series first, within a series by GPUs and nodes."""
     series: dict[str, list[dict[str, Any]]] = {}
     for row in (_point_row(group) for _, group in by_point(runs)):
@@ -71,6 +81,8 @@ def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd
         node = full_node_gpus(members, [point for point in planned if same_workload(key, point, hold)])
         for row in members:
             row.update(_against(row, members, node))
+            if found := predicted.get(row["label"]):
+                row.update(zip(PREDICTED, (found.samples_per_s, found.low, found.high, found.anchor), strict=True))
         members.sort(key=lambda row: (row["gpus"], row["nodes"]))
     return typed_frame((row for key in _ordered(series) for row in series[key]), SCALING_COLUMNS)
 

@@ -91,7 +91,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         return failures.contain(of, make, typed_frame((), columns))
 
     runs = runs_frame(records)
-    table_of_points = scaling_frame(runs, records.points, records.hold)
+    table_of_points = scaling_frame(runs, records.points, records.hold, records.predicted)
     scaling = failures.contain("costs of a training", lambda: with_training(table_of_points, train_epochs), table_of_points)
     apart = differing(scaling["series"].unique())
     full = scaling[scaling["input"] == "full"]

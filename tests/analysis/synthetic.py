@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.point import Data, Layout, Measure, Point, Workload, point_to_dict
+from hpcddp.core.prediction import PredictedPoint, PredictionRecord
 from hpcddp.core.records import (
     AFTER_PAUSE,
     BUCKET_COLUMNS,
@@ -26,6 +27,7 @@ from hpcddp.core.records import (
     write_json,
 )
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
 
 MS = 1_000_000
 START_NS = 1_700_000_000_000_000_000
@@ -64,6 +66,17 @@ def write_study(
     for each in points:
         write_json(study.point_file(each.label), {"schema": SCHEMA, "id": each.id, "point": point_to_dict(each)})
     return study
+
+
+def write_prediction(study: Study, *points: PredictedPoint) -> None:
+    """prediction.json of these points."""
+    write_json(study.prediction_file, encode(PredictionRecord(points=points)))
+
+
+def predicted(each: Point, samples_per_s: float, off: float = 0.1, **known: Any) -> PredictedPoint:
+    """With a band of so much to both sides."""
+    low, high = (1 - off) * samples_per_s, (1 + off) * samples_per_s
+    return PredictedPoint(label=each.label, samples_per_s=samples_per_s, low=low, high=high, **known)
 
 
 @dataclass(frozen=True, kw_only=True)

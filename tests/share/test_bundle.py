@@ -27,7 +27,7 @@ from hpcddp.share.unbundle import kind_of, opened_study, why_left_out
 from hpcddp.study.study_status import preflights_of
 from tests.analysis.study.test_accuracy import training, trainings
 from tests.analysis.study.test_trained import measured, script
-from tests.analysis.synthetic import point, write_study
+from tests.analysis.synthetic import point, predicted, write_prediction, write_study
 from tests.fake_node import clean, slowed
 from tests.given_study import ALICE, SECRETS, write_given
 
@@ -109,6 +109,15 @@ def test_a_bundle_analyzes_the_same(tmp_path: Path, given: Callable[[Path], Stud
     same = ("points", "epochs", "to_accuracy") if pseudonymise else tuple(before)
     assert {of: before[of] for of in same} == {of: after[of] for of in same}
     assert packed.strange == (("notes.txt",) if given is write_given else ())
+
+
+@pytest.mark.parametrize("pseudonymise", [False, True])
+def test_what_was_predicted_is_in_the_bundle(study: Study, tmp_path: Path, pseudonymise: bool) -> None:
+    expected = predicted(point(1, 1), 100.0, anchor=LABEL)
+    write_prediction(study, expected)
+    write_bundle(study, tmp_path / "b.tar.gz", pseudonymise=pseudonymise)
+    with opened_study(tmp_path / "b.tar.gz") as folder:
+        assert load_study(Study(folder)).predicted == {LABEL: expected}
 
 
 def test_what_is_left_out_is_counted(study: Study, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import click
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -37,7 +38,19 @@ from hpcddp.core.point import flat_keys
 from hpcddp.core.run_root import Study
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
-from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_marconi100, write_measured, write_run, write_study
+from tests.analysis.synthetic import (
+    FAILED,
+    MS,
+    Bucket,
+    Recorded,
+    point,
+    predicted,
+    write_marconi100,
+    write_measured,
+    write_prediction,
+    write_run,
+    write_study,
+)
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
@@ -348,6 +361,46 @@ def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
     labs = {part: lab(colour, SIGHT[sight]) for part, colour in PARTS.items() if part != "comm_exposed"}
     alike = [pair for pair in itertools.combinations(labs, 2) if np.linalg.norm(labs[pair[0]] - labs[pair[1]]) < 15]
     assert alike == []
+
+
+def bands(folder: Path, gpus: tuple[int, ...], nodes: tuple[int, ...], anchor: int = 1) -> tuple[list[list[list[float]]], Figure]:
+    """Corners of each band of predictions for these nodes, of 1, 2 and 4 measured ones with so many GPUs."""
+    points = [point(n, g) for g in gpus for n in (1, 2, 4)]
+    study = write_measured(folder, points)
+    of = {each: point(anchor, each.layout.gpus_per_node).label for each in points if each.layout.nodes in nodes}
+    write_prediction(study, *(predicted(each, 9.0 * each.global_batch, anchor=label) for each, label in of.items()))
+    figure = drawn({"scaling": point_drawings(find(load_study(study)))[0]["scaling"]})["scaling"]
+    found = [each.get_paths()[0].vertices for each in figure.axes[0].collections if isinstance(each, PolyCollection)]
+    return [np.unique(np.asarray(corners), axis=0).round(1).tolist() for corners in found], figure
+
+
+@pytest.mark.dear
+def test_the_band_goes_from_its_measured_point_through_the_predicted_ones(tmp_path: Path) -> None:
+    """It is 1,280 samples/s there, and a tenth to both sides of 2,304 and 4,608."""
+    (corners,), figure = bands(tmp_path / "s", (4,), (2, 4))
+    assert corners == [[4.0, 1280.0], [8.0, 2073.6], [8.0, 2534.4], [16.0, 4147.2], [16.0, 5068.8]]
+    assert [text.get_text() for text in texts(figure)].count("predicted") == 1
+
+
+@pytest.mark.dear
+def test_each_number_of_gpus_per_node_has_its_band(tmp_path: Path) -> None:
+    found, figure = bands(tmp_path / "s", (2, 4), (2, 4))
+    assert [[corners[0][0], corners[-1][0]] for corners in found] == [[2.0, 8.0], [4.0, 16.0]]
+    assert [text.get_text() for text in texts(figure)].count("predicted") == 1
+    check_texts("scaling", figure)
+
+
+@pytest.mark.dear
+def test_one_point_whose_anchor_is_not_shown_has_a_band_that_can_be_seen(tmp_path: Path) -> None:
+    (corners,), _ = bands(tmp_path / "s", (4,), (4,), anchor=3)
+    assert [corners[0][0], corners[-1][0]] == pytest.approx([14.4, 17.6])
+
+
+@pytest.mark.dear
+def test_without_a_prediction_there_is_no_band(tmp_path: Path) -> None:
+    found, figure = bands(tmp_path / "s", (4,), ())
+    assert found == []
+    assert "predicted" not in [text.get_text() for text in texts(figure)]
 
 
 @pytest.mark.dear

@@ -12,16 +12,27 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.report.node_tables import KINDS_AT_MOST, bindings
+from hpcddp.analysis.report.table import terminal_forms
 from hpcddp.analysis.report.tables import scaling, study_tables
 from hpcddp.analysis.report.terminal import findings_plain
-from hpcddp.analysis.report.write import plain_rows
+from hpcddp.analysis.report.write import plain_rows, report_frames
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.files import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Fsdp, Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from tests.analysis.synthetic import MS, Recorded, point, write_measured, write_run, write_runs, write_study
+from tests.analysis.synthetic import (
+    MS,
+    Recorded,
+    point,
+    predicted,
+    write_measured,
+    write_prediction,
+    write_run,
+    write_runs,
+    write_study,
+)
 from tests.analysis.verdicts.test_input import study_of, times
 from tests.fake_node import FakeNode
 
@@ -57,6 +68,34 @@ def test_whole_numbers_have_their_thousands_apart(tmp_path: Path) -> None:
     points = found.shown.assign(gpus=4096, samples_trained=pd.array([70400], "Int64"))
     (row,) = scaling(points, found.shown_apart, ["gpus", "samples_trained"]).rows
     assert [cell.text for cell in row] == ["4,096", "70,400"]
+
+
+PREDICTED = ["predicted_samples_per_s", "predicted_low", "predicted_high", "predicted_from"]
+
+
+def test_what_was_predicted_stands_beside_what_was_measured(tmp_path: Path) -> None:
+    """On the page with its band, on the terminal alone, in scaling.csv and report.json in columns."""
+    study = write_measured(tmp_path / "s", [point(1, 4), point(2, 4)])
+    write_prediction(study, predicted(point(2, 4), 2500.0, anchor=point(1, 4).label))
+    found = find(load_study(study))
+    table = study_tables(found)["scaling"].in_documents
+    shown = {column.name: [row[i].text for row in table.rows] for i, column in enumerate(table.columns)}
+    assert (shown["predicted"], shown["band"]) == (["–", "2,500"], ["–", "2,250–2,750"])
+    terminal = terminal_forms(study_tables(found)["scaling"])[0]
+    assert re.search(r" predicted  +vs", terminal.splitlines()[0])
+    assert "2,750" not in terminal
+    frame = report_frames(found)["scaling"]()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame[PREDICTED].iloc[1].tolist() == [2500.0, 2250.0, 2750.0, point(1, 4).label]
+    assert findings_plain(found, ())["points"][1]["predicted_high"] == 2750.0
+
+
+def test_without_a_prediction_there_is_no_column_of_it(tmp_path: Path) -> None:
+    found = find(load_study(write_measured(tmp_path / "s", [point(1, 4), point(2, 4)])))
+    frame = report_frames(found)["scaling"]()
+    assert isinstance(frame, pd.DataFrame)
+    assert not {*PREDICTED} & {*frame, *findings_plain(found, ())["points"][0]}
+    assert {"predicted", "band"}.isdisjoint(column.name for column in study_tables(found)["scaling"].in_documents.columns)
 
 
 def test_nodes_that_are_bound_alike_are_one_kind(tmp_path: Path) -> None:
