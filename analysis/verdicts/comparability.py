@@ -1,10 +1,11 @@
-"""What a study compares with: noisy, missing or faster baselines, other hardware or software; its own figures."""
+"""What a study compares with: noisy, missing or faster baselines, other hardware or software; its own figures; predictions."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -12,7 +13,7 @@ from hpcddp.analysis.records.json_files import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
 from hpcddp.analysis.study.series import as_planned, same_workload
-from hpcddp.analysis.util.wording import more_runs, percent, quantity, unit, units
+from hpcddp.analysis.util.wording import capital, more_runs, percent, quantity, unit, units
 from hpcddp.analysis.verdicts import context
 from hpcddp.analysis.verdicts.binding import cores_of, shared, starved_share
 from hpcddp.analysis.verdicts.context import (
@@ -30,6 +31,7 @@ from hpcddp.analysis.verdicts.context import (
 )
 from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed_by_others
 from hpcddp.analysis.verdicts.steps import begins_slowly, stalled_share
+from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.run_root import RunKey
 from hpcddp.core.study_files import FEWEST
 from hpcddp.core.text import count
@@ -342,3 +344,52 @@ def _gpu_advice(runs: Sequence[Run], base_runs: Sequence[Run]) -> Advice:
         return phrase("Find the longer kernels with ", kernels, ". Clocks and power of the GPUs do not explain the difference.")
     telemetry = Set({"measure.telemetry_hz": 1})
     return phrase("Record clocks and power of the GPUs with ", telemetry, ". GPUs of a node may share a power cap.")
+
+
+COMM, DATA, REST = "exposed communication", "waiting for data", "the rest of the step, mainly computation,"
+GREW: Mapping[str, Advice] = {
+    COMM: "Measure the link between nodes with `hpcddp bench comm SWEEP.yaml`. Late ranks lengthen exposed communication, too.",
+    DATA: phrase("Time the loaders alone with ", Set({"measure.input": "io"}), ". More nodes may share one file system."),
+    REST: "Measure the speed of each node with `hpcddp submit SWEEP.yaml --preflight`.",
+}
+"""Part of the step that made a point slower than predicted -> what to do; and what, where it is faster."""
+FASTER = "Compare the profile's network with `hpcddp bench comm SWEEP.yaml`. Check the runs behind the prediction for other jobs."
+
+
+def out_of_line(case: Case) -> Iterator[Verdict]:
+    """Points whose median is outside the band that was predicted; those with one next step together."""
+    for todo in (*GREW.values(), FASTER):
+        for found in context.found_points(case, partial(_off, todo)):
+            row, (share, part, here_s, then_s) = max(zip(found.rows, found.values, strict=True), key=lambda each: each[1][0])
+            rate, low, high = (quantity(row[name]) for name in ("samples_per_s", "predicted_low", "predicted_high"))
+            yield found.verdict(
+                evidence=f"{layout(row)} reaches {rate} samples/s instead of {low} to {high} ({run_numbers(case.runs_of(row))}), "
+                f"predicted from {row['predicted_from']}. {capital(part)} takes {quantity(1e3 * here_s)} ms per step instead of "
+                f"{quantity(1e3 * then_s)} ms.",
+                todo=todo,
+                numbers={"off": share, "part_s": here_s, "predicted_part_s": then_s},
+                weight=LIMITED + min(0.99, share),
+            )
+
+
+def _off(todo: Advice, case: Case, row: PointRow) -> tuple[float, str, float, float] | None:
+    """By which share of its prediction a point is off, the part that grew most (of a faster one, shrank most), how long it takes
+    and should take, seconds a step; None within the band, or with another next step."""
+    found, rate = case.records.predicted.get(row["label"]), row["samples_per_s"]
+    if found is None or row["predicted_low"] <= rate <= row["predicted_high"]:
+        return None
+    share = float(rate / row["predicted_samples_per_s"] - 1)
+    parts: dict[str, tuple[Any, Any]] = {COMM: (row["comm_exposed_s"], _exposed_s(case, row, found))}
+    parts[DATA] = row["data_wait_s"], found.waits_s
+    known = {name: (float(here), float(then)) for name, (here, then) in parts.items() if pd.notna(here) and pd.notna(then)}
+    step_s, then_s = context.step_s(row), float(row["global_batch"] / row["predicted_samples_per_s"])
+    known[REST] = step_s - sum(here for here, _ in known.values()), then_s - sum(then for _, then in known.values())
+    part = (max if share < 0 else min)(known, key=lambda name: known[name][0] - known[name][1])
+    return (abs(share), part, *known[part]) if todo is (GREW[part] if share < 0 else FASTER) else None
+
+
+def _exposed_s(case: Case, row: PointRow, found: PredictedPoint) -> float:
+    """As predicted, with what ranks of the point behind it waited for within their node."""
+    behind = case.points[(case.points["series"] == row["series"]) & (case.points["label"] == found.anchor)]
+    had_s, more_s = float(behind["comm_exposed_s"].sum()), found.exposed_s or 0.0
+    return had_s + more_s if (behind["nodes"] == 1).all() else max(had_s, more_s)

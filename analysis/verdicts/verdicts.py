@@ -55,6 +55,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "uneven ranks": input.uneven_ranks,
     "latency-bound": comm.latency_bound,
     "communication-bound": comm.communication_bound,
+    "out of line with prediction": comparability.out_of_line,
     "baseline missing": comparability.baseline_missing,
 }
 """Name of a verdict -> the function that finds it."""

@@ -53,6 +53,7 @@ ADVICE: Mapping[str, Any] = {
     "shared cores": [binding.UNBIND],
     "communication-bound": [comm.NOT_SPLIT, comm.BY_HAND],
     "contradicting figures": [comparability.ONE_EPOCH, comparability.UNLIKE],
+    "out of line with prediction": [*comparability.GREW.values(), comparability.FASTER],
     "burst network": [steps.SUSTAINED],
     "stalls": [*steps.ADVICE.values(), steps.COLLECTING],
     "a finding of an audit": [advice for _, advice in KINDS.values()],

@@ -26,7 +26,17 @@ from hpcddp.worker import gates
 from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.stop_rule import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import (
+    MS,
+    Bucket,
+    Recorded,
+    point,
+    predicted,
+    write_prediction,
+    write_run,
+    write_runs,
+    write_study,
+)
 from tests.fake_node import clean, slowed
 
 Layout = tuple[int, int]
@@ -102,6 +112,8 @@ class Model:
     """Of the profile."""
     by_rows: float = 0.0
     """Of a training of two epochs, their time by the rows of epochs, as a share of that of their steps; 0: another work."""
+    predicted: float = 0.0
+    """Throughput of the largest size by prediction.json, as a share of what it has without noise; 0: there is no such file."""
 
 
 STARVED = Model(
@@ -162,6 +174,9 @@ def write(model: Model, folder: Path) -> Study:
         bench, gpus = comm_point(points[-1]), [] if model.cpu else [model.gpu(points[-1], 1)]
         write_json(study.point_file(bench.label), {"schema": 1, "id": bench.id, "point": point_to_dict(bench)})
         write_benchmark(study, bench, {"all_reduce": operation("all_reduce", bench.ranks, *model.fitted)}, *gpus)
+    if model.predicted:
+        rate = model.predicted * points[-1].global_batch / step_s(model, points[-1])
+        write_prediction(study, predicted(points[-1], rate, anchor=points[0].label))
     if model.named:
         ranks = slowed(clean(model.seed, nodes=4), "memory_bytes_per_s", 0.7, [f"r{points[-1].layout.nodes - 1:03d}"])
         found = PreflightRecord(job="9", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks))

@@ -171,6 +171,7 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         repeat=1,
         gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])],
     ),
+    "slower than predicted": fault("out of line with prediction", predicted=1.25),
     "epochs that last longer than their steps": fault(
         "contradicting figures", by_rows=1.1, changes={"work": "train", "epochs": 2}
     ),
