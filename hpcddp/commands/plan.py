@@ -66,8 +66,9 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, measured: str | No
     beyond = beyond_budget(rows, wanted.budget or settings.budget)
     study = Study(usual_folder(sweep))
     gone = _gone(study, sweep)
-    predictions = with_given(Predictions(study, chosen.source, profile, chosen.points), measured)
-    expected = predictions.all()
+    predictions = Predictions(study, chosen.source, profile, chosen.points)
+    predictions = predictions if measured is None else with_given(predictions, measured)
+    expected = list(predictions.all())
     for text in (
         *remarks(profile, chosen.points),
         *without_folder(chosen.points, settings.data_roots),

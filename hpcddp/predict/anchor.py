@@ -6,6 +6,7 @@ steps over the mean over ranks of what these took (tests/predict/test_anchor.py)
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import statistics
 import zlib
@@ -73,10 +74,10 @@ def _read(attempt: Path, point: Point, run: int) -> MeasuredRun:
     if end is None or launch is None or len(end.ranks) != launch.ranks:
         raise ValueError("launch.json or a rank is missing")
     point = completed(point, launch.script) if launch.script else point
-    counted = _counted(point, end, launch.data.samples)
-    ranks = [_Steps.of(attempt, rank, counted) for rank in end.ranks]
-    total_ns, told = sum(rank.total_ns for rank in ranks), [rank.samples for rank in ranks]
-    samples = sum(told) if all(told) else len(ranks[0].rows) * end.global_batch
+    counted, steps = _counted(point, end, launch.data.samples), dict[int, _Step]()
+    ranks = [_sums(attempt, rank, counted, steps if index == 0 else {}) for index, rank in enumerate(end.ranks)]
+    total_ns, by_rows = sum(rank.total_ns for rank in ranks), [rank.samples for rank in ranks]
+    samples = sum(by_rows) if all(by_rows) else len(steps) * end.global_batch
     started = start_up(attempt, launch)
     return MeasuredRun(
         run=run,
@@ -85,9 +86,9 @@ def _read(attempt: Path, point: Point, run: int) -> MeasuredRun:
         ended_unix_ns=end.ended_unix_ns or 0,
         samples_per_s=samples * 1e9 * len(ranks) / total_ns,
         waits=sum(rank.waits_ns for rank in ranks) / total_ns,
-        ahead=sum(step.ahead_ns for rank in ranks for step in rank.rows.values()) / total_ns,
+        ahead=sum(rank.ahead_ns for rank in ranks) / total_ns,
         start_up_s=started.until_first_step_s if started else None,
-        buckets=_buckets(attempt, end.ranks[0], ranks[0].rows) if end.ranks[0].bucket_rows else (),
+        buckets=_buckets(attempt, end.ranks[0], steps) if end.ranks[0].bucket_rows else (),
     )
 
 
@@ -109,30 +110,28 @@ class _Step(NamedTuple):
     total_ns: int
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """The steady steps of a rank, by number."""
-
-    rows: Mapping[int, _Step]
+class _Sums(NamedTuple):
+    total_ns: int
+    ahead_ns: int
     waits_ns: int
     samples: int
     """0 where rows do not say."""
 
-    @property
-    def total_ns(self) -> int:
-        return sum(step.total_ns for step in self.rows.values())
 
-    @classmethod
-    def of(cls, attempt: Path, rank: RankEnd, counted: range) -> _Steps:
-        names = [f"{part}_ns" for part in (*AHEAD, *AFTER)]
-        rows, waits_ns, samples = dict[int, _Step](), 0, 0
-        columns = ("step", "flags", "start_ns", "total_ns", "samples", *names)
-        for step, flags, start, total, of_step, *parts in _table(steps_file(attempt, rank.rank), rank.rows, rank.crc32, columns):
-            if flags & ~AFTER_PAUSE or step not in counted:
-                continue
-            rows[step] = _Step(start, sum(parts[: len(AHEAD)]), sum(parts[len(AHEAD) :]), total)
+COLUMNS = ("step", "flags", "start_ns", "total_ns", "samples", *(f"{part}_ns" for part in (*AHEAD, *AFTER)))
+
+
+def _sums(attempt: Path, rank: RankEnd, counted: range, steps: dict[int, _Step]) -> _Sums:
+    """Over the steady steps of a rank, which are put into `steps`."""
+    waits_ns = samples = 0
+    for step, flags, start_ns, total_ns, of_step, *parts in _table(
+        steps_file(attempt, rank.rank), rank.rows, rank.crc32, COLUMNS
+    ):
+        if not flags & ~AFTER_PAUSE and step in counted:
+            steps[step] = _Step(start_ns, sum(parts[: len(AHEAD)]), sum(parts[len(AHEAD) :]), total_ns)
             waits_ns, samples = waits_ns + parts[0], samples + of_step
-        return cls(rows, waits_ns, samples)
+    total_ns, ahead_ns = sum(step.total_ns for step in steps.values()), sum(step.ahead_ns for step in steps.values())
+    return _Sums(total_ns, ahead_ns, waits_ns, samples)
 
 
 def _buckets(attempt: Path, rank: RankEnd, steps: Mapping[int, _Step]) -> tuple[Bucket, ...]:
@@ -163,12 +162,13 @@ def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> 
         yield [0 if place is None else int(cells[place] or 0) for place in places]
 
 
-def read_link(study: Study, point: Point) -> LinkFit | None:
-    """What a benchmark of collectives found of the all-reduces of this layout; None where none is done, or it shows no rate."""
-    for attempt in (each for run in (1, 2, 3) for each in reversed(study.attempts(point.label, run))):
+def read_link(study: Study, point: Point, run: int) -> LinkFit | None:
+    """What a benchmark of collectives found of the all-reduces of this layout; None where it is not done, or shows no rate."""
+    for attempt in reversed(study.attempts(point.label, run)):
         end = read_end(attempt)
         if end and end.state == "done" and all(gate.passed for gate in end.gates):
-            found = read_record(CommRecord, attempt / "comm.json")
-            fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
-            return fit if fit and fit.bandwidth_bytes_per_s else None
+            with contextlib.suppress(HpcddpError):
+                found = read_record(CommRecord, attempt / "comm.json")
+                fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
+                return fit if fit and fit.bandwidth_bytes_per_s else None
     return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcddp import __version__
 from hpcddp.cluster.profile import ClusterProfile
@@ -49,16 +50,6 @@ class Source:
     runs: Sequence[MeasuredRun] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
-    """`--measured 665@1x4`: samples/s of a layout, from elsewhere."""
-
-    text: str
-    samples_per_s: float
-    nodes: int
-    gpus_per_node: int
-
-
 @dataclass(frozen=True)
 class Link:
     """The exchange between nodes, as far as it is known."""
@@ -98,24 +89,22 @@ class Predictions:
     sweep: SweepFile
     profile: ClusterProfile
     points: Sequence[PlannedPoint]
-    given: Given | None = None
+    given: Mapping[str, Source] = field(default_factory=dict)
+    """Kind -> what `--measured` gives in place of its runs."""
 
     def wanted(self) -> Iterator[Point]:
         """The points that train on several nodes."""
         trained = (each.point for each in self.points if each.point.work != "comm" and each.point.measure.input != "io")
         return (point for point in trained if point.layout.nodes > 1)
 
-    def of(self, point: Point) -> Expected | None:
-        """With a reason where there is no number; None of a point that is measured itself."""
-        source = why_not(point) or self.source(point)
-        if isinstance(source, str):
-            return Expected(point, PredictedPoint(label=point.label, reason=source))
-        nodes = point.layout.nodes
-        return None if source.anchor.nodes == nodes else Expected(point, self.on(point, source, nodes), source)
-
-    def all(self) -> list[Expected]:
-        """Of each point on several nodes that is not measured itself."""
-        return [found for point in self.wanted() if (found := self.of(point))]
+    def all(self) -> Iterator[Expected]:
+        """Of each point on several nodes that is not measured itself; with a reason where there is no number."""
+        for point in self.wanted():
+            source = why_not(point) or self.source(point)
+            if isinstance(source, str):
+                yield Expected(point, PredictedPoint(label=point.label, reason=source))
+            elif source.anchor.nodes != point.layout.nodes:
+                yield Expected(point, self.on(point, source, point.layout.nodes), source)
 
     def on(self, point: Point, source: Source, nodes: int) -> PredictedPoint:
         """The point on so many nodes in place of its own."""
@@ -143,9 +132,9 @@ class Predictions:
 
     def source(self, point: Point) -> Source | str:
         """Of what is measured of the point's kind that with most nodes, and no more than it has; or why there is none."""
-        given, kind, rejected = self.given, self.kind(point), None
-        if given and given.nodes <= point.layout.nodes and given.gpus_per_node == point.layout.gpus_per_node:
-            return _given(given, self.batch(point, given.nodes) or 1)
+        kind, rejected = self.kind(point), None
+        if kind in self.given and self.given[kind].anchor.nodes <= point.layout.nodes:
+            return self.given[kind]
         for nodes in sorted((each for each in self._begun.get(kind, ()) if each <= point.layout.nodes), reverse=True):
             runs, why = self._runs(kind, nodes)
             if runs:
@@ -160,18 +149,15 @@ class Predictions:
     @functools.cached_property
     def _begun(self) -> Mapping[str, Mapping[int, list[tuple[Point, int]]]]:
         """Kind -> nodes -> runs."""
-        found = dict[str, dict[int, list[tuple[Point, int]]]]()
-        points = {label: self._recorded(label) for label in {key.label for key in self.study.begun()}}
+        found, points = dict[str, dict[int, list[tuple[Point, int]]]](), dict[str, Point | None]()
         for label, run in self.study.begun():
+            if label not in points:
+                points[label] = None
+                with contextlib.suppress(HpcddpError):  # submit and analyze say so
+                    points[label] = read_point(self.study, label)
             if point := points[label]:
                 found.setdefault(self.kind(point), {}).setdefault(point.layout.nodes, []).append((point, run))
         return found
-
-    def _recorded(self, label: str) -> Point | None:
-        try:
-            return read_point(self.study, label)
-        except HpcddpError:  # which submit and analyze say
-            return None
 
     @functools.cache  # noqa: B019 - lives as long as a command
     def _runs(self, kind: str, nodes: int) -> tuple[list[MeasuredRun], str | None]:
@@ -191,7 +177,7 @@ class Predictions:
     def _network(self, point: Point) -> Link:
         benches = self._begun.get(self.kind(comm_point(point)), {})
         for nodes in sorted((each for each in benches if each > 1), reverse=True):
-            fit = read_link(self.study, benches[nodes][0][0])
+            fit = next(filter(None, (read_link(self.study, *begun) for begun in benches[nodes])), None)
             if fit and fit.bandwidth_bytes_per_s:
                 reached = sent_share(nodes) * fit.bandwidth_bytes_per_s
                 return Link(Network(reached, fit.latency_s), f"{size(reached)}/s", f"bench comm on {count(nodes, 'node')}")
@@ -212,12 +198,6 @@ def why_not(point: Point) -> str | None:
     if workload.ddp.compression == "powersgd":
         return "workload.ddp.compression is powersgd: its messages depend on the rank of each matrix"
     return "the batch grows while it trains" if workload.optimizer.batch_at_epochs else None
-
-
-def _given(given: Given, batch: float) -> Source:
-    step_s = given.nodes * given.gpus_per_node * batch / given.samples_per_s
-    anchor = Anchor(nodes=given.nodes, gpus_per_node=given.gpus_per_node, batch_per_gpu=batch, step_s=step_s)
-    return Source(name=f"--measured {given.text}", anchor=anchor)
 
 
 def _source(runs: Sequence[MeasuredRun]) -> Source:

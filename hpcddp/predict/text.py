@@ -11,8 +11,8 @@ from textwrap import fill
 from hpcddp.core.errors import UsageError
 from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.text import count, duration, table, thousands
-from hpcddp.predict.expected import NOT_MEASURED, Expected, Given, Predictions, Source, why_not
-from hpcddp.predict.model import FORWARD, MATTERS, hidden_from_s
+from hpcddp.predict.expected import NOT_MEASURED, Expected, Predictions, Source, why_not
+from hpcddp.predict.model import FORWARD, MATTERS, Anchor, hidden_from_s
 from hpcddp.sweep.file import SweepFile
 
 WIDTH = 80
@@ -63,8 +63,8 @@ def too_long(found: Sequence[Expected], walltime_min: int) -> list[str]:
 
 
 def _filled(text: str) -> str:
-    """Lines of a terminal's width; commands are not broken."""
-    glued = re.sub("`[^`]*`", lambda code: code[0].replace(" ", "\xa0"), text)
+    """Lines of a terminal's width; commands, and what stands in parentheses, are not broken."""
+    glued = re.sub(r"`[^`]*`|\([^)]*\)", lambda code: code[0].replace(" ", "\xa0"), text)
     return fill(glued, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")
 
 
@@ -76,9 +76,8 @@ def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
     facts += [] if anchor.waits is None else [f"{_percent(anchor.waits)} waiting for data"]
     cells = [_cells(each, source, repeat) for each in rows if each.predicted.high]
     heads = ("nodes", "samples/s", "between", "efficiency", "limit", "a run takes", "node-h")
-    told = ", ".join(facts).replace(" ", "\xa0")
     lines = [
-        _filled(f"expected, from {source.name} ({told}):"),
+        _filled(f"expected, from {source.name} ({', '.join(facts)}):"),
         *([table(heads, cells, left=("limit",))] if cells else []),
     ]
     lines += dict.fromkeys(_filled(f"  {each.predicted.reason}.") for each in rows if each.predicted.reason)
@@ -107,28 +106,24 @@ def _beyond(predictions: Predictions, largest: Expected, source: Source) -> Iter
     """`beyond the sweep: 32 nodes 90 %, 64 nodes 89 %; below 80 % from 512 nodes on`"""
     if largest.predicted.samples_per_s is None:
         return
-    sizes, nodes = list[tuple[int, float]](), source.anchor.nodes
-    while (nodes := 2 * nodes) <= MOST_NODES:
-        found = predictions.on(largest.point, source, nodes)
-        if found.samples_per_s:
-            sizes.append((nodes, _efficiency(found, nodes, source)))
-    next_ones = [f"{count(n, 'node')} {_percent(share)}" for n, share in sizes if n > largest.point.layout.nodes][:2]
-    poor = next((n for n, share in sizes if share < PAYS), None)
-    parts = [", ".join(next_ones), f"below {_percent(PAYS)} from {count(poor, 'node')} on" if poor else ""]
+    sizes = [source.anchor.nodes * 2**doublings for doublings in range(1, MOST_NODES.bit_length())]
+    found = {nodes: predictions.on(largest.point, source, nodes) for nodes in sizes if nodes <= MOST_NODES}
+    shares = {nodes: _efficiency(each, nodes, source) for nodes, each in found.items() if each.samples_per_s}
+    last, poor = largest.point.layout.nodes, next((nodes for nodes, share in shares.items() if share < PAYS), None)
+    parts = [", ".join([f"{nodes} nodes {_percent(share)}" for nodes, share in shares.items() if nodes > last][:2])]
+    parts += [f"below {_percent(PAYS)} from {poor} nodes on"] if poor else []
     node = predictions.profile.node_types.get(largest.point.layout.node_type or "")
-    if node and node.count and next_ones and node.count < 2 * largest.point.layout.nodes:
-        parts.append(f"{predictions.profile.name} has {node.count}")
+    parts += [f"{predictions.profile.name} has {node.count}"] if node and node.count and node.count < 2 * last else []
     if any(parts):
         yield _filled(f"beyond the sweep: {'; '.join(filter(None, parts))}")
 
 
 def _unmeasured(predictions: Predictions, each: Expected) -> tuple[str, str]:
     """What is true of the exchange all the same, or why there is no number; and what it is about."""
-    point, link = each.point, predictions.link(each.point)
-    known = link.network is not None and link.buckets
-    if link.network is None or not link.buckets or why_not(point) or each.predicted.reason != NOT_MEASURED:
-        reason = f"Not predicted: {link.missing if not known and not why_not(point) else each.predicted.reason}."
-        return reason, reason
+    point, reason, link = each.point, each.predicted.reason, predictions.link(each.point)
+    if reason != NOT_MEASURED or not link.network or not link.buckets:
+        words = f"Not predicted: {link.missing if reason == NOT_MEASURED else reason}."
+        return words, words
     step_ms = 1e3 * hidden_from_s(point.layout.nodes, FORWARD, link.buckets, link.network)
     megabytes = sum(bucket.size_bytes for bucket in link.buckets) / 1e6
     return point.workload.model, (
@@ -143,30 +138,24 @@ def _command(sweep: SweepFile) -> str:
     return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, "--where", "layout.nodes == 1"])
 
 
-def with_given(predictions: Predictions, text: str | None) -> Predictions:
-    """Those from `--measured`, where it is given."""
-    return replace(predictions, given=read_given(text, predictions)) if text is not None else predictions
-
-
-def read_given(text: str, predictions: Predictions) -> Given:
-    """`665@1x4`: samples/s, nodes, GPUs per node of a full node of the sweep; UsageError for what is none."""
-    match = re.fullmatch(r"([0-9.,]+)@([0-9]+)x([0-9]+)", text)
-    try:
-        rate = float(match[1].replace(",", "")) if match else 0.0
-    except ValueError:
-        rate = 0.0
-    if not match or not rate:
+def with_given(predictions: Predictions, text: str) -> Predictions:
+    """From `--measured 665@1x4`: samples/s on full nodes of the sweep, their number and GPUs; UsageError for what is none."""
+    match = re.fullmatch(r"([0-9,]+(?:\.[0-9]+)?)@([0-9]+)x([0-9]+)", text)
+    rate, nodes, gpus = (float(match[1].replace(",", "")), int(match[2]), int(match[3])) if match else (0.0, 0, 0)
+    if not rate:
         raise UsageError(f"--measured {text}: give samples/s above 0 and the layout, such as 665@1x4 for 1 node of 4 GPUs")
-    nodes, gpus = int(match[2]), int(match[3])
     full = max(each.point.layout.gpus_per_node for each in predictions.points)
     if gpus != full:
         raise UsageError(f"--measured {text}: a full node of this sweep has {count(full, 'GPU')}. Give the rate of full nodes.")
     larger = {predictions.kind(point) for point in predictions.wanted() if point.layout.nodes > nodes}
-    there = [each.point for each in predictions.points if each.point.layout.nodes == nodes]
-    alike = {kind: point.label for point in there if (kind := predictions.kind(point)) in larger}
+    there = (each.point for each in predictions.points if each.point.layout.nodes == nodes)
+    alike = {kind: point for point in there if (kind := predictions.kind(point)) in larger}
     if not alike:
         raise UsageError(f"--measured {text}: the sweep has no point of {nodes} x {gpus} that it also has on more nodes")
     if len(alike) > 1:
-        several = f"these points are all {nodes} x {gpus}: {', '.join(alike.values())}"
+        several = f"these points are all {nodes} x {gpus}: {', '.join(point.label for point in alike.values())}"
         raise UsageError(f"--measured {text}: {several}. Choose one with --group or --where.")
-    return Given(text=text, samples_per_s=rate, nodes=nodes, gpus_per_node=gpus)
+    [(kind, point)] = alike.items()
+    batch = point.workload.known_batch or 1
+    anchor = Anchor(nodes=nodes, gpus_per_node=gpus, batch_per_gpu=batch, step_s=point.gpus * batch / rate)
+    return replace(predictions, given={kind: Source(name=f"--measured {text}", anchor=anchor)})
