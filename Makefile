@@ -46,7 +46,7 @@ mutants: $(VENV)/installed-test
 	$(BIN)/python -m tests.mutants
 
 BENCHES := analyze_50m cli_latency submit_rate step_overhead probe comm large_batch loader_jpeg loader_tensors generate_bigmnist \
-	predict_published predict_throttled
+	predict_published predict_speed predict_throttled
 
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \

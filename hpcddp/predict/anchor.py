@@ -1,7 +1,7 @@
 """Measured points as the model takes them: rate, waiting and buckets of each run, by its records and the csv module alone.
 
 A login node's `plan` cannot wait for the analysis' pandas. Rates are the analysis' own to the last digit: samples of the steady
-steps over the mean over ranks of what these took (tests/predict/test_anchor.py).
+steps over the mean over ranks of what these took (tests/predict/test_expected.py).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +100,7 @@ def unpacked(folder: Path) -> Study:
 
 
 def trained(folder: Path) -> Study:
-    """A training whose warm-up ends in its first epoch: that one is not timed whole."""
+    """A training whose warm-up ends in its first epoch: that one is not timed with_exchange."""
     point = synthetic.point(1, 2, work="train", epochs=3, batch_per_gpu=160_000, accumulate=1)
     study = write_study(folder / "trained", [point])
     rows = [(n, 4 * n, 4 * n * 320_000, n * MS, n * MS, 1, 320_000, 1, None, None, None) for n in (1, 2, 3)]
@@ -184,11 +186,11 @@ def no_number(folder: Path, setting: str) -> str:
 
 def test_without_the_exchange_a_number_is_an_upper_bound(tmp_path: Path) -> None:
     """It is the upper end of the band without exchange, or with all of TCP's."""
-    whole = by_nodes(measured(tmp_path))[2]
+    with_exchange = by_nodes(measured(tmp_path))[2]
     unknown = by_nodes(measured(tmp_path / "b", (1,), (100, 102), "workload.ddp.bucket_cap_mb=50"))[2]
     assert (unknown.samples_per_s, unknown.low) == (None, None)
     assert "--comm on" in (unknown.reason or "")
-    assert (unknown.high or 0) > (whole.high or 0)
+    assert (unknown.high or 0) > (with_exchange.high or 0)
     tcp = by_nodes(measured(tmp_path / "c", (1,), (100, 102), "cluster=aws-g5"))[2]
     assert tcp.samples_per_s is None
     assert tcp.high
@@ -258,7 +260,7 @@ def test_without_runs_there_is_the_network_line_or_a_reason(cluster: str) -> Non
         source = read_sweep(file)
         points = expand(source, load_profile(str(source.sweep.cluster)))
         found = Predictions(Study(file.with_suffix("")), source, profile, points)
-        text = re.sub(r"\s+", " ", expected_text(found, found.all()))
+        text = re.sub(r"\s+", " ", expected_text(found, list(found.all())))
         wanted = list(found.wanted())
         assert "samples/s" not in text
         assert bool(text) == bool(wanted)
@@ -312,3 +314,14 @@ def test_a_choice_of_the_sweep_is_in_the_command_that_measures_a_node(run: Run) 
     sweep = JOBS / "marconi100-resnet50.yaml"
     shown = run("plan", sweep, "--cluster", "marconi100", "--set", "account=a b").stdout
     assert f"hpcddp submit {sweep} --cluster marconi100 --set 'account=a b' --where 'layout.nodes == 1'`" in shown
+
+
+def test_plan_with_an_anchor_loads_nothing_heavy(tmp_path: Path) -> None:
+    measured(tmp_path)
+    code = (
+        "import sys, hpcddp.cli; hpcddp.cli.main(['plan', 'small.yaml'], standalone_mode=False); "
+        "print(sorted({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "expected, from n01-g4" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
