@@ -2,9 +2,9 @@
 
 DDP over the parameters of CIFAR's ResNet-18 and VGG-11, with its own buckets and gloo's all-reduces. Nothing is computed: forward
 sleeps, and backward, twice as long in all, sleeps before each gradient. Backward takes 0.3, 1 and 2 times as long as the
-exchange, which is the sum of all-reduces by `bench comm`. A step of one rank is the anchor, with its buckets. Two ranks, one at each end of
-a wire throttled by a token bucket (tests/net/link.py), are predicted and measured. First steps sleep nowhere and are not timed:
-in them DDP finds the order of gradients, and the token bucket is drained.
+exchange, which is the sum of all-reduces by `bench comm`. A step of one rank is the anchor, with its buckets. Two ranks, one at
+each end of a wire throttled by a token bucket (tests/net/link.py), are predicted and measured. First steps sleep nowhere and are
+not timed: in them DDP finds the order of gradients, and the token bucket is drained.
 
 Bound, of predicted over measured step less 1: 10 % each, median 4 %. Beside it, not bounded: max(backward, exchange) + forward,
 and the anchor's step with the loss of one doubling alone. Needs root, iproute2, and two quiet cores; takes three to four minutes.
@@ -131,7 +131,7 @@ class Case:
 
     model: str
     share: float
-    alone_s: float
+    one_rank_s: float
     measured_s: float
     predicted_s: float
     closed_form_s: float
@@ -145,10 +145,10 @@ def cases_of(link: Link, network: Network, model: str, folder: Path) -> list[Cas
     """A case for each share."""
     exchange_s = sum(network.all_reduce_s(size, 2) for size in BUCKETS[model, 10])
     backwards_s = [share * exchange_s for share in SHARES]
-    (alone,) = forked.values(folder / "alone", 1, slept, model, backwards_s, 1, timeout_s=TIMEOUT_S)
-    joined = link.values(folder / "joined", slept, model, backwards_s, STEPS, timeout_s=TIMEOUT_S)[0]
+    (one_rank,) = forked.values(folder / "one", 1, slept, model, backwards_s, 1, timeout_s=TIMEOUT_S)
+    two_ranks = link.values(folder / "two", slept, model, backwards_s, STEPS, timeout_s=TIMEOUT_S)[0]
     cases = []
-    for share, backward_s, (of_anchor,), of_two in zip(SHARES, backwards_s, alone, joined, strict=True):
+    for share, backward_s, (of_anchor,), of_two in zip(SHARES, backwards_s, one_rank, two_ranks, strict=True):
         anchor, buckets = anchor_of(of_anchor)
         predicted_s = predict("", anchor, 2, 1, buckets, network).step_s
         assert predicted_s
@@ -175,7 +175,7 @@ def main() -> int:
 
 def row(case: Case) -> str:
     guesses = (f"{guess:8.2f} ({case.off(guess):+6.1%})" for guess in (case.predicted_s, case.closed_form_s, case.constant_s))
-    return f"{case.model:>8} {case.share:17g} {case.alone_s:9.2f} {case.measured_s:9.2f} {' '.join(guesses)}"
+    return f"{case.model:>8} {case.share:17g} {case.one_rank_s:9.2f} {case.measured_s:9.2f} {' '.join(guesses)}"
 
 
 def summary(cases: Sequence[Case], network: Network) -> dict[str, object]:
