@@ -91,7 +91,8 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, measured: str | No
     once = "; a shared point is counted once" if any(len(row.groups) > 1 for row in rows) else ""
     screen = f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}"
     click.echo(f"{head}\n{plan_text(rows)}" if each_point else screen)
-    if text := expected_text(predictions, expected):
+    given = (("--group", name) for name in points.groups), (("--where", text) for text in points.conditions)
+    if text := expected_text(predictions, expected, [word for pairs in given for pair in pairs for word in pair]):
         click.echo(f"\n{text}")
 
 

@@ -47,5 +47,5 @@ class PredictedPoint:
 class PredictionRecord:
     """The file: each point as the last submission before its first run had it."""
 
-    schema: int = 1
+    schema: Literal[1] = 1
     points: tuple[PredictedPoint, ...] = ()

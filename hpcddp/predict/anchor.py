@@ -22,7 +22,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.own_script import completed
 from hpcddp.core.point import Point
-from hpcddp.core.records import AFTER_PAUSE, buckets_file, steps_file
+from hpcddp.core.records import AFTER_PAUSE, SCHEMA, buckets_file, steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.start_up import start_up
 from hpcddp.predict.model import Bucket
@@ -64,8 +64,8 @@ def read_run(study: Study, point: Point, run: int) -> MeasuredRun | str | None:
             return f"check `{failed.name}`: {failed.evidence}" if failed else "end.json has no check"
         try:
             return _read(attempt, point, run)
-        except (OSError, ValueError, IndexError, ZeroDivisionError, HpcddpError) as error:
-            return f"its records cannot be read: {error}"
+        except (OSError, ValueError, IndexError, ArithmeticError, csv.Error, HpcddpError) as error:
+            return f"its records cannot be used: {error}"
     return None
 
 
@@ -73,9 +73,18 @@ def _read(attempt: Path, point: Point, run: int) -> MeasuredRun:
     end, launch = read_record(TrainingEnd, attempt / "end.json"), read_record(LaunchRecord, attempt / "launch.json")
     if end is None or launch is None or len(end.ranks) != launch.ranks:
         raise ValueError("launch.json or a rank is missing")
-    point = completed(point, launch.script) if launch.script else point
+    if any(each.attempt != attempt.name for each in end.history):
+        raise ValueError("several attempts made its steps")
+    point_id, point = point.id, completed(point, launch.script) if launch.script else point
+    gates = {gate.name for gate in end.gates}
+    if (launch.schema, launch.point, end.global_batch) != (SCHEMA, point_id, point.global_batch) or not gates.issuperset(
+        launch.gates
+    ):
+        raise ValueError("its records are of another point or version")
     counted, steps = _counted(point, end, launch.data.samples), dict[int, _Step]()
     ranks = [_sums(attempt, rank, counted, steps if index == 0 else {}) for index, rank in enumerate(end.ranks)]
+    if not steps:
+        raise ValueError("it has no timed step")
     total_ns, by_rows = sum(rank.total_ns for rank in ranks), [rank.samples for rank in ranks]
     samples = sum(by_rows) if all(by_rows) else len(steps) * end.global_batch
     started = start_up(attempt, launch)
@@ -129,6 +138,8 @@ def _sums(attempt: Path, rank: RankEnd, counted: range, steps: dict[int, _Step])
     ):
         if not flags & ~AFTER_PAUSE and step in counted:
             steps[step] = _Step(start_ns, sum(parts[: len(AHEAD)]), sum(parts[len(AHEAD) :]), total_ns)
+            if min(total_ns, *parts) < 0 or sum(parts) > 1.01 * total_ns:
+                raise ValueError(f"the parts of step {step} cannot be true")
             waits_ns, samples = waits_ns + parts[0], samples + of_step
     total_ns, ahead_ns = sum(step.total_ns for step in steps.values()), sum(step.ahead_ns for step in steps.values())
     return _Sums(total_ns, ahead_ns, waits_ns, samples)
@@ -152,6 +163,8 @@ def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> 
     """Those columns of each row, 0 where a cell is empty or there is no such column; ValueError where it is not what end.json
     tells of it.
     """
+    if not file.is_file():
+        raise ValueError(f"{file.name} is no file")
     lines = file.read_bytes().splitlines(keepends=True)[: rows + 1]
     if len(lines) <= rows or zlib.crc32(b"".join(lines)) != crc32:
         raise ValueError(f"{file.name} does not match its checksum in end.json")
@@ -160,6 +173,13 @@ def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> 
     places = [header.index(name) if name in header else None for name in columns]
     for cells in table:
         yield [0 if place is None else int(cells[place] or 0) for place in places]
+
+
+def is_measured(study: Study, point: Point, run: int) -> bool:
+    """Whether the run is done and passes its checks; nothing else of it is read."""
+    ends = (read_end(attempt) for attempt in reversed(study.attempts(point.label, run)))
+    end = next((end for end in ends if end and end.state == "done"), None)
+    return end is not None and all(gate.passed for gate in end.gates)
 
 
 def read_link(study: Study, point: Point, run: int) -> LinkFit | None:

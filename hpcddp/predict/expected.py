@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import statistics
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,8 +20,8 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.text import count, size
-from hpcddp.predict.anchor import MeasuredRun, read_link, read_run
-from hpcddp.predict.model import FORWARD, REACHED, Anchor, Bucket, Network, predict, sent_share
+from hpcddp.predict.anchor import MeasuredRun, is_measured, read_link, read_run
+from hpcddp.predict.model import FORWARD, LOST_PER_DOUBLING, REACHED, Anchor, Bucket, Network, predict, sent_share
 from hpcddp.study.study_records import read_point, read_record
 from hpcddp.sweep.disk_usage import run_steps
 from hpcddp.sweep.expand import PlannedPoint, without_size
@@ -38,6 +39,7 @@ NOT_PREDICTED = {
 """`workload.parallel` -> why the model does not fit it."""
 
 NOT_MEASURED = "no node of its kind is measured"
+NO_BUCKETS = "buckets of this model, or of this bucket_cap_mb, are unknown, so the exchange is omitted"
 MEASURE = "measure it with `hpcddp bench comm`"
 
 
@@ -72,9 +74,9 @@ class Expected:
 
     @property
     def run_s(self) -> float | None:
-        """What a run takes from srun on, at most; None where its step is not known."""
+        """What a run takes from srun on, at most; None where its step, or how many there are, is not known."""
         step_s, measure = self.predicted.step_s, self.point.measure
-        if step_s is None or self.source is None:
+        if step_s is None or self.source is None or measure.stop == "interval":
             return None
         starts_s = [run.start_up_s for run in self.source.runs if run.start_up_s] or [0.0]
         timed_s = measure.warmup_steps * step_s + measure.seconds if measure.seconds else run_steps(self.point) * step_s
@@ -100,10 +102,13 @@ class Predictions:
     def all(self) -> Iterator[Expected]:
         """Of each point on several nodes that is not measured itself; with a reason where there is no number."""
         for point in self.wanted():
+            own = self._begun.get(self.kind(point), {}).get(point.layout.nodes, ())
+            if any(is_measured(self.study, *begun) for begun in own):
+                continue
             source = why_not(point) or self.source(point)
             if isinstance(source, str):
                 yield Expected(point, PredictedPoint(label=point.label, reason=source))
-            elif source.anchor.nodes != point.layout.nodes:
+            elif source.anchor.nodes < point.layout.nodes:
                 yield Expected(point, self.on(point, source, point.layout.nodes), source)
 
     def on(self, point: Point, source: Source, nodes: int) -> PredictedPoint:
@@ -115,7 +120,8 @@ class Predictions:
             few = f"{batch:g} samples per GPU are less than a quarter of the {anchor.batch_per_gpu:g} of {source.name}"
             found = PredictedPoint(label=point.label, reason=few)
         elif link.missing:
-            found = PredictedPoint(label=point.label, high=found.high, reason=link.missing)
+            bound = nodes * anchor.gpus_per_node * batch * (1 + LOST_PER_DOUBLING * math.log2(nodes / anchor.nodes))
+            found = PredictedPoint(label=point.label, high=bound / (found.step_s or 1), reason=link.missing)
         return replace(
             found,
             anchor=source.name,
@@ -138,7 +144,7 @@ class Predictions:
         for nodes in sorted((each for each in self._begun.get(kind, ()) if each <= point.layout.nodes), reverse=True):
             runs, why = self._runs(kind, nodes)
             if runs:
-                return _source(runs)
+                return why_not(runs[-1].point) or _source(runs)
             rejected = rejected or why
         return f"the runs of its anchor are rejected: {rejected}" if rejected else NOT_MEASURED
 
@@ -162,17 +168,21 @@ class Predictions:
     @functools.cache  # noqa: B019 - lives as long as a command
     def _runs(self, kind: str, nodes: int) -> tuple[list[MeasuredRun], str | None]:
         """Those that count, of the newest environment and GPUs; why one of the others does not."""
-        read = [read_run(self.study, point, run) for point, run in self._begun[kind][nodes]]
+        read = [self._run(*begun) for begun in self._begun[kind][nodes]]
         runs = sorted((each for each in read if isinstance(each, MeasuredRun)), key=lambda run: run.ended_unix_ns)
         return [run for run in runs if run.kind == runs[-1].kind], next((each for each in read if isinstance(each, str)), None)
 
+    @functools.cache  # noqa: B019 - as above
+    def _run(self, point: Point, run: int) -> MeasuredRun | str | None:
+        return read_run(self.study, point, run)
+
     def link(self, point: Point) -> Link:
         """Buckets as recorded on the fewest nodes, else as the catalogue has them; the network by `bench comm` or the profile."""
-        known, kind = self._network(point), self.kind(point)
-        recorded = (run.buckets for nodes in sorted(self._begun.get(kind, ())) for run in self._runs(kind, nodes)[0])
+        known, begun = self._network(point), self._begun.get(self.kind(point), {})
+        timed = (each for nodes in sorted(begun) for each in begun[nodes] if each[0].times_buckets)
+        recorded = (run.buckets for run in (self._run(*each) for each in timed) if isinstance(run, MeasuredRun))
         buckets = next(filter(None, recorded), None) or [Bucket(*each) for each in gradient_buckets(point.workload) or ()]
-        unknown = "the buckets of this model are unknown, so the exchange is omitted. Measure one node with `--comm on`"
-        return replace(known, buckets=buckets, missing=known.missing if buckets else unknown)
+        return replace(known, buckets=buckets, missing=known.missing if buckets else NO_BUCKETS)
 
     def _network(self, point: Point) -> Link:
         benches = self._begun.get(self.kind(comm_point(point)), {})
@@ -215,17 +225,21 @@ def _source(runs: Sequence[MeasuredRun]) -> Source:
     return Source(name=point.label, anchor=anchor, runs=plain)
 
 
+def recorded_prediction(study: Study) -> PredictionRecord:
+    """Of prediction.json; without points where there is none, HpcddpError where it cannot be read."""
+    return read_record(PredictionRecord, study.prediction_file) or PredictionRecord()
+
+
 def write_prediction(predictions: Predictions, begun: Collection[str]) -> None:
     """Adds to the study's prediction.json what is expected of points that have no run yet (`begun` has the labels of the others).
     A file that cannot be read stays as it is.
     """
-    file = predictions.study.prediction_file
     try:
-        before = read_record(PredictionRecord, file) or PredictionRecord()
-    except HpcddpError:
+        before = recorded_prediction(predictions.study)
+    except (HpcddpError, OSError):
         return
     new = [each.predicted for each in predictions.all() if each.point.label not in begun]
     points = {each.label: each for each in before.points}
     points |= {each.label: replace(each, made_unix_s=int(time.time()), version=__version__) for each in new}
     if new:
-        write_json(file, encode(PredictionRecord(points=tuple(points.values()))))
+        write_json(predictions.study.prediction_file, encode(PredictionRecord(points=tuple(points.values()))))

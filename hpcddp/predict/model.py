@@ -122,7 +122,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one argument for each of the model's in
         high=samples_per_s * spread,
         step_s=step_s,
         exposed_s=max(0.0, with_exchange_s - own_s),
-        waits_s=None if anchor.waits is None else anchor.waits * own_s,
+        waits_s=None if anchor.waits is None else anchor.waits * anchor.step_s * batch_per_gpu / anchor.batch_per_gpu,
         limit=_limit(anchor, with_exchange_s - own_s, step_s),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from textwrap import fill
 from hpcddp.core.errors import UsageError
 from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.text import count, duration, table, thousands
-from hpcddp.predict.expected import NOT_MEASURED, Expected, Predictions, Source, why_not
+from hpcddp.predict.expected import NO_BUCKETS, NOT_MEASURED, Expected, Predictions, Source
 from hpcddp.predict.model import FORWARD, MATTERS, Anchor, hidden_from_s
 from hpcddp.sweep.file import SweepFile
 
@@ -25,18 +26,22 @@ BLOCKS = 4
 """Anchors that a screen has room for."""
 
 
-def expected_text(predictions: Predictions, found: Sequence[Expected]) -> str:
-    """Blocks and sentences below the plan's table; empty where nothing is on several nodes."""
+def expected_text(predictions: Predictions, found: Sequence[Expected], chosen: Sequence[str] = ()) -> str:
+    """Blocks and sentences below the plan's table; empty where nothing is on several nodes. `chosen`: the words that chose the
+    points, for the command that measures a node.
+    """
     blocks, sentences = dict[tuple[str, str], dict[int, Expected]](), dict[str, str]()
-    for each in sorted(found, key=lambda each: each.point.layout.nodes):
+    for each in sorted(found, key=lambda each: (-each.point.layout.gpus_per_node, each.point.layout.nodes)):
         if each.predicted.anchor:
             kind = each.predicted.anchor, predictions.kind(each.point)
             blocks.setdefault(kind, {}).setdefault(each.point.layout.nodes, each)
         else:
             key, sentence = _unmeasured(predictions, each)
             sentences[key] = sentence
-    if any(not each.predicted.anchor and not why_not(each.point) for each in found):
-        sentences["command"] = f"Measure one node: `{_command(predictions.sweep)}`"
+    lacking = [each.point for each in found if each.predicted.reason in (NOT_MEASURED, NO_BUCKETS)]
+    if lacking:
+        comm = [] if predictions.link(lacking[0]).buckets else ["--comm", "on"]
+        sentences["command"] = f"Measure one node: `{_command(predictions.sweep, [*chosen, *comm])}`"
     shown = [_block(predictions, [*rows.values()]) for rows in [*blocks.values()][:BLOCKS]]
     more = [f"and {count(len(blocks) - BLOCKS, 'more block')}: --format json"] * (len(blocks) > BLOCKS)
     return "\n".join([*shown, *more, *map(_filled, sentences.values())])
@@ -59,7 +64,7 @@ def too_long(found: Sequence[Expected], walltime_min: int) -> list[str]:
         return []
     longest_s, label = max(over)
     words = f"A run of {label} is expected to take {duration(longest_s)}, and slurm.walltime_min is {walltime_min}"
-    return [f"{words}. Set at least {longest_s / 60:.0f}."]
+    return [f"{words}. Set at least {math.ceil(longest_s / 60) + 1}."]
 
 
 def _filled(text: str) -> str:
@@ -72,30 +77,35 @@ def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
     source = rows[0].source
     assert source is not None
     anchor, repeat = source.anchor, predictions.sweep.sweep.repeat
-    facts = [*([count(len(source.runs), "run")] if source.runs else []), f"{thousands(anchor.samples_per_s)} samples/s"]
+    facts = [*([count(len(source.runs), "run")] if source.runs else []), f"{_rate(anchor.samples_per_s)} samples/s"]
     facts += [] if anchor.waits is None else [f"{_percent(anchor.waits)} waiting for data"]
     cells = [_cells(each, source, repeat) for each in rows if each.predicted.high]
-    heads = ("nodes", "samples/s", "between", "efficiency", "limit", "a run takes", "node-h")
+    heads = ("nodes", "samples/s", "between", f"vs {count(anchor.nodes, 'node')}", "limit", "a run takes", "node-h")
     lines = [
         _filled(f"expected, from {source.name} ({', '.join(facts)}):"),
         *([table(heads, cells, left=("limit",))] if cells else []),
     ]
-    lines += dict.fromkeys(_filled(f"  {each.predicted.reason}.") for each in rows if each.predicted.reason)
+    why = {each.predicted.reason: each.point.layout.nodes for each in reversed(rows) if each.predicted.reason}
+    lines += [_filled(f"  from {count(nodes, 'node')} on: {reason}.") for reason, nodes in why.items()]
     return "\n".join([*lines, *_beyond(predictions, rows[-1], source)])
 
 
 def _cells(each: Expected, source: Source, repeat: int) -> tuple[object, ...]:
     found, nodes, hours = each.predicted, each.point.layout.nodes, _hours(each, repeat)
     if found.samples_per_s is None or found.low is None or found.high is None:
-        return nodes, f"at most {thousands(found.high or 0)}", *[None] * 5
-    between = f"{thousands(found.low)}-{thousands(found.high)}"
+        return nodes, f"at most {_rate(found.high or 0)}", *[None] * 5
+    between = f"{_rate(found.low)}-{_rate(found.high)}"
     takes = None if each.run_s is None else duration(each.run_s)
     share = _percent(_efficiency(found, nodes, source))
-    return nodes, thousands(found.samples_per_s), between, share, found.limit, takes, hours and f"{hours:.1f}"
+    return nodes, _rate(found.samples_per_s), between, share, found.limit, takes, hours and f"{hours:.1f}"
 
 
 def _efficiency(found: PredictedPoint, nodes: int, source: Source) -> float:
     return (found.samples_per_s or 0.0) / nodes * source.anchor.nodes / source.anchor.samples_per_s
+
+
+def _rate(per_s: float) -> str:
+    return thousands(per_s, sum(per_s < least for least in (100, 10)))
 
 
 def _percent(share: float) -> str:
@@ -104,12 +114,14 @@ def _percent(share: float) -> str:
 
 def _beyond(predictions: Predictions, largest: Expected, source: Source) -> Iterator[str]:
     """`beyond the sweep: 32 nodes 90 %, 64 nodes 89 %; below 80 % from 512 nodes on`"""
-    if largest.predicted.samples_per_s is None:
+    kind = predictions.kind(largest.point)
+    last = max(point.layout.nodes for point in predictions.wanted() if predictions.kind(point) == kind)
+    if largest.predicted.samples_per_s is None or largest.point.layout.nodes < last:
         return
     sizes = [source.anchor.nodes * 2**doublings for doublings in range(1, MOST_NODES.bit_length())]
     found = {nodes: predictions.on(largest.point, source, nodes) for nodes in sizes if nodes <= MOST_NODES}
     shares = {nodes: _efficiency(each, nodes, source) for nodes, each in found.items() if each.samples_per_s}
-    last, poor = largest.point.layout.nodes, next((nodes for nodes, share in shares.items() if share < PAYS), None)
+    poor = next((nodes for nodes, share in shares.items() if share < PAYS), None)
     parts = [", ".join([f"{nodes} nodes {_percent(share)}" for nodes, share in shares.items() if nodes > last][:2])]
     parts += [f"below {_percent(PAYS)} from {poor} nodes on"] if poor else []
     node = predictions.profile.node_types.get(largest.point.layout.node_type or "")
@@ -126,21 +138,21 @@ def _unmeasured(predictions: Predictions, each: Expected) -> tuple[str, str]:
         return words, words
     step_ms = 1e3 * hidden_from_s(point.layout.nodes, FORWARD, link.buckets, link.network)
     megabytes = sum(bucket.size_bytes for bucket in link.buckets) / 1e6
-    return point.workload.model, (
+    return f"{point.workload.model} {megabytes:.0f}", (
         f"{point.layout.nodes} nodes at {link.rate}: the exchange of {point.workload.model}'s {megabytes:.0f} MB costs more than "
         f"{_percent(MATTERS)} only where a step takes less than {thousands(step_ms, int(step_ms < 2))} ms."
     )
 
 
-def _command(sweep: SweepFile) -> str:
+def _command(sweep: SweepFile, chosen: Sequence[str]) -> str:
     cluster = ["--cluster", sweep.options.cluster] if sweep.options.cluster else []
     settings = [word for text in sweep.options.settings for word in ("--set", text)]
-    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, "--where", "layout.nodes == 1"])
+    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, *chosen, "--where", "layout.nodes == 1"])
 
 
 def with_given(predictions: Predictions, text: str) -> Predictions:
     """From `--measured 665@1x4`: samples/s on full nodes of the sweep, their number and GPUs; UsageError for what is none."""
-    match = re.fullmatch(r"([0-9,]+(?:\.[0-9]+)?)@([0-9]+)x([0-9]+)", text)
+    match = re.fullmatch(r"((?:\d{1,3}(?:,\d{3}){0,3}|\d{1,12})(?:\.\d{1,9})?)@(\d{1,6})x(\d{1,6})", text, re.ASCII)
     rate, nodes, gpus = (float(match[1].replace(",", "")), int(match[2]), int(match[3])) if match else (0.0, 0, 0)
     if not rate:
         raise UsageError(f"--measured {text}: give samples/s above 0 and the layout, such as 665@1x4 for 1 node of 4 GPUs")
@@ -151,11 +163,13 @@ def with_given(predictions: Predictions, text: str) -> Predictions:
     there = (each.point for each in predictions.points if each.point.layout.nodes == nodes)
     alike = {kind: point for point in there if (kind := predictions.kind(point)) in larger}
     if not alike:
-        raise UsageError(f"--measured {text}: the sweep has no point of {nodes} x {gpus} that it also has on more nodes")
+        raise UsageError(f"--measured {text}: no chosen point is {nodes} x {gpus} and also on more nodes")
     if len(alike) > 1:
         several = f"these points are all {nodes} x {gpus}: {', '.join(point.label for point in alike.values())}"
         raise UsageError(f"--measured {text}: {several}. Choose one with --group or --where.")
     [(kind, point)] = alike.items()
-    batch = point.workload.known_batch or 1
+    batch = point.workload.known_batch
+    if batch is None:
+        raise UsageError(f"--measured {text}: the sweep defines no batch. Set workload.samples_per_step.")
     anchor = Anchor(nodes=nodes, gpus_per_node=gpus, batch_per_gpu=batch, step_s=point.gpus * batch / rate)
     return replace(predictions, given={kind: Source(name=f"--measured {text}", anchor=anchor)})

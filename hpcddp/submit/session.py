@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from hpcddp.backends import choose
 from hpcddp.backends.base import Backend, pause_s
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, RefusedError, UsageError
+from hpcddp.core.errors import FAILED, INCOMPLETE, FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.run_root import RunKey, Study
 from hpcddp.core.text import count
+from hpcddp.predict.expected import recorded_prediction
 from hpcddp.study.data_jobs import data_job_states, live_words
 from hpcddp.study.scope import study_scope
 from hpcddp.study.status import RunState, study_states
@@ -165,6 +166,10 @@ class _Session:
     def send(self, pending: PendingRuns, options: SubmitOptions) -> list[SubmittedRun]:
         """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""
         submitted: list[SubmittedRun] = []
+        try:
+            recorded_prediction(self.study)
+        except (HpcddpError, OSError) as error:
+            self.console.remark(f"No prediction is recorded: {error}. Move the file away.")
         to_submit = (self.study, pending.plan, self.backend, submitted)
         try:
             if refused := submit_accepted(*to_submit):

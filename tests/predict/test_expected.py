@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -185,12 +186,11 @@ def no_number(folder: Path, setting: str) -> str:
 
 
 def test_without_the_exchange_a_number_is_an_upper_bound(tmp_path: Path) -> None:
-    """It is the upper end of the band without exchange, or with all of TCP's."""
-    with_exchange = by_nodes(measured(tmp_path))[2]
+    """It is linear scaling, or what TCP's share leaves of it."""
     unknown = by_nodes(measured(tmp_path / "b", (1,), (100, 102), "workload.ddp.bucket_cap_mb=50"))[2]
     assert (unknown.samples_per_s, unknown.low) == (None, None)
-    assert "--comm on" in (unknown.reason or "")
-    assert (unknown.high or 0) > (with_exchange.high or 0)
+    assert "the exchange is omitted" in (unknown.reason or "")
+    assert unknown.high == pytest.approx(2 * (unknown.anchor_samples_per_s or 0))
     tcp = by_nodes(measured(tmp_path / "c", (1,), (100, 102), "cluster=aws-g5"))[2]
     assert tcp.samples_per_s is None
     assert tcp.high
@@ -220,6 +220,43 @@ def test_damaged_records_reject_a_run_and_end_nothing(tmp_path: Path) -> None:
         rows.write_bytes(b"\xff\xfe")
     reason = by_nodes(Predictions(found.study, found.sweep, found.profile, found.points))[2].reason
     assert "00000.steps.csv does not match its checksum in end.json" in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"shares": {"data_wait": 0.6, "forward": 0.6}}, "the parts of step 1 cannot be true"),
+        ({"end": {"global_batch": 12_800}}, "its records are of another point or version"),
+        ({"launch": {"gates": ["equal steps"]}}, "its records are of another point or version"),
+        ({"end": {"history": [{"attempt": "7.0", "first_step": 0, "steps": 3}]}}, "several attempts made its steps"),
+        ({"protocol": {"steady_from_step": 99}}, "it has no timed step"),
+    ],
+)
+def test_what_analyze_rejects_or_only_it_reads_is_no_anchor(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    found = by_nodes(measured(tmp_path, (1,), (100,), **changes))[2]
+    assert (found.samples_per_s, found.reason) == (
+        None,
+        f"the runs of its anchor are rejected: its records cannot be used: {says}",
+    )
+
+
+def test_a_pipe_among_the_records_is_not_waited_for(tmp_path: Path) -> None:
+    found = measured(tmp_path, (1,), (100,))
+    file = next(found.study.folder.glob("n01-g4*/r1/*/ranks/00001.steps.csv"))
+    file.unlink()
+    os.mkfifo(file)
+    assert "00001.steps.csv is no file" in (by_nodes(found)[2].reason or "")
+
+
+def test_a_script_whose_batch_only_it_knows_needs_samples_per_step(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    text = SWEEP.replace(
+        "{model: resnet18, data: {name: synthetic-imagenet}, batch_per_gpu: 32, loader_workers_per_rank: 4}", "{script: train.py}"
+    )
+    (tmp_path / "script.yaml").write_text(text)
+    assert "Set workload.samples_per_step" in refused(run, "plan", "script.yaml", "--measured", "665@1x4")
+    shown = run("plan", "script.yaml", "--measured", "665@1x4", "--set", "workload.samples_per_step=32").stdout
+    assert "at most 1,330" in shown
 
 
 def test_with_accumulate_gradients_travel_in_the_last_micro_batch(tmp_path: Path) -> None:
@@ -281,7 +318,7 @@ def test_what_plan_shows(run: Run, tmp_path: Path) -> None:
 
 def test_a_run_that_takes_longer_than_its_limit_is_remarked_on(run: Run, tmp_path: Path) -> None:
     measured(tmp_path)
-    says = "is expected to take 36 min, and slurm.walltime_min is 30. Set at least 36."
+    says = "is expected to take 36 min, and slurm.walltime_min is 30. Set at least 38."
     assert says in run("plan", "small.yaml", "--set", "measure.steps=17000", "--measured", "1100@1x4").stderr
 
 
@@ -290,9 +327,12 @@ def test_a_run_that_takes_longer_than_its_limit_is_remarked_on(run: Run, tmp_pat
     [
         ("fast", "give samples/s above 0 and the layout, such as 665@1x4"),
         ("0@1x4", "give samples/s above 0"),
+        ("665,5@1x4", "give samples/s above 0"),
+        (",@1x4", "give samples/s above 0"),
+        (f"{'9' * 400}@1x4", "give samples/s above 0"),
         ("665@1x2", "a full node of this sweep has 4 GPUs"),
-        ("665@3x4", "the sweep has no point of 3 x 4"),
-        ("665@16x4", "the sweep has no point of 16 x 4 that it also has on more nodes"),
+        ("665@3x4", "no chosen point is 3 x 4 and also on more nodes"),
+        ("665@16x4", "no chosen point is 16 x 4 and also on more nodes"),
     ],
 )
 def test_a_figure_from_elsewhere_that_is_none(run: Run, tmp_path: Path, given: str, says: str) -> None:
@@ -312,8 +352,8 @@ def test_a_figure_from_elsewhere(run: Run) -> None:
 
 def test_a_choice_of_the_sweep_is_in_the_command_that_measures_a_node(run: Run) -> None:
     sweep = JOBS / "marconi100-resnet50.yaml"
-    shown = run("plan", sweep, "--cluster", "marconi100", "--set", "account=a b").stdout
-    assert f"hpcddp submit {sweep} --cluster marconi100 --set 'account=a b' --where 'layout.nodes == 1'`" in shown
+    shown = run("plan", sweep, "--cluster", "marconi100", "--set", "account=a b", "--group", "nodes").stdout
+    assert f"{sweep} --cluster marconi100 --set 'account=a b' --group nodes --where 'layout.nodes == 1'`" in shown
 
 
 def test_plan_with_an_anchor_loads_nothing_heavy(tmp_path: Path) -> None:
