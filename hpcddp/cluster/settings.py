@@ -89,6 +89,6 @@ def _read(file: Path) -> Settings:
         **{("data_roots", name): root for name, root in settings.data_roots.items()},
     }
     for where, path in paths.items():
-        if path is not None and not path.startswith(("/", "$", "~")):
+        if path is not None and not path.startswith(("/", "$", "~", "s3://")):
             raise located(SchemaError(where, f"`{path}` is relative, but jobs run in another folder. Give it in full."), file)
     return settings

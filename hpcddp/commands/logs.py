@@ -43,5 +43,9 @@ def _logs_of_point(folder: Path, rank: int | None) -> list[Path]:
     label = folder.parent if one else folder
     study = Study(label.parent)
     run, job = newest_job(study, label.name, int(one[1]) if one else None)
+    if (study.job_dir(job) / "request.json").is_file():
+        from hpcddp.backends.sagemaker import save_log
+
+        save_log(study.job_dir(job))
     which = rank_at_fault(study, label.name, run, job) if rank is None else rank
     return job_logs(study, job, which)

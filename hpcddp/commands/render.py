@@ -101,7 +101,7 @@ def render(
         raise click.UsageError(f"{len(scripts)} points go into a folder, and {output} is a file: give -o another name")
     output.mkdir(parents=True, exist_ok=True)
     for label, text in scripts.items():
-        write_file(output / f"{label}.sh", text)
+        write_file(output / f"{label}.{'json' if found.profile.backend == 'sagemaker' else 'sh'}", text)
     remark(f"{count(len(scripts), 'script')} in {output}")
 
 

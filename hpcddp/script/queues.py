@@ -123,6 +123,8 @@ def rival_types(profile: ClusterProfile, point: Point, partition: str | None) ->
     """Types of the nodes that a job in that partition may be given in place of its own, if it does not say which: a request for
     GPUs names those with as many.
     """
+    if profile.backend != "slurm":
+        return []
     own = profile.node_type(point.layout.node_type)
     by_gpus = point.device == "cuda" and profile.rules_of(own).gpu_request != "none"
     needed = point.layout.gpus_per_node if by_gpus else 0

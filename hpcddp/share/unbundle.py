@@ -43,6 +43,7 @@ _REASONS = (
     (r"\.code/.*", "the snapshot of the code that ran"),
     (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` writes it again"),
     (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and files of this machine's queue"),
+    (r"\.jobs/(?:[\w.+-]+/(?:request|ended)\.json|sagemaker\.id)", "requests to SageMaker, which name your account"),
     (r"\.jobs/[\w.+-]+\.smoke/.*", "results of a smoke test"),
     (r"\.jobs/[\w.+-]+\.data/.*", "records of preparing a data set"),
     (rf"{_JOB}/torchrun\.[\w.-]+\.json", "how torchrun ended on each node, for `hpcddp status`"),

@@ -43,6 +43,8 @@ class ExplainedLine:
 def explain_by_hand(points: ChosenPoints, settings: Settings) -> list[ExplainedLine]:
     """The lines of the script that `hpcddp render` prints of the only point."""
     profile, (planned,) = points.profile, points.points
+    if profile.backend == "sagemaker":
+        raise UsageError(f"For {profile.name} `hpcddp render` prints a request, no script. Omit --explain.")
     (request,) = job_requests(points, settings).values()
     launch = by_hand(profile, planned.point, settings, points.source.file.absolute().parent)
     return explain(profile, planned.point, request, launch)
