@@ -43,14 +43,18 @@ class LocalBackend:
         with queue.queue_lock(study):
             lock = queue.take_runner_lock(study)
             if lock is None:
-                return _add(study, submission)
+                return self._add(submission)
             try:
                 queue.fail_all(study, _WITHOUT_RUNNER)
-                job = _add(study, submission)
+                job = self._add(submission)
                 _start_runner(study, submission, lock)
             finally:
                 os.close(lock)
             return job
+
+    def _add(self, submission: Submission) -> str:
+        with not_for_others(submission.trusted):
+            return queue.add(self._study, entry_of(submission))
 
     def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
         """One run each: they run one after another anyway."""
@@ -100,12 +104,7 @@ _WITHOUT_RUNNER = {"running": "its runner process died", "queued": "its runner p
 _NOT_QUEUED = JobState(phase="failed", detail="no longer in the local queue")
 
 
-def _add(study: Study, submission: Submission) -> str:
-    with not_for_others(submission.trusted):
-        return queue.add(study, _entry(submission))
-
-
-def _entry(submission: Submission) -> queue.Entry:
+def entry_of(submission: Submission) -> queue.Entry:
     point = submission.spec.point
     is_default = submission.python == Environment().python
     return queue.Entry(

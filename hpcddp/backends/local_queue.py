@@ -28,7 +28,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.lock import HostProcess
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.core.schema import decode, encode
+from hpcddp.core.schema import added_later, decode, encode
 
 Phase = Literal["queued", "running", "done", "failed"]
 
@@ -52,6 +52,8 @@ class Entry:
     device: Literal["cuda", "cpu"]
     trusted: tuple[int, ...] = ()
     """Groups, by number, that may write where the run's code is."""
+    hosts: tuple[str, ...] = added_later(())
+    """Where it runs by ssh; none: here."""
 
 
 @dataclass(frozen=True, kw_only=True)

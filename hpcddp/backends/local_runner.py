@@ -133,10 +133,32 @@ class _Executor(LocalExecutor):
 def start(study: Study, job: str) -> subprocess.Popen[bytes]:
     """The controller of the run's ranks, leader of its process group."""
     entry = queue.read_entry(study, job)
+    if entry.hosts:
+        return _start_on_hosts(study, job, entry)
     with not_for_others(entry.trusted) as umask:  # the pickle, which every rank loads
         executor = _Executor(study, job, entry, umask)
         submitted = cast(LocalJob[Any], executor.submit(call, entry.entry, dict(entry.spec)))
     return cast("subprocess.Popen[bytes]", submitted._process)
+
+
+def _start_on_hosts(study: Study, job: str, entry: Entry) -> subprocess.Popen[bytes]:
+    folder, bootstrap = study.job_dir(job), study.code / entry.code / "bootstrap.py"
+    trust = trust_option(entry.trusted)
+    command = [
+        sys.executable,
+        "-u",
+        str(bootstrap),
+        *trust,
+        "--module",
+        "hpcddp.backends.hosts_run",
+        str(folder),
+        str(study.folder),
+    ]
+    with (folder / "batch.out").open("ab") as out, (folder / "batch.err").open("ab") as err:
+        environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+        return subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+        )
 
 
 def _environment(entry: Entry, job: str, command: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from hpcddp.cluster.environment import Environment, EnvRule
 from hpcddp.cluster.profile_names import typed_path
 from hpcddp.cluster.slurm_rules import AccountForm, GpuRequest, Rendezvous, SlurmRules
 from hpcddp.core.errors import UsageError
+from hpcddp.core.job_ids import BackendName
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import Count, Path, Positive, SchemaError, added_later, decode, did_you_mean
 
@@ -77,6 +78,8 @@ class NodeType:
     """None: as in `slurm`."""
     modules: tuple[str, ...] = added_later(())
     """Loaded before those of `compute`."""
+    usd_per_hour: float | None = added_later(None)
+    """What a node costs, where that is paid by the hour."""
     cpu_masks: tuple[str, ...] = added_later(())
     """CPUs of each local rank, in hexadecimal, where one rank a GPU takes a whole node; empty: Slurm's choice."""
 
@@ -109,6 +112,26 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SageMaker:
+    """What Amazon SageMaker is given with each training job. Credentials are none of it: boto3 finds them."""
+
+    image: str | None = None
+    """The container's, in a registry that `role` may read: with bash, torch and the `python` of `compute`."""
+    role: str | None = None
+    """ARN of the role that jobs have, which may read and write the bucket."""
+    bucket: str | None = None
+    """In S3, for code, records and checkpoints."""
+    region: str | None = None
+    """Such as `us-east-1`; the bucket is there, too."""
+    prefix: str = "hpcddp"
+    """Of what is in the bucket."""
+    spot: bool | None = None
+    """Whether jobs run on spot instances; those that `measure.resume` go on from their last checkpoint."""
+    volume_gb: Positive = 100
+    """Storage of each instance, which holds image and data."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterProfile:
     """One cluster; the fields are the keys of its YAML file."""
 
@@ -117,7 +140,7 @@ class ClusterProfile:
     title: str
     extends: str | None = added_later(None)
     """A profile by name, or a file beside this one, that this one changes."""
-    backend: Literal["slurm", "local"] = "slurm"
+    backend: BackendName = "slurm"
     status: Literal["active", "retired"] = "active"
     note: str | None = None
     login_hosts: tuple[str, ...] = ()
@@ -129,6 +152,7 @@ class ClusterProfile:
     rendezvous: Rendezvous = added_later(Rendezvous())
     fabric: Fabric = Fabric()
     storage: Mapping[str, Storage] = added_later(dict)
+    sagemaker: SageMaker = added_later(SageMaker())
     compute: Environment = Environment()
     env: Mapping[str, str] = field(default_factory=dict)
     """Exported in every job, after modules and `activate`."""

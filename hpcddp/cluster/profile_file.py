@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
 
+from hpcddp.cluster.hosts import ON, with_hosts
 from hpcddp.cluster.profile import ClusterProfile, Fact, check_fact_sources, check_source, is_fact, strip_facts
 from hpcddp.cluster.profile_checks import check_environment, check_profile, refuse_newer
 from hpcddp.cluster.profile_names import FOLDER, is_below, is_profile_file, own_profiles, profile_names, profile_path, typed_path
@@ -23,7 +24,10 @@ NOT_IN_THE_FILE = {
 
 
 def load_profile(cluster: str) -> ClusterProfile:
-    """The profile of that name, or of that YAML file."""
+    """The profile of that name, or of that YAML file; with ` on a,user@b` behind it on these hosts."""
+    if ON in cluster:
+        name, _, hosts = cluster.partition(ON)
+        return with_hosts(load_profile(name), hosts)
     return read_profile(FilePath(cluster) if is_profile_file(cluster) else profile_path(cluster))
 
 

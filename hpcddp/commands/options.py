@@ -26,6 +26,7 @@ cluster_option = click.option(
     shell_complete=completion.cluster_names,
     help="Use this profile, by name or YAML file. Default: the sweep's, HPCDDP_CLUSTER, or this host's.",
 )
+hosts_option = click.option("--hosts", metavar="A,B|FILE", help="Run on these hosts by ssh, in place of the cluster's nodes.")
 set_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value that no group varies.")
 where_option = click.option(
     "--where", "conditions", multiple=True, metavar="COND", help="Choose points that meet COND, such as 'layout.nodes <= 4'."
@@ -97,8 +98,10 @@ job_option = click.option(
 
 
 def choosing(command: Command) -> Command:
-    """--set, --where, --group and --cluster, which choose points. The command gets `points`, PointOptions, with job options."""
-    return _with_options(_folded(command, "points", "PointOptions"), cluster_option, group_option, where_option, set_option)
+    """--set, --where, --group, --cluster and --hosts, which choose points. The command gets `points`, PointOptions."""
+    return _with_options(
+        _folded(command, "points", "PointOptions"), hosts_option, cluster_option, group_option, where_option, set_option
+    )
 
 
 def measuring(command: Command) -> Command:

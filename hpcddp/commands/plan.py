@@ -54,7 +54,7 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, measured: str | No
     from hpcddp.study.scope import not_in_sweep_words
     from hpcddp.study.study_folder import usual_folder
     from hpcddp.submit.choose import job_requests
-    from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text, totals_words
+    from hpcddp.submit.plan import beyond_budget, cost_words, plan_plain, plan_row, plan_text, totals_words
     from hpcddp.submit.plan_groups import WIDTH, Sums, groups_text
     from hpcddp.submit.remarks import baseline_words, missing_data, remarks, without_folder
 
@@ -88,9 +88,10 @@ def plan(sweep: Path, points: PointOptions, each_point: bool, measured: str | No
     head = f"{name} on {profile.name}, {scaling_kind(wanted.hold, wanted.work)}, {runs} of each point{compared}"
     sums: Sums = {"points": lambda _: 1, "runs": lambda row: row.runs, "node h": lambda row: row.node_hours}
     total, on_disk = totals_words(rows)
+    total += cost_words(profile, rows)
     once = "; a shared point is counted once" if any(len(row.groups) > 1 for row in rows) else ""
     screen = f"{fill(head, WIDTH)}\n{groups_text(chosen.source.groups, rows, sums)}\n\n{total}\n{on_disk}{once}"
-    click.echo(f"{head}\n{plan_text(rows)}" if each_point else screen)
+    click.echo(f"{head}\n{plan_text(rows)}{cost_words(profile, rows)}" if each_point else screen)
     given = (("--group", name) for name in points.groups), (("--where", text) for text in points.conditions)
     if text := expected_text(predictions, expected, [word for pairs in given for pair in pairs for word in pair]):
         click.echo(f"\n{text}")

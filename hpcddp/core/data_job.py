@@ -11,8 +11,9 @@ import posixpath
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from hpcddp.core.job_ids import BackendName
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, decode
 
@@ -75,7 +76,7 @@ class DataJob:
     job: str
     name: str
     """The job's, by which the backend knows it beside its id."""
-    backend: Literal["slurm", "local"]
+    backend: BackendName
     submitted_at: str
     """ISO 8601; of jobs for one task the last counts."""
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
+
+BackendName = Literal["slurm", "local", "hosts", "sagemaker"]
+"""How work reaches machines: a Slurm, this machine, hosts by ssh, Amazon SageMaker (hpcddp/backends/)."""
 
 TASK_VARIABLE = "HPCDDP_TASK"
 """Which of the runs of one allocation this process belongs to."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import BackendName
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
@@ -38,7 +39,7 @@ class JobSpec:
     run: Positive = 1
     study: str
     """Absolute path of the study's folder, as the compute nodes see it."""
-    backend: Literal["slurm", "local"] = "slurm"
+    backend: BackendName = "slurm"
     data_root: str | None = None
     """Where the data are if the point itself does not say; may hold variables, expanded in the job."""
     profile: Mapping[str, Any] = field(default_factory=dict)

@@ -75,7 +75,7 @@ SUBMITIT = {"slurm": ("SLURM_PROCID", "SLURM_LOCALID"), "local": ("SUBMITIT_LOCA
 
 def command_by_hand(python: str, point: Point) -> str:
     """Shell text of a step's tasks where `python`, also shell text, has hpcddp installed."""
-    start = f"-m torch.distributed.run {_torchrun_options(point)} " if point.layout.launcher == "torchrun" else ""
+    start = f"-m torch.distributed.run {torchrun_options(point)} " if point.layout.launcher == "torchrun" else ""
     return f"{python} -u {start}-m hpcddp.worker"
 
 
@@ -85,7 +85,7 @@ def command_from_snapshot(python: str, code: Path, folder: str, point: Point, tr
     if point.layout.launcher == "direct":
         return f"{python} -u {bootstrap} {folder}"
     start = f"{python} -u {bootstrap} --module hpcddp.worker.torchrun {folder}"
-    return f"{start} {_torchrun_options(point)} {bootstrap} {folder}"
+    return f"{start} {torchrun_options(point)} {bootstrap} {folder}"
 
 
 def trust_option(trusted: Sequence[int]) -> list[str]:
@@ -93,7 +93,7 @@ def trust_option(trusted: Sequence[int]) -> list[str]:
     return ["--trust", ",".join(map(str, trusted))] if trusted else []
 
 
-def _torchrun_options(point: Point) -> str:
+def torchrun_options(point: Point) -> str:
     """A rank that fails ends the job, and torchrun notices at once (torch 2.1 polls every 5 s by default)."""
     return f"--nnodes={point.layout.nodes} --nproc-per-node={point.ranks_per_node} --max-restarts=0 --monitor-interval=0.1"
 
@@ -114,6 +114,15 @@ def become_submitit_task(folder: Path) -> None:
         return
     rank, job = os.environ["RANK"], slurm_job(os.environ) if executor == "slurm" else os.environ["SUBMITIT_LOCAL_JOB_ID"]
     os.environ.update(zip(SUBMITIT[executor], (rank, os.environ["LOCAL_RANK"]), strict=True))
+    write_logs_into(folder, str(job), rank)
+
+
+LOGS = "HPCDDP_LOGS"
+"""The folder of a rank's logs, where torchrun starts the worker without submitit."""
+
+
+def write_logs_into(folder: Path, job: str, rank: str) -> None:
+    """What this process writes goes into logs of its rank's own."""
     for handle, kind in ((1, "out"), (2, "err")):
         log = os.open(folder / f"{job}_{rank}_log.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(log, handle)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import nn
@@ -18,6 +17,7 @@ from torch import nn
 from hpcddp.core.attempt_records import ClockOffset, Fault, ProfiledExchange, RankClock
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import BackendName
 from hpcddp.core.jobspec import JobSpec, expanded
 from hpcddp.core.point import Point
 from hpcddp.core.records import error_file, write_json
@@ -70,7 +70,7 @@ def adhoc_place(point: Point, group: ProcessGroup) -> RunPlace:
     """Another run of the point, in the study of what no sweep has; all ranks call it."""
     folder = Path(expanded(os.environ.get("HPCDDP_RUNS") or "jobs", "HPCDDP_RUNS")).absolute() / ADHOC
     run = group.share("run", _next_run(Study(folder), point) if group.rank.rank == 0 else None)
-    backend: Literal["slurm", "local"] = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
+    backend: BackendName = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
     spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)
     attempt = spec.attempt_dir(group.rank.job, group.rank.restart)
     if group.rank.rank == 0:

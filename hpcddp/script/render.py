@@ -60,6 +60,8 @@ class ScriptLaunch:
     """Where a script submitted by hand leaves its records if HPCDDP_RUNS does not say."""
     array: str | None = None
     """The name of the array that the script is for: its tasks are several points, and nothing in it is one point's own."""
+    hosts: tuple[tuple[str, str], ...] = ()
+    """Of hosts by ssh, where a person starts it there: each with its command."""
     steps: tuple[JobStep, ...] = ()
     """In place of the command: the runs that the script is for, task by task from 0, under the name in `array`."""
     preflight: JobStep | None = None

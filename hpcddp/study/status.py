@@ -93,8 +93,12 @@ def all_states(studies: Sequence[Study], scope: Scope | None = None) -> dict[str
     views = [_view(study, scope) for study in studies]
     on_slurm = [event for view in views for event in view.unfinished("slurm")]
     polled = _poll(make_backend("slurm", *studies), on_slurm) if on_slurm else {}
-    local = [_poll(make_backend("local", view.study), view.unfinished("local")) for view in views]  # ids are the study's
-    return {view.study.name: view.states(polled | here) for view, here in zip(views, local, strict=True)}
+    found = {}
+    for view in views:  # other backends' ids are the study's
+        others = {event.backend for event in view.events.values()} - {"slurm"}
+        own = [_poll(make_backend(name, view.study), view.unfinished(name)) for name in sorted(others)]
+        found[view.study.name] = view.states({job: state for jobs in (polled, *own) for job, state in jobs.items()})
+    return found
 
 
 _Job = tuple[str, str, str]
@@ -224,7 +228,8 @@ def _without_job(study: Study, key: RunKey, event: SubmissionEvent | None) -> Ru
         newest = next(reversed(study.attempts(*key)), None)
         return _by_records(study, replace(blank, job=job_of(newest)), newest, None) if newest else blank
     if event.event == "refused":
-        return replace(blank, phase="failed", detail=f"refused: {event.reason}", next_step=f"fix what Slurm names; then {AGAIN}")
+        step = f"fix what {'Slurm' if event.backend == 'slurm' else 'the reason'} names; then {AGAIN}"
+        return replace(blank, phase="failed", detail=f"refused: {event.reason}", next_step=step)
     if event.event == "intent":
         reason = "it is being submitted, or its submission was interrupted; the next `hpcddp submit` finds its job"
         return replace(blank, phase="unknown", detail=reason)

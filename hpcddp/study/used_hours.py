@@ -98,7 +98,7 @@ def _to_come(requested: _Requested, states: Sequence[RunState], limit_s: float |
     by_job: dict[str, Hours] = {}
     for state in states:
         event = requested.events.get(state.key)
-        if event is None or event.job is None or event.backend != "slurm" or state.phase not in ("queued", "running", "unknown"):
+        if event is None or event.job is None or event.backend == "local" or state.phase not in ("queued", "running", "unknown"):
             continue
         nodes, left_s = requested.nodes(state.key), limit_s if state.limit_left_s is None else state.limit_left_s
         if left_s is None or nodes is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpcddp.cluster.hosts import cluster_on
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import is_below, own_profiles, profile_names
@@ -36,7 +37,10 @@ class ChosenPoints:
 
 def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     """The points of the sweep file that the options choose; UsageError where none is left."""
-    source = with_job_options(read_sweep(sweep, options.settings, options.cluster), options.job_options)
+    cluster = options.cluster
+    if options.hosts is not None:
+        cluster = cluster_on(cluster or read_sweep(sweep, options.settings).sweep.cluster, options.hosts)
+    source = with_job_options(read_sweep(sweep, options.settings, cluster), options.job_options)
     source = replace(source, options=replace(source.options, also=dict(options.also)))
     profile = _with_template(pick_cluster(source.sweep.cluster), source)
     points = expand(source, profile, options.groups, options.also)
@@ -53,7 +57,7 @@ def choose_layout(
     layout: LayoutOptions, options: PointOptions, workload: Callable[[ClusterProfile], Mapping[str, object]], name: str
 ) -> ChosenPoints:
     """A sweep called `name` of one layout, where there is no sweep file; its points are still to be resolved."""
-    profile = pick_cluster(options.cluster)
+    profile = pick_cluster(options.cluster if options.hosts is None else cluster_on(options.cluster, options.hosts))
     source = layout_sweep(profile, layout, options, workload, name)
     is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
     remarks = [f"The node type is {profile.default_node_type}, the default of {profile.name}."] if is_default else []
@@ -123,8 +127,8 @@ def slurm_user(source: SweepFile, settings: Settings) -> User:
 
 
 def job_requests(points: ChosenPoints, settings: Settings) -> dict[str, JobRequest]:
-    """Label -> request; none where there is no Slurm. One UsageError has all that the cluster would refuse, each once."""
-    if points.profile.backend != "slurm":
+    """Label -> request; none on this machine. One UsageError has all that the cluster would refuse, each once."""
+    if points.profile.backend == "local":
         return {}
     user = slurm_user(points.source, settings)
     requests, refused = {}, list[str]()

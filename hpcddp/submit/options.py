@@ -13,6 +13,8 @@ class PointOptions:
 
     cluster: str | None = None
     """--cluster: a profile by name or file; None: the sweep's, or the one of this machine."""
+    hosts: str | None = None
+    """--hosts: reached by ssh in place of the cluster's nodes."""
     settings: tuple[str, ...] = ()
     """--set, each as KEY=VALUE."""
     groups: tuple[str, ...] = ()

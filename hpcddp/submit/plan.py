@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import flat_keys
-from hpcddp.core.text import count, size, table
+from hpcddp.core.text import count, size, table, thousands
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.resources import hours_at_most
 from hpcddp.sweep.disk_usage import run_bytes, run_files
@@ -147,6 +148,14 @@ def totals_words(rows: Sequence[PlanRow]) -> tuple[str, str]:
     hours = total_hours(rows)
     parts = [count(len(rows), "point"), count(sum(row.runs for row in rows), "run"), *([f"at most {hours}"] if hours else [])]
     return ", ".join(parts), f"{count(sum(row.files for row in rows), 'file')}, {size(sum(row.bytes for row in rows))}"
+
+
+def cost_words(profile: ClusterProfile, rows: Sequence[PlanRow]) -> str:
+    """`, at most 1,234 USD`; empty where the profile has no price for a row's nodes."""
+    prices = {name: node.usd_per_hour for name, node in profile.node_types.items()}
+    costs = [(row.node_hours, prices.get(str(row.point["layout.node_type"]))) for row in rows]
+    usd = [hours * price for hours, price in costs if hours is not None and price is not None]
+    return f", at most {thousands(sum(usd))} USD" if len(usd) == len(rows) else ""
 
 
 def _hours_text(hours: float | None) -> str | None:

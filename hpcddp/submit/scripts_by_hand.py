@@ -23,7 +23,7 @@ OF_NODE_TYPE = ("smt", "physical_cores", "gpus", "gpu", "links", "local_disk_pat
 def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:
     """A sentence for each setting without which the jobs would be refused or fail; UsageError where there is no Slurm."""
     profile = points.profile
-    if profile.backend != "slurm":
+    if profile.backend == "local":
         raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")
     if slurm_user(points.source, settings).account is None and profile.slurm.account_required:
         yield (
@@ -37,6 +37,11 @@ def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
     """Label -> script text; its records land in `adhoc/` of the run root."""
     profile, requests = points.profile, job_requests(points, settings)
     chosen, near = [planned.point for planned in points.points], points.source.file.absolute().parent
+    if profile.backend == "sagemaker":
+        from hpcddp.backends.sagemaker import request_by_hand
+
+        specs = (spec_by_hand(profile, point, settings, near) for point in chosen)
+        return {spec.label: request_by_hand(profile, spec, requests[spec.label].walltime_min) for spec in specs}
     return {
         point.label: render(profile, point, requests[point.label], by_hand(profile, point, settings, near)) for point in chosen
     }
@@ -63,17 +68,27 @@ def command_name(words: Sequence[str]) -> str:
 
 def by_hand(profile: ClusterProfile, point: Point, settings: Settings, near: Path) -> ScriptLaunch:
     """How a script that the user submits starts the point's ranks; `near`: the sweep's folder."""
-    run_root, data_root = settings.run_root_here(), settings.data_roots.get(point.workload.data.name)
+    run_root, spec = settings.run_root_here(), spec_by_hand(profile, point, settings, near)
+    launch = launch_by_hand(profile, spec, None if run_root is None else str(run_root))
+    if profile.backend != "hosts":
+        return launch
+    from hpcddp.backends.hosts import launch_on_hosts
+
+    return launch_on_hosts(launch, profile, spec)
+
+
+def spec_by_hand(profile: ClusterProfile, point: Point, settings: Settings, near: Path) -> JobSpec:
+    """What such a script carries."""
     script = point.workload.script
-    spec = JobSpec(
+    return JobSpec(
         point=point,
         study="$HPCDDP_RUNS/adhoc",
-        data_root=data_root,
+        backend=profile.backend,
+        data_root=settings.data_roots.get(point.workload.data.name),
         profile=_facts(profile, point.layout.node_type or profile.default_node_type or ""),
         local_device=profile.slurm.local_device,
         script=ScriptPlace(file=str(near / script), folder=str(near)) if script else None,
     )
-    return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
 
 
 def _facts(profile: ClusterProfile, node_type: str) -> dict[str, object]:

@@ -23,7 +23,13 @@ PACKAGE = Path(__file__).parents[1]
 
 JOB_SIDE = (
     *("__init__.py", "core/", "data/", "probe/", "worker/"),
-    *("backends/__init__.py", "backends/local_queue.py", "backends/local_ranks.py", "backends/local_runner.py"),
+    *(
+        "backends/__init__.py",
+        "backends/local_queue.py",
+        "backends/local_ranks.py",
+        "backends/local_runner.py",
+        "backends/hosts_run.py",
+    ),
     *("backends/function_task.py", "backends/submitit_plugin.py"),
 )
 """Folders and files of hpcddp that jobs run: the worker with what it imports, the probe, the runner of jobs on this machine, and

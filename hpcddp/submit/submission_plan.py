@@ -10,8 +10,10 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from hpcddp.backends.base import Submission
+from hpcddp.backends.choose import lacking
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_states import find_awaited
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
@@ -19,6 +21,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, config_file
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import UsageError
+from hpcddp.core.job_ids import BackendName
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
 from hpcddp.core.records import not_for_others
@@ -29,7 +32,7 @@ from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.remarks import missing_data, without_folder
-from hpcddp.sweep.expand import PlannedPoint
+from hpcddp.sweep.expand import TORCHRUN_ONLY, PlannedPoint
 from hpcddp.sweep.file import SweepFile
 
 
@@ -95,6 +98,17 @@ def obstacles(plan: SubmissionPlan) -> list[str]:
     if lacks_account(plan):
         ways = f"Add `--set account=NAME`, write `account: NAME` into {config_file()}, or set SBATCH_ACCOUNT"
         found.append(f"{plan.profile.name} needs an account. {ways}.")
+    if plan.profile.backend in TORCHRUN_ONLY:
+        options = ("preflight", "prepare", "smoke")
+        given = [f"--{name.replace('_', '-')}" for name in options if getattr(plan.options, name)]
+        found += [f"{each} needs a Slurm, and {plan.profile.name} has none. Omit it." for each in given]
+        found += lacking(plan.profile)
+        if plan.profile.backend == "hosts" and any(planned.point.measure.resume for planned in plan.points):
+            found.append("measure.resume needs Slurm or SageMaker: runs on hosts begin anew. Set it to false.")
+        if plan.profile.backend == "hosts" and plan.profile.compute.container is not None:
+            found.append(f"compute.container of {plan.profile.name} needs Slurm. Name a Python on the hosts.")
+        if any(planned.point.workload.script for planned in plan.points):
+            found.append(f"A script of your own runs under Slurm or on this machine, not on {plan.profile.name}.")
     if plan.options.after and plan.profile.backend != "slurm":
         found.append(f"--after {plan.options.after[0]} names a Slurm job, but {plan.profile.name} has no Slurm. Omit --after.")
     return found
@@ -136,7 +150,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
                 point=anchored(point),
                 run=run,
                 study=str(study.folder),
-                backend="local" if backend == "local" else "slurm",
+                backend=cast(BackendName, backend),
                 data_root=plan.settings.data_roots.get(point.workload.data.name),
                 profile=profile,
                 local_device=plan.profile.slurm.local_device,
@@ -174,8 +188,8 @@ def anchored(point: Point) -> Point:
 
 
 def anchored_path(path: str) -> str:
-    """From here, where it is relative and begins with no variable."""
-    return path if path.startswith(("/", "$", "~")) else os.path.abspath(path)
+    """From here, where it is relative: it begins with no variable, and is not in S3."""
+    return path if path.startswith(("/", "$", "~", "s3://")) else os.path.abspath(path)
 
 
 def git_commit(folder: Path) -> str | None:

@@ -22,6 +22,9 @@ from hpcddp.sweep.groups import Combination, Condition, SweepGroup, compared_val
 
 DEFAULTS = Measure()
 
+TORCHRUN_ONLY = ("hosts", "sagemaker")
+"""Backends on which torchrun starts all ranks, whatever a sweep says."""
+
 Measured = tuple[Sweep, Point, str]
 """A point with its sweep of one point and its group."""
 
@@ -154,6 +157,8 @@ def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
 def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
     """The same without the checks."""
     layout = with_node_type(sweep.layout, profile)
+    if profile.backend in TORCHRUN_ONLY:
+        layout = dataclasses.replace(layout, launcher="torchrun")
     return Point(
         cluster=profile.name,
         workload=_with_workers(_with_batch(sweep), layout, sweep.device),

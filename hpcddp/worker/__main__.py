@@ -1,4 +1,4 @@
-"""`python -m hpcddp.worker`: the worker of a script that was rendered to be submitted by hand, under srun.
+"""`python -m hpcddp.worker`: the worker of a script that was rendered to be submitted by hand, on hosts and on SageMaker.
 
 HPCDDP_SPEC holds the job as JSON, `study` with variables. No login side: rank 0 leaves the point's description with the records.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, expanded, spec_from_dict, spec_to_dict
+from hpcddp.core.launcher import LOGS, write_logs_into
 from hpcddp.core.run_root import Study
 from hpcddp.core.study_files import describe_point
 from hpcddp.worker.main import run
@@ -25,7 +26,10 @@ def main() -> None:
         spec = read_spec(os.environ.get("HPCDDP_SPEC"))
     except HpcddpError as error:
         sys.exit(f"hpcddp: {error}")
-    first = this_rank(spec.backend).rank == 0
+    rank = this_rank(spec.backend)
+    if folder := os.environ.get(LOGS):
+        write_logs_into(Path(folder), rank.job, str(rank.rank))
+    first = rank.rank == 0
     if first:
         describe_point(Study(Path(spec.study)), spec.point)
     summary = run(spec_to_dict(spec))

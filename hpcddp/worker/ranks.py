@@ -29,6 +29,9 @@ _LOCAL = {
     "job": ("HPCDDP_JOB",),
 }
 
+RESTARTS = "HPCDDP_RESTART"
+"""How often the job was restarted, where Slurm does not count it."""
+
 _TORCHRUN = {"rank": ("RANK",), "local_rank": ("LOCAL_RANK",), "world": ("WORLD_SIZE",), "nodes": ("GROUP_WORLD_SIZE",)}
 """In place of the backend's, which are those of the torchrun of a node; the job stays the backend's."""
 
@@ -70,7 +73,7 @@ class Rank:
 def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: Literal["rank", "zero"] = "rank") -> Rank:
     """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
     of_torchrun = by_torchrun(env)
-    table = (_LOCAL if backend == "local" else _SLURM) | (_TORCHRUN if of_torchrun else {}) | _MASTER
+    table = (_SLURM if backend == "slurm" else _LOCAL) | (_TORCHRUN if of_torchrun else {}) | _MASTER
     found = {field: _first(names, env, backend) for field, names in table.items()}
     job, master_addr = found.pop("job"), found.pop("master_addr")
     if backend == "slurm":
@@ -80,7 +83,8 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: L
         raise HpcddpError(
             f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many. Correct --ntasks-per-node."
         )
-    restart = _number("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
+    restarts = "SLURM_RESTART_COUNT" if backend == "slurm" else RESTARTS
+    restart = _number(restarts, env.get(restarts) or "0")
     return Rank(
         **numbers,
         job=job,
@@ -95,14 +99,14 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: L
 
 def host_name(env: Mapping[str, str] = os.environ) -> str:
     """Slurm's name of this node where there is one (several slurmd may share a machine), else the machine's."""
-    return env.get("SLURMD_NODENAME") or socket.gethostname()
+    return env.get("SLURMD_NODENAME") or env.get("HPCDDP_HOST") or socket.gethostname()
 
 
 def _first(names: tuple[str, ...], env: Mapping[str, str], backend: str) -> str:
     for name in names:
         if env.get(name):
             return env[name]
-    launcher = "the local runner" if backend == "local" else "srun in a script that `hpcddp render` printed"
+    launcher = "the local runner" if backend != "slurm" else "srun in a script that `hpcddp render` printed"
     raise HpcddpError(f"{' and '.join(names)} not set on {host_name(env)}. Start workers with {launcher}.")
 
 

@@ -82,7 +82,7 @@ def test_shipped_profile(name: str) -> None:
 
 def test_shipped_names() -> None:
     assert set(SHIPPED) == {
-        *("aws-g5", "local", "marconi100", "rcc"),
+        *("aws-g5", "local", "marconi100", "rcc", "sagemaker"),
         *("alps", "deltaai", "frontier", "isambard-ai", "jean-zay", "juwels-booster", "jupiter", "leonardo", "lumi-g"),
         *("marenostrum5-acc", "perlmutter", "vista"),
     }

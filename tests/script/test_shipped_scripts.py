@@ -32,7 +32,7 @@ from hpcddp.sweep.file import read_sweep
 from tests import check_golden
 from tests.script.test_render import JOBS, SUBMITTED, SWEEPS, by_hand, parts, shellcheck
 
-SITES = [name for name in profile_names() if name != "local"]
+SITES = [name for name in profile_names() if load_profile(name).backend == "slurm"]
 ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100", "deltaai": "abcd-dtai-gh"}
 """Where accounts have a form."""
 

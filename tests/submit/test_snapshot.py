@@ -79,7 +79,7 @@ def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -
 def test_snapshot_holds_the_job_side_of_hpcddp(study: Study, user: Path) -> None:
     held = {name.removeprefix("hpcddp/") for name in names(take_snapshot(study, [])) if name.startswith("hpcddp/")}
     assert {name.split("/")[0] for name in held} == {"__init__.py", "backends", "core", "data", "probe", "worker"}
-    names_held = {"__init__", "function_task", "local_queue", "local_ranks", "local_runner", "submitit_plugin"}
+    names_held = {"__init__", "function_task", "hosts_run", "local_queue", "local_ranks", "local_runner", "submitit_plugin"}
     assert {name for name in held if name.startswith("backends/")} == {f"backends/{name}.py" for name in names_held}
 
 

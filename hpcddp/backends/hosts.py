@@ -1,0 +1,141 @@
+"""Hosts by ssh as a cluster: the queue and the runner of this machine (local.py), whose runs are torchrun on each of the hosts.
+
+The runner goes on when this terminal closes. A host has one run at a time, of any of the user's studies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+from hpcddp.backends import local_queue as queue
+from hpcddp.backends.base import Submission
+from hpcddp.backends.hosts_run import SSH, address_of, last_line
+from hpcddp.backends.local import LocalBackend, entry_of
+from hpcddp.cluster.hosts import hosts_of, split_hosts
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec, json_lines
+from hpcddp.core.launcher import torchrun_options
+from hpcddp.core.records import not_for_others, write_file
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.core.text import count
+from hpcddp.script.render import ScriptLaunch
+from hpcddp.worker import host_probe
+
+PORT = 29500
+"""torchrun's own, of commands that a person types."""
+
+
+def launch_on_hosts(launch: ScriptLaunch, profile: ClusterProfile, spec: JobSpec) -> ScriptLaunch:
+    """What a person types on each host: the script there, with the host's number."""
+    hosts = hosts_of(profile, spec.point.layout.node_type)[: spec.point.layout.nodes]
+    meet = f"PET_MASTER_ADDR={hosts[0].rpartition('@')[2]} PET_MASTER_PORT={PORT}"
+    started = ((host, f"PET_NODE_RANK={rank} {meet} {launch.command}") for rank, host in enumerate(hosts))
+    return dataclasses.replace(launch, hosts=tuple(started))
+
+
+class HostsBackend(LocalBackend):
+    """Job ids are the study's own, as on this machine."""
+
+    name = "hosts"
+
+    def __init__(self, study: Study) -> None:
+        super().__init__(study)
+        self._probed: set[tuple[str, ...]] = set()
+
+    def check(self, submission: Submission) -> None:
+        """UsageError with all that keeps the hosts from training together; each set of hosts is asked once."""
+        point, hosts = submission.spec.point, _hosts(submission)
+        if len(hosts) < point.layout.nodes:
+            raise UsageError(
+                f"{submission.spec.label}: layout.nodes is {point.layout.nodes}, and there are {count(len(hosts), 'host')}"
+            )
+        used = tuple(hosts[: point.layout.nodes])
+        if used not in self._probed:
+            problems = list(_problems(used, submission))
+            if problems:
+                raise UsageError("\n".join(problems))
+            self._probed.add(used)
+
+    def _add(self, submission: Submission) -> str:
+        """With the script that each host runs."""
+        point = submission.spec.point
+        entry = dataclasses.replace(entry_of(submission), hosts=tuple(_hosts(submission)))
+        spec = dataclasses.replace(submission.spec, study="$HPCDDP_STUDY")
+        bootstrap = f".code/{submission.code.name}/bootstrap.py"
+        node = f'--module hpcddp.worker.host_node ".jobs/$HPCDDP_JOB" "$HPCDDP_WHO" {torchrun_options(point)}'
+        text = _script(
+            submission, f"{submission.python} -u {bootstrap} {node}", spec=json_lines(encode(spec, keep_defaults=False))
+        )
+        with not_for_others(submission.trusted):
+            job = queue.add(self._study, entry)
+            write_file(self._study.job_dir(job) / "job.sh", text)
+        return job
+
+
+def _hosts(submission: Submission) -> list[str]:
+    types: Any = submission.spec.profile["node_types"]
+    return split_hosts(types[submission.spec.point.layout.node_type or submission.spec.profile["default_node_type"]]["names"])
+
+
+def _gpus(submission: Submission) -> int:
+    return submission.spec.point.layout.gpus_per_node if submission.spec.point.device == "cuda" else 0
+
+
+def _script(submission: Submission, command: str, spec: str | None = None) -> str:
+    assert submission.render_text is not None
+    return submission.render_text(ScriptLaunch(command=command, spec=spec))
+
+
+def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
+    """A sentence for each host that does not answer, has other software or too few free GPUs, or does not reach the first one."""
+    first, address, gpus = hosts[0], address_of(hosts[0]), _gpus(submission)
+    listening = _probe(first, submission, "listen", len(hosts) - 1)
+    found = {first: _answer(listening)}
+    asked = {host: _probe(host, submission, "connect", address, found[first].get("port", 0)) for host in hosts[1:]}
+    found |= {host: _answer(process) for host, process in asked.items()}
+    listening.kill()
+    mine = found[first]
+    for host, facts in found.items():
+        if "error" in facts:
+            yield f"{host} does not answer: {facts['error']}. Test it with `ssh -o BatchMode=yes {host} true`."
+        elif facts["torch"] is None:
+            yield f"{host} has no torch in its Python {facts['python']}. Name its environment under `compute` of the profile."
+        elif gpus and facts["gpus"] < gpus:
+            yield f"{host} has {count(facts['gpus'], 'GPU')} for torch, and the point needs {gpus}."
+        elif gpus and facts["busy"]:
+            yield f"{host}: {count(facts['busy'], 'process')} use its GPUs (`nvidia-smi`). Submit again when they are free."
+        elif "error" not in mine and (facts["python"], facts["torch"]) != (mine["python"], mine["torch"]):
+            have = f"Python {facts['python']} with torch {facts['torch']}"
+            yield f"{host} has {have}, and {first} has Python {mine['python']} with torch {mine['torch']}. Install the same."
+        elif facts.get("reaches") is False and "error" not in mine:
+            where = f"{first} at {address}, port {mine['port']}"
+            yield f"{host} does not reach {where}. Open its ports, or name the hosts by addresses that reach each other."
+
+
+def _probe(host: str, submission: Submission, *arguments: object) -> subprocess.Popen[str]:
+    text = shlex.quote(Path(host_probe.__file__).read_text(encoding="utf-8"))
+    script = _script(submission, f"{submission.python} -c {text} {' '.join(map(str, arguments))}")
+    process = subprocess.Popen([*SSH, host, "bash -s"], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write(script)
+    process.stdin.close()
+    return process
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return {"error": last_line(process.stderr.read())}

@@ -1,0 +1,59 @@
+"""What a host is, as a line of JSON: `python -c TEXT listen N` on the first one, `python -c TEXT connect ADDRESS PORT` on others.
+
+The text of this file is sent to each host before the first run, where nothing of hpcddp is yet. Standard library, and torch.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import subprocess
+import sys
+
+WAIT_S = 30.0
+"""For torch to be imported elsewhere."""
+
+
+def facts() -> dict[str, object]:
+    """Versions, GPUs, and processes on them; None is not known."""
+    try:
+        import torch
+
+        version, gpus = torch.__version__, torch.cuda.device_count()
+    except ImportError:
+        version, gpus = None, 0
+    return {"python": platform.python_version(), "torch": version, "gpus": gpus, "busy": _busy()}
+
+
+def _busy() -> int:
+    try:
+        query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+        return len(subprocess.run(query, capture_output=True, text=True, timeout=WAIT_S, check=False).stdout.split())
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+
+
+def reaches(address: str, port: int) -> bool:
+    """Whether a connection comes about."""
+    try:
+        socket.create_connection((address, port), timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Prints the line; the first host then takes as many connections as there are others."""
+    if sys.argv[1] == "connect":
+        print(json.dumps({**facts(), "reaches": reaches(sys.argv[2], int(sys.argv[3]))}), flush=True)
+        return
+    with socket.create_server(("", 0)) as server:
+        print(json.dumps({**facts(), "port": server.getsockname()[1]}), flush=True)
+        server.settimeout(2 * WAIT_S)
+        for _ in range(int(sys.argv[2])):
+            server.accept()[0].close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Runs on hosts by ssh: real sshds, rsync and torchrun; hosts and commands are really killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.backends.hosts_run import copy_folder
+from hpcddp.cluster.hosts import cluster_on, hosts_of, split_hosts
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study
+from tests import check_golden
+from tests.backends.ssh_hosts import Hosts, two_hosts
+from tests.commands.conftest import JOBS, Run, refused, run
+
+__all__ = ["run"]  # a fixture
+
+PROFILE = """
+schema: 1
+name: pair
+title: Two hosts
+backend: hosts
+node_types: {host: {names: "hosta,hostb", count: 2}}
+default_node_type: host
+env: {GLOO_SOCKET_IFNAME: lo}
+compute: {python: %s}
+"""
+
+SWEEP = """
+schema: 1
+cluster: pair.yaml
+device: cpu
+workload: {model: mnist-cnn, data: {name: synthetic-mnist}, batch_per_gpu: 8, loader_workers_per_rank: 0}
+points: {nodes: {layout.nodes: [2]}}
+measure: {warmup_steps: 2, steps: 10, telemetry_hz: 0}
+"""
+
+ENDLESS = ("--set", "measure.steps=1000000")
+
+
+def wait_for(holds: Callable[[], bool], limit_s: float) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.3)
+
+
+class User:
+    """Somebody at a machine that reaches both."""
+
+    def __init__(self, hosts: Hosts, home: Path) -> None:
+        self.hosts, self.home = hosts, home
+        (home / "pair.yaml").write_text(PROFILE % sys.executable)
+        (home / "small.yaml").write_text(SWEEP)
+        self.env = {**hosts.env, "XDG_CONFIG_HOME": str(home / "config")}
+
+    def hpcddp(self, *arguments: object, code: int = 0) -> str:
+        command = [sys.executable, "-m", "hpcddp", *map(str, arguments)]
+        done = subprocess.run(command, cwd=self.home, env=self.env, capture_output=True, text=True, check=False)
+        assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def run(self, name: str = "small") -> dict[str, Any]:
+        """Of the only run."""
+        command = [sys.executable, "-m", "hpcddp", "status", name, "--format", "json"]
+        done = subprocess.run(command, cwd=self.home, env=self.env, capture_output=True, text=True, check=False)
+        [study] = json.loads(done.stdout)["studies"]
+        [found] = study["runs"]
+        return dict(found)
+
+    def wait_until(self, phase: str, name: str = "small", limit_s: float = 60) -> dict[str, Any]:
+        wait_for(lambda: self.run(name)["phase"] == phase, limit_s)
+        return self.run(name)
+
+    def training(self, name: str = "small") -> None:
+        """Returns once its first steps are made, and brought here."""
+        wait_for(lambda: (self.run(name)["steps_done"] or 0) > 0, 60)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    home = tmp_path / "a home"
+    home.mkdir()
+    with two_hosts(tmp_path / "hosts") as hosts:
+        found = User(hosts, home)
+        yield found
+        for name in ("small", "other"):
+            if (home / name).is_dir():
+                subprocess.run([sys.executable, "-m", "hpcddp", "cancel", name, "-y"], cwd=home, env=found.env, check=False)
+
+
+@pytest.mark.dear
+def test_a_study_of_two_machines_from_submit_to_report(user: User) -> None:
+    """That of 000: its sweep as it is, smaller, by --hosts; twice submitted, each run is there once."""
+    small = [*("--set", "device=cpu", "--set", "workload.data.name=synthetic-cifar10", "--set", "workload.precision=fp32")]
+    small += [*("--set", "workload.batch_per_gpu=4", "--set", "measure.steps=4", "--set", "measure.warmup_steps=1")]
+    small += [*("--set", "repeat=1", "--set", "env.GLOO_SOCKET_IFNAME=lo", "--group", "nodes", "--group", "launcher")]
+    (user.home / "mine.yaml").write_text(
+        f"schema: 1\nname: mine\nextends: aws-g5\ncompute: {{python: {sys.executable}}}\nenv: {{GLOO_SOCKET_IFNAME: lo}}\n"
+    )
+    (user.home / "ec2-resnet18.yaml").write_text((JOBS / "ec2-resnet18.yaml").read_text())
+    command = ("submit", "ec2-resnet18.yaml", "--cluster", "mine.yaml", "--hosts", "hosta,hostb", *small, "-y")
+    assert "submitted    2 jobs" in user.hpcddp(*command, "--wait")
+    assert "nothing to submit" in user.hpcddp(*command)
+    records = Study(user.home / "ec2-resnet18")
+    assert sorted(file.name for file in records.folder.glob("n02*/r1/*/nodes/*.json")) == ["hosta.json", "hostb.json"]
+    user.hpcddp("analyze", "ec2-resnet18", "--full")
+    with (records.folder / "report" / "scaling.csv").open() as table:
+        assert [row["nodes"] for row in csv.DictReader(table)] == ["1", "2"]
+
+
+def kill_submits(user: User, times: int) -> None:
+    for _ in range(times):
+        command = [sys.executable, "-m", "hpcddp", "submit", "small.yaml", "--set", "repeat=3", "-y"]
+        process = subprocess.Popen(command, cwd=user.home, env=user.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0.2, 4.0))
+        process.kill()
+        process.wait()
+    user.hpcddp("submit", "small.yaml", "--set", "repeat=3", "-y", "--wait")
+    attempts = sorted(path.parent.name for path in (user.home / "small").glob("n02*/r*/*.0"))
+    assert attempts == ["r1", "r2", "r3"]
+
+
+@pytest.mark.dear
+def test_each_run_is_done_once_where_submit_is_killed(user: User) -> None:
+    kill_submits(user, 2)
+
+
+@pytest.mark.soak
+def test_each_run_is_done_once_where_submit_is_killed_ten_times(user: User) -> None:
+    kill_submits(user, 10)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_a_host_that_is_lost_is_named_and_the_other_ends(user: User, fault: str) -> None:
+    user.hpcddp("submit", "small.yaml", *ENDLESS, "-y")
+    user.training()
+    getattr(user.hosts, fault)("hostb")
+    begun_s = time.monotonic()
+    failed = user.wait_until("failed", limit_s=40)
+    assert time.monotonic() - begun_s < 30
+    assert failed["detail"] == "hostb was lost: ssh had no answer from it, or its connection ended"
+    wait_for(lambda: not ranks(user.hosts, "hosta"), 10)
+
+
+def ranks(hosts: Hosts, host: str) -> list[int]:
+    """Processes of runs there."""
+    texts = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in hosts.processes(host)}
+    return [pid for pid, text in texts.items() if b"hpcddp.worker" in text]
+
+
+@pytest.mark.dear
+def test_a_second_study_waits_and_says_for_what(user: User) -> None:
+    user.hpcddp("submit", "small.yaml", *ENDLESS, "-y")
+    user.training()
+    (user.home / "other.yaml").write_text(SWEEP)
+    user.hpcddp("submit", "other.yaml", "-y")
+    wait_for(lambda: "waits for" in (user.run("other")["detail"] or ""), 30)
+    assert user.run("other")["detail"].startswith("waits for hosta: small, n02-g1-b8-")
+    user.hpcddp("cancel", "small", "-y")
+    assert user.wait_until("failed")["detail"] == "cancelled by you (CANCELLED)"
+    assert user.wait_until("done", "other")["phase"] == "done"
+
+
+@pytest.mark.dear
+def test_the_runner_that_dies_leaves_nothing_on_the_hosts(user: User) -> None:
+    user.hpcddp("submit", "small.yaml", *ENDLESS, "-y")
+    user.training()
+    assert user.run()["limit_left_s"] > 0
+    runner = json.loads((user.home / "small" / ".jobs" / "runner.json").read_text())["pid"]
+    os.kill(runner, signal.SIGKILL)
+    assert user.wait_until("failed")["detail"].startswith("its runner process died")
+    wait_for(lambda: not ranks(user.hosts, "hosta") and not ranks(user.hosts, "hostb"), 20)
+
+
+@pytest.mark.dear
+def test_a_rank_that_fails_is_told_with_its_log(user: User) -> None:
+    nowhere = ("--set", "workload.data.name=mnist", "--set", "workload.data.root=/nowhere")
+    user.hpcddp("submit", "small.yaml", *nowhere, "-y", "--wait", code=1)
+    failed = user.run()
+    assert "/nowhere" in failed["detail"]
+    assert "/nowhere" in user.hpcddp("logs", "small/n02")
+
+
+@pytest.mark.dear
+def test_hosts_that_cannot_train_together_are_refused_before_anything_begins(user: User) -> None:
+    def says(*arguments: str) -> str:
+        return user.hpcddp("submit", "small.yaml", *arguments, "-y", code=2)
+
+    gone = says("--hosts", "hosta,nowhere.invalid")
+    assert "nowhere.invalid does not answer: " in gone
+    assert "Test it with `ssh -o BatchMode=yes nowhere.invalid true`." in gone
+    (user.home / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    (user.home / "python3").chmod(0o755)
+    (user.home / "pair.yaml").write_text(PROFILE % f"'{user.home}/python3'")
+    (user.home / "pair.yaml").write_text((PROFILE % "x").replace("python: x", f"python: \"'{user.home}/python3'\""))
+    bare = says()
+    assert "hosta has no torch in its Python 3." in bare
+    assert "hostb has no torch in its Python 3." in bare
+    (user.home / "pair.yaml").write_text(PROFILE % sys.executable)
+    assert "hosta has 0 GPUs for torch, and the point needs 1." in says("--set", "device=cuda")
+    assert "layout.nodes is 2" in says("--hosts", "hosta") or "has 1 nodes" in says("--hosts", "hosta")
+    assert not list((user.home / "small").glob("n02*/r1"))
+
+
+@pytest.mark.parametrize("program", ["ssh", "rsync"])
+def test_a_dry_run_says_which_program_is_missing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    for name in {"ssh", "rsync", "git"} - {program}:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "pair.yaml").write_text(PROFILE % "python3")
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    package = {"ssh": "openssh-client", "rsync": "rsync"}[program]
+    assert f"! This machine has no `{program}`. Install {package}." in run("submit", "small.yaml", "--dry-run").stderr
+
+
+def test_what_needs_a_slurm_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pair.yaml").write_text(PROFILE % "python3")
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    for option in ("--smoke", "--preflight", "--prepare"):
+        assert f"{option} needs a Slurm, and pair has none." in run("submit", "small.yaml", option, "--dry-run").stderr
+    assert "runs on hosts begin anew" in run("submit", "small.yaml", "--dry-run", "--set", "measure.resume=true").stderr
+
+
+def test_what_a_person_types_on_each_host(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(JOBS.parent)
+    hosts = ("--hosts", "ec2-user@10.0.0.1,ec2-user@10.0.0.2", "--set", "workload.data.root=/data")
+    chosen = ("--group", "nodes", "--where", "layout.nodes == 2")
+    check_golden("scripts/hosts-ec2-resnet18.sh", run("render", "jobs/ec2-resnet18.yaml", *hosts, *chosen).stdout)
+
+
+@pytest.mark.parametrize("text", ["a,user@b", "a\nuser@b\n", "# two\na  # first\nuser@b\n", "a, user@b"])
+def test_hosts_are_given_by_name_or_by_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hosts").write_text(text)
+    assert split_hosts(text) == ["a", "user@b"]
+    assert cluster_on("aws-g5", str(tmp_path / "hosts")) == "aws-g5 on a,user@b"
+    profile = load_profile("aws-g5 on a,user@b")
+    assert (profile.backend, profile.name, hosts_of(profile, None)) == ("hosts", "aws-g5", ["a", "user@b"])
+    assert profile.node_type(None).gpus == 1
+
+
+def test_hosts_that_are_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    (tmp_path / "pair.yaml").write_text(PROFILE % "python3")
+    (tmp_path / "none").write_text("# nobody\n")
+    assert "--hosts none: no host." in refused(run, "plan", "small.yaml", "--hosts", "none")
+    with pytest.raises(UsageError, match="names no hosts"):
+        hosts_of(load_profile("rcc"), "v100")
+
+
+def test_a_copy_has_a_name_that_no_shell_takes_apart(tmp_path: Path) -> None:
+    names = {copy_folder(Study(tmp_path / name)) for name in ("it's $(here)", "it-s $(here)")}
+    assert len(names) == 2
+    assert all(name.replace("/", "").replace(".", "").replace("_", "").replace("-", "").isalnum() for name in names)
