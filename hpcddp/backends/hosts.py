@@ -17,7 +17,7 @@ from typing import Any
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Submission
 from hpcddp.backends.hosts_run import SSH, address_of, last_line
-from hpcddp.backends.local import LocalBackend, entry_of
+from hpcddp.backends.local import LocalBackend
 from hpcddp.cluster.hosts import hosts_of, split_hosts
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
@@ -28,7 +28,9 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.text import count
 from hpcddp.script.render import ScriptLaunch
-from hpcddp.worker import host_probe
+
+PROBE = Path(__file__).parents[1] / "worker" / "host_probe.py"
+"""What each host runs before anything of hpcddp is there."""
 
 PORT = 29500
 """torchrun's own, of commands that a person types."""
@@ -52,7 +54,7 @@ class HostsBackend(LocalBackend):
         self._probed: set[tuple[str, ...]] = set()
 
     def check(self, submission: Submission) -> None:
-        """UsageError with all that keeps the hosts from training together; each set of hosts is asked once."""
+        """UsageError with all that keeps the hosts from training together; each set of hosts is others once."""
         point, hosts = submission.spec.point, _hosts(submission)
         if len(hosts) < point.layout.nodes:
             raise UsageError(
@@ -68,7 +70,7 @@ class HostsBackend(LocalBackend):
     def _add(self, submission: Submission) -> str:
         """With the script that each host runs."""
         point = submission.spec.point
-        entry = dataclasses.replace(entry_of(submission), hosts=tuple(_hosts(submission)))
+        entry = dataclasses.replace(self._entry(submission), hosts=tuple(_hosts(submission)))
         spec = dataclasses.replace(submission.spec, study="$HPCDDP_STUDY")
         bootstrap = f".code/{submission.code.name}/bootstrap.py"
         node = f'--module hpcddp.worker.host_node ".jobs/$HPCDDP_JOB" "$HPCDDP_WHO" {torchrun_options(point)}'
@@ -100,8 +102,8 @@ def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
     first, address, gpus = hosts[0], address_of(hosts[0]), _gpus(submission)
     listening = _probe(first, submission, "listen", len(hosts) - 1)
     found = {first: _answer(listening)}
-    asked = {host: _probe(host, submission, "connect", address, found[first].get("port", 0)) for host in hosts[1:]}
-    found |= {host: _answer(process) for host, process in asked.items()}
+    others = {host: _probe(host, submission, "connect", address, found[first].get("port", 0)) for host in hosts[1:]}
+    found |= {host: _answer(process) for host, process in others.items()}
     listening.kill()
     mine = found[first]
     for host, facts in found.items():
@@ -122,7 +124,7 @@ def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
 
 
 def _probe(host: str, submission: Submission, *arguments: object) -> subprocess.Popen[str]:
-    text = shlex.quote(Path(host_probe.__file__).read_text(encoding="utf-8"))
+    text = shlex.quote(PROBE.read_text(encoding="utf-8"))
     script = _script(submission, f"{submission.python} -c {text} {' '.join(map(str, arguments))}")
     process = subprocess.Popen([*SSH, host, "bash -s"], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
     assert process.stdin is not None

@@ -24,11 +24,10 @@ from hpcddp.backends.local_ranks import EXIT_FILE, RanksExit
 from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_from_dict
-from hpcddp.core.launcher import first_failure
+from hpcddp.core.launcher import HOST_BUSY, first_failure
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.worker.host_node import BUSY
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 """A host that is silent for 15 s is lost."""
@@ -107,14 +106,14 @@ class HostsRun:
         port, address = random.choice(PORTS), address_of(self._hosts[0])
         self._processes = []
         for rank, host in enumerate(self._hosts):
-            told = {
+            given = {
                 "PET_NODE_RANK": rank,
                 "PET_MASTER_ADDR": address,
                 "PET_MASTER_PORT": port,
                 "HPCDDP_HOST": host.rpartition("@")[2],
             }
-            told |= {"HPCDDP_JOB": self._job, "HPCDDP_WHO": self._who}
-            variables = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in told.items())
+            given |= {"HPCDDP_JOB": self._job, "HPCDDP_WHO": self._who}
+            variables = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in given.items())
             command = f"cd {self._copy} && {variables} bash .jobs/{self._job}/job.sh"
             process = subprocess.Popen([*SSH, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._processes.append(process)
@@ -123,7 +122,7 @@ class HostsRun:
             line = next((line for line in lines if line == "started" or line.startswith("busy: ")), "")  # a shell may greet
             if line != "started":
                 codes = self._stop()
-                if codes[-1] == BUSY:
+                if codes[-1] == HOST_BUSY:
                     return f"waits for {host}: {line.removeprefix('busy: ')} runs there"
                 raise HostError(f"{host}: the run did not start there. Read batch.err of its job.")
         return None

@@ -54,7 +54,24 @@ class LocalBackend:
 
     def _add(self, submission: Submission) -> str:
         with not_for_others(submission.trusted):
-            return queue.add(self._study, entry_of(submission))
+            return queue.add(self._study, self._entry(submission))
+
+    def _entry(self, submission: Submission) -> queue.Entry:
+        point = submission.spec.point
+        is_default = submission.python == Environment().python
+        return queue.Entry(
+            name=submission.name,
+            token=submission.token,
+            entry=submission.entry,
+            spec=spec_to_dict(submission.spec),
+            code=submission.code.name,
+            python=shlex.quote(sys.executable) if is_default else submission.python,
+            ranks=point.ranks,
+            threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
+            walltime_s=submission.walltime_min * 60,
+            device=point.device,
+            trusted=submission.trusted,
+        )
 
     def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
         """One run each: they run one after another anyway."""
@@ -102,24 +119,6 @@ class LocalBackend:
 _WITHOUT_RUNNER = {"running": "its runner process died", "queued": "its runner process died before it started"}
 
 _NOT_QUEUED = JobState(phase="failed", detail="no longer in the local queue")
-
-
-def entry_of(submission: Submission) -> queue.Entry:
-    point = submission.spec.point
-    is_default = submission.python == Environment().python
-    return queue.Entry(
-        name=submission.name,
-        token=submission.token,
-        entry=submission.entry,
-        spec=spec_to_dict(submission.spec),
-        code=submission.code.name,
-        python=shlex.quote(sys.executable) if is_default else submission.python,
-        ranks=point.ranks,
-        threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
-        walltime_s=submission.walltime_min * 60,
-        device=point.device,
-        trusted=submission.trusted,
-    )
 
 
 def threads_per_rank(ranks: int, cores: int | None) -> int:

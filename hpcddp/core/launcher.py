@@ -120,6 +120,9 @@ def become_submitit_task(folder: Path) -> None:
 LOGS = "HPCDDP_LOGS"
 """The folder of a rank's logs, where torchrun starts the worker without submitit."""
 
+HOST_BUSY = 75
+"""Exit code of a host's part of a run (sysexits.h, EX_TEMPFAIL): another run has the host."""
+
 
 def write_logs_into(folder: Path, job: str, rank: str) -> None:
     """What this process writes goes into logs of its rank's own."""

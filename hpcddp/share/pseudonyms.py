@@ -29,7 +29,8 @@ _FIXED_KEYS = {
 _OF_HOSTS = re.compile(r'"(?:host|MASTER_ADDR|SLURM_SUBMIT_HOST)": ?"([^"]+)"|"hosts": ?\[([^\]]*)\]')
 
 _OF_NAMES = {
-    "user": r"\"SLURM_JOB_USER\": ?\"([^\"]+)\"|--mail-user[= ]([^\s'\"@]+)|/(?:home|users)/([\w.-]+)",
+    "user": r"\"SLURM_JOB_USER\": ?\"([^\"]+)\"|--mail-user[= ]([^\s'\"@]+)|/(?:home|users)/([\w.-]+)"
+    r"|(?: on |\"names\": ?\"|\[ ?\"|,)([\w.-]+)@(?=[\w.-]+[,\"])",
     "account": r"\"(?:SLURM_JOB_ACCOUNT|account)\": ?\"([^\"]+)\"|--account[= ]([^\s'\"]+)|#SBATCH\s+-A ?([^\s'\"]+)",
     "group": r"\"SLURM_JOB_GROUP\": ?\"([^\"]+)\"",
     "reservation": r"\"(?:SLURM_JOB_RESERVATION|reservation)\": ?\"([^\"]+)\"|--reservation[= ]([^\s'\"]+)",

@@ -17,13 +17,10 @@ import time
 from pathlib import Path
 
 from hpcddp.core.bootstrap import PARENT_VARIABLE
-from hpcddp.core.launcher import LOGS
+from hpcddp.core.launcher import HOST_BUSY, LOGS
 
 HERE = Path(__file__).resolve().parents[2]
 """The snapshot."""
-
-BUSY = 75
-"""Exit code (sysexits.h, EX_TEMPFAIL): another run has the host."""
 
 SILENT_S = 30.0
 """After so long without a byte the other side is gone."""
@@ -38,7 +35,7 @@ def main() -> None:
     held = take_host(who)
     if isinstance(held, str):
         print(f"busy: {held}", flush=True)
-        sys.exit(BUSY)
+        sys.exit(HOST_BUSY)
     print("started", flush=True)
     os.environ.update({"HPCDDP_STUDY": os.getcwd(), LOGS: str(folder), PARENT_VARIABLE: str(os.getpid())})
     bootstrap = str(HERE / "bootstrap.py")

@@ -18,7 +18,7 @@ import pytest
 from tests.machine import cannot_run
 
 PORT = 2222
-ADDRESSES = {"hosta": "127.0.0.2", "hostb": "127.0.0.3"}
+ADDRESSES = {"node1": "127.0.0.2", "node2": "127.0.0.3"}
 
 SSHD = """
 Port {port}

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,12 +29,14 @@ from tests.commands.conftest import JOBS, Run, refused, run
 
 __all__ = ["run"]  # a fixture
 
+ROOT = Path(__file__).parents[2]
+
 PROFILE = """
 schema: 1
 name: pair
 title: Two hosts
 backend: hosts
-node_types: {host: {names: "hosta,hostb", count: 2}}
+node_types: {host: {names: "node1,node2", count: 2}}
 default_node_type: host
 env: {GLOO_SOCKET_IFNAME: lo}
 compute: {python: %s}
@@ -101,24 +105,29 @@ def user(tmp_path: Path) -> Iterator[User]:
                 subprocess.run([sys.executable, "-m", "hpcddp", "cancel", name, "-y"], cwd=home, env=found.env, check=False)
 
 
+SMALL = [
+    *("--set", "device=cpu", "--set", "workload.data.name=synthetic-cifar10", "--set", "workload.precision=fp32"),
+    *("--set", "workload.batch_per_gpu=4", "--set", "measure.steps=4", "--set", "measure.warmup_steps=1", "--set", "repeat=1"),
+]
+
+
 @pytest.mark.dear
-def test_a_study_of_two_machines_from_submit_to_report(user: User) -> None:
-    """That of 000: its sweep as it is, smaller, by --hosts; twice submitted, each run is there once."""
-    small = [*("--set", "device=cpu", "--set", "workload.data.name=synthetic-cifar10", "--set", "workload.precision=fp32")]
-    small += [*("--set", "workload.batch_per_gpu=4", "--set", "measure.steps=4", "--set", "measure.warmup_steps=1")]
-    small += [*("--set", "repeat=1", "--set", "env.GLOO_SOCKET_IFNAME=lo", "--group", "nodes", "--group", "launcher")]
-    (user.home / "mine.yaml").write_text(
-        f"schema: 1\nname: mine\nextends: aws-g5\ncompute: {{python: {sys.executable}}}\nenv: {{GLOO_SOCKET_IFNAME: lo}}\n"
-    )
-    (user.home / "ec2-resnet18.yaml").write_text((JOBS / "ec2-resnet18.yaml").read_text())
-    command = ("submit", "ec2-resnet18.yaml", "--cluster", "mine.yaml", "--hosts", "hosta,hostb", *small, "-y")
-    assert "submitted    2 jobs" in user.hpcddp(*command, "--wait")
-    assert "nothing to submit" in user.hpcddp(*command)
+def test_a_study_of_two_machines_by_the_commands_of_the_page(user: User) -> None:
+    """From submit to report, in the words of docs/clusters.md; its runs smaller, and of a cluster with this machine's Python."""
+    section = (ROOT / "docs" / "clusters.md").read_text().partition("\n## Hosts by ssh\n")[2].partition("\n## ")[0]
+    commands = [shlex.split(line)[1:] for line in re.findall(r"^    (hpcddp .*)$", section, re.MULTILINE)]
+    mine = f"name: mine\nextends: aws-g5\ncompute: {{python: {sys.executable}}}\nenv: {{GLOO_SOCKET_IFNAME: lo}}\n"
+    (user.home / "mine.yaml").write_text(f"schema: 1\n{mine}")
+    more = {"submit": ["--cluster", "mine.yaml", *SMALL, "-y", "--wait"], "analyze": ["--full", "--to", "csv"]}
+    said = {words[0]: user.hpcddp(*words, *more.get(words[0], [])) for words in commands}
+    assert list(said) == ["init", "plan", "submit", "status", "logs", "analyze"]
+    assert "submitted    2 jobs" in said["submit"]
     records = Study(user.home / "ec2-resnet18")
-    assert sorted(file.name for file in records.folder.glob("n02*/r1/*/nodes/*.json")) == ["hosta.json", "hostb.json"]
-    user.hpcddp("analyze", "ec2-resnet18", "--full")
+    assert sorted(file.name for file in records.folder.glob("n02*/r1/*/nodes/*.json")) == ["node1.json", "node2.json"]
     with (records.folder / "report" / "scaling.csv").open() as table:
         assert [row["nodes"] for row in csv.DictReader(table)] == ["1", "2"]
+    submit = next(words for words in commands if words[0] == "submit")
+    assert "nothing to submit" in user.hpcddp(*submit, *more["submit"])
 
 
 def kill_submits(user: User, times: int) -> None:
@@ -148,12 +157,12 @@ def test_each_run_is_done_once_where_submit_is_killed_ten_times(user: User) -> N
 def test_a_host_that_is_lost_is_named_and_the_other_ends(user: User, fault: str) -> None:
     user.hpcddp("submit", "small.yaml", *ENDLESS, "-y")
     user.training()
-    getattr(user.hosts, fault)("hostb")
+    getattr(user.hosts, fault)("node2")
     begun_s = time.monotonic()
     failed = user.wait_until("failed", limit_s=40)
     assert time.monotonic() - begun_s < 30
-    assert failed["detail"] == "hostb was lost: ssh had no answer from it, or its connection ended"
-    wait_for(lambda: not ranks(user.hosts, "hosta"), 10)
+    assert failed["detail"] == "node2 was lost: ssh had no answer from it, or its connection ended"
+    wait_for(lambda: not ranks(user.hosts, "node1"), 10)
 
 
 def ranks(hosts: Hosts, host: str) -> list[int]:
@@ -169,7 +178,7 @@ def test_a_second_study_waits_and_says_for_what(user: User) -> None:
     (user.home / "other.yaml").write_text(SWEEP)
     user.hpcddp("submit", "other.yaml", "-y")
     wait_for(lambda: "waits for" in (user.run("other")["detail"] or ""), 30)
-    assert user.run("other")["detail"].startswith("waits for hosta: small, n02-g1-b8-")
+    assert user.run("other")["detail"].startswith("waits for node1: small, n02-g1-b8-")
     user.hpcddp("cancel", "small", "-y")
     assert user.wait_until("failed")["detail"] == "cancelled by you (CANCELLED)"
     assert user.wait_until("done", "other")["phase"] == "done"
@@ -183,7 +192,7 @@ def test_the_runner_that_dies_leaves_nothing_on_the_hosts(user: User) -> None:
     runner = json.loads((user.home / "small" / ".jobs" / "runner.json").read_text())["pid"]
     os.kill(runner, signal.SIGKILL)
     assert user.wait_until("failed")["detail"].startswith("its runner process died")
-    wait_for(lambda: not ranks(user.hosts, "hosta") and not ranks(user.hosts, "hostb"), 20)
+    wait_for(lambda: not ranks(user.hosts, "node1") and not ranks(user.hosts, "node2"), 20)
 
 
 @pytest.mark.dear
@@ -200,7 +209,7 @@ def test_hosts_that_cannot_train_together_are_refused_before_anything_begins(use
     def says(*arguments: str) -> str:
         return user.hpcddp("submit", "small.yaml", *arguments, "-y", code=2)
 
-    gone = says("--hosts", "hosta,nowhere.invalid")
+    gone = says("--hosts", "node1,nowhere.invalid")
     assert "nowhere.invalid does not answer: " in gone
     assert "Test it with `ssh -o BatchMode=yes nowhere.invalid true`." in gone
     (user.home / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
@@ -208,11 +217,11 @@ def test_hosts_that_cannot_train_together_are_refused_before_anything_begins(use
     (user.home / "pair.yaml").write_text(PROFILE % f"'{user.home}/python3'")
     (user.home / "pair.yaml").write_text((PROFILE % "x").replace("python: x", f"python: \"'{user.home}/python3'\""))
     bare = says()
-    assert "hosta has no torch in its Python 3." in bare
-    assert "hostb has no torch in its Python 3." in bare
+    assert "node1 has no torch in its Python 3." in bare
+    assert "node2 has no torch in its Python 3." in bare
     (user.home / "pair.yaml").write_text(PROFILE % sys.executable)
-    assert "hosta has 0 GPUs for torch, and the point needs 1." in says("--set", "device=cuda")
-    assert "layout.nodes is 2" in says("--hosts", "hosta") or "has 1 nodes" in says("--hosts", "hosta")
+    assert "node1 has 0 GPUs for torch, and the point needs 1." in says("--set", "device=cuda")
+    assert "layout.nodes is 2" in says("--hosts", "node1") or "has 1 nodes" in says("--hosts", "node1")
     assert not list((user.home / "small").glob("n02*/r1"))
 
 
