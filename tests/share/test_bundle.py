@@ -376,12 +376,12 @@ def test_what_only_the_cluster_needs_is_left_out_by_name(file: str) -> None:
 def test_who_logs_in_to_hosts_is_nobody(study: Study) -> None:
     """Of `--hosts` in study.json, and of a profile's node type in launch.json."""
     plain = json.loads(study.study_file.read_text())
-    write_json(study.study_file, {**plain, "sweep": {**plain["sweep"], "cluster": "aws-g5 on hugo7@gpu-a,berta@gpu-b"}})
+    write_json(study.study_file, {**plain, "sweep": {**plain["sweep"], "cluster": "aws-g5 on hugo7@orion,berta@rigel"}})
     launch = next(study.folder.glob("*/r1/*/launch.json"))
-    nodes = {"host": {"names": "hugo7@gpu-a,berta@gpu-b"}}
+    nodes = {"host": {"names": "hugo7@orion,berta@rigel"}}
     before = json.loads(launch.read_text())
     profile = {**before["profile"], "node_types": {**before["profile"].get("node_types", {}), **nodes}}
-    write_json(launch, {**before, "hosts": [*before["hosts"], "gpu-a"], "profile": profile})
+    write_json(launch, {**before, "hosts": [*before["hosts"], "orion"], "profile": profile})
     _, found = hidden(study)
     everything = "\n".join(data.decode() for data in found.values())
-    assert [name for name in ("hugo7", "berta", "gpu-a") if name in everything] == []
+    assert [name for name in ("hugo7", "berta", "orion") if name in everything] == []
