@@ -249,7 +249,7 @@ def test_what_a_person_types_on_each_host(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(JOBS.parent)
     hosts = ("--hosts", "ec2-user@10.0.0.1,ec2-user@10.0.0.2", "--set", "workload.data.root=/data")
     chosen = ("--group", "nodes", "--where", "layout.nodes == 2")
-    check_golden("scripts/hosts-ec2-resnet18.sh", run("render", "jobs/ec2-resnet18.yaml", *hosts, *chosen).stdout)
+    check_golden("hosts/ec2-resnet18.sh", run("render", "jobs/ec2-resnet18.yaml", *hosts, *chosen).stdout)
 
 
 @pytest.mark.parametrize("text", ["a,user@b", "a\nuser@b\n", "# two\na  # first\nuser@b\n", "a, user@b"])
