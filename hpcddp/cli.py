@@ -23,7 +23,7 @@ OTHERS = (
 
 EPILOG = """\b
 Exit codes: 0 success, 1 failure, 2 usage error, 3 incomplete (missing points),
-4 a difference or finding, 5 Slurm refused or did not answer."""
+4 a difference or finding, 5 Slurm or SageMaker refused, or did not answer."""
 
 
 class Commands(click.Group):

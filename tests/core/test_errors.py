@@ -60,7 +60,7 @@ def test_other_words_keep_the_exit_code(error: HpcddpError) -> None:
 
 
 def test_no_answer_of_slurm_has_the_exit_code_that_help_and_docs_give_it() -> None:
-    words = "Slurm refused or did not answer"
+    words = "Slurm or SageMaker refused, or did not answer"
     docs = Path(errors.__file__).parents[2] / "docs" / "troubleshooting.md"
     assert f"5 {words}" in EPILOG
     assert f"| 5 | {words} |" in docs.read_text()
