@@ -44,7 +44,7 @@ MEASURE = "measure it with `hpcddp bench comm`"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class AnchorSource:
     """An anchor, where it is from, and the runs that were measured there."""
 
     name: str
@@ -70,7 +70,7 @@ class Expected:
 
     point: Point
     predicted: PredictedPoint
-    source: Source | None = None
+    source: AnchorSource | None = None
 
     @property
     def run_s(self) -> float | None:
@@ -91,7 +91,7 @@ class Predictions:
     sweep: SweepFile
     profile: ClusterProfile
     points: Sequence[PlannedPoint]
-    given: Mapping[str, Source] = field(default_factory=dict)
+    given: Mapping[str, AnchorSource] = field(default_factory=dict)
     """Kind -> what `--measured` gives in place of its runs."""
 
     def wanted(self) -> Iterator[Point]:
@@ -111,7 +111,7 @@ class Predictions:
             elif source.anchor.nodes < point.layout.nodes:
                 yield Expected(point, self.on(point, source, point.layout.nodes), source)
 
-    def on(self, point: Point, source: Source, nodes: int) -> PredictedPoint:
+    def on(self, point: Point, source: AnchorSource, nodes: int) -> PredictedPoint:
         """The point on so many nodes in place of its own."""
         link, anchor = self.link(point), source.anchor
         batch = self.batch(point, nodes) or anchor.batch_per_gpu
@@ -136,7 +136,7 @@ class Predictions:
         known = point.workload.known_batch
         return known * point.layout.nodes / nodes if known and self.sweep.sweep.hold == "global_batch" else known
 
-    def source(self, point: Point) -> Source | str:
+    def source(self, point: Point) -> AnchorSource | str:
         """Of what is measured of the point's kind that with most nodes, and no more than it has; or why there is none."""
         kind, rejected = self.kind(point), None
         if kind in self.given and self.given[kind].anchor.nodes <= point.layout.nodes:
@@ -210,7 +210,7 @@ def why_not(point: Point) -> str | None:
     return "the batch grows while it trains" if workload.optimizer.batch_at_epochs else None
 
 
-def _source(runs: Sequence[MeasuredRun]) -> Source:
+def _source(runs: Sequence[MeasuredRun]) -> AnchorSource:
     """Medians over the runs without the hook, where there are such."""
     plain = [run for run in runs if run.point.measure.comm == "off"] or runs
     point, rate = plain[-1].point, statistics.median(run.samples_per_s for run in plain)
@@ -222,7 +222,7 @@ def _source(runs: Sequence[MeasuredRun]) -> Source:
         waits=statistics.median(run.waits for run in plain),
         ahead=statistics.median(run.ahead for run in plain) or FORWARD,
     )
-    return Source(name=point.label, anchor=anchor, runs=plain)
+    return AnchorSource(name=point.label, anchor=anchor, runs=plain)
 
 
 def recorded_prediction(study: Study) -> PredictionRecord:

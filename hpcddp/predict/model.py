@@ -106,7 +106,7 @@ def predict(  # noqa: PLR0913, PLR0917 - one argument for each of the model's in
     def exchanged_s(step_s: float, at: int) -> float:
         return step_with_exchange_s(step_s, at, anchor.ahead, buckets, network)
 
-    own_s = solve(lambda step_s: exchanged_s(step_s, anchor.nodes), anchor.step_s, anchor.step_s)
+    own_s = bisect(lambda step_s: exchanged_s(step_s, anchor.nodes), anchor.step_s, anchor.step_s)
     measured = anchor.step_s / exchanged_s(own_s, anchor.nodes)  # not 1 where the anchor's link is faster than `network`
     fixed_s = min(FIXED_S, MOST_FIXED * own_s)
     own_s = fixed_s + (own_s - fixed_s) * batch_per_gpu / anchor.batch_per_gpu
@@ -142,10 +142,10 @@ def hidden_from_s(nodes: int, ahead: float, buckets: Sequence[Bucket], network: 
     def left_s(step_s: float) -> float:
         return step_s - step_with_exchange_s(step_s, nodes, ahead, buckets, network) / (1 + MATTERS)
 
-    return solve(left_s, 0.0, total_s / MATTERS)
+    return bisect(left_s, 0.0, total_s / MATTERS)
 
 
-def solve(rising: Callable[[float], float], wanted: float, most: float) -> float:
+def bisect(rising: Callable[[float], float], wanted: float, most: float) -> float:
     """The argument from 0 to `most` at which a rising function has the wanted value, by bisection; the nearer end, where none."""
     low, high = 0.0, most
     for _ in range(BISECTIONS):

@@ -12,7 +12,7 @@ from textwrap import fill
 from hpcddp.core.errors import UsageError
 from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.text import count, duration, table, thousands
-from hpcddp.predict.expected import NO_BUCKETS, NOT_MEASURED, Expected, Predictions, Source
+from hpcddp.predict.expected import NO_BUCKETS, NOT_MEASURED, AnchorSource, Expected, Predictions
 from hpcddp.predict.model import FORWARD, MATTERS, Anchor, hidden_from_s
 from hpcddp.sweep.file import SweepFile
 
@@ -90,7 +90,7 @@ def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
     return "\n".join([*lines, *_beyond(predictions, rows[-1], source)])
 
 
-def _cells(each: Expected, source: Source, repeat: int) -> tuple[object, ...]:
+def _cells(each: Expected, source: AnchorSource, repeat: int) -> tuple[object, ...]:
     found, nodes, hours = each.predicted, each.point.layout.nodes, _hours(each, repeat)
     if found.samples_per_s is None or found.low is None or found.high is None:
         return nodes, f"at most {_rate(found.high or 0)}", *[None] * 5
@@ -100,7 +100,7 @@ def _cells(each: Expected, source: Source, repeat: int) -> tuple[object, ...]:
     return nodes, _rate(found.samples_per_s), between, share, found.limit, takes, hours and f"{hours:.1f}"
 
 
-def _efficiency(found: PredictedPoint, nodes: int, source: Source) -> float:
+def _efficiency(found: PredictedPoint, nodes: int, source: AnchorSource) -> float:
     return (found.samples_per_s or 0.0) / nodes * source.anchor.nodes / source.anchor.samples_per_s
 
 
@@ -112,7 +112,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _beyond(predictions: Predictions, largest: Expected, source: Source) -> Iterator[str]:
+def _beyond(predictions: Predictions, largest: Expected, source: AnchorSource) -> Iterator[str]:
     """`beyond the sweep: 32 nodes 90 %, 64 nodes 89 %; below 80 % from 512 nodes on`"""
     kind = predictions.kind(largest.point)
     last = max(point.layout.nodes for point in predictions.wanted() if predictions.kind(point) == kind)
@@ -172,4 +172,4 @@ def with_given(predictions: Predictions, text: str) -> Predictions:
     if batch is None:
         raise UsageError(f"--measured {text}: the sweep defines no batch. Set workload.samples_per_step.")
     anchor = Anchor(nodes=nodes, gpus_per_node=gpus, batch_per_gpu=batch, step_s=point.gpus * batch / rate)
-    return replace(predictions, given={kind: Source(name=f"--measured {text}", anchor=anchor)})
+    return replace(predictions, given={kind: AnchorSource(name=f"--measured {text}", anchor=anchor)})

@@ -49,7 +49,7 @@ def main() -> None:
             if not os.read(0, 1024):
                 break
             heard_s = time.monotonic()
-    end_group(process)
+    end_session(process)
     sys.exit(1 if process.wait() else 0)
 
 
@@ -67,7 +67,7 @@ def take_host(who: str) -> int | str:
     return handle
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
+def end_session(process: subprocess.Popen[bytes]) -> None:
     """Ends torchrun and all that it started: by SIGTERM, then by SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)

@@ -15,7 +15,7 @@ WAIT_S = 30.0
 """For torch to be imported elsewhere."""
 
 
-def facts() -> dict[str, object]:
+def host_facts() -> dict[str, object]:
     """Versions, GPUs, and processes on them; None is not known."""
     try:
         import torch
@@ -34,7 +34,7 @@ def _busy() -> int:
         return 0
 
 
-def reaches(address: str, port: int) -> bool:
+def can_connect(address: str, port: int) -> bool:
     """Whether a connection comes about."""
     try:
         socket.create_connection((address, port), timeout=10).close()
@@ -46,10 +46,10 @@ def reaches(address: str, port: int) -> bool:
 def main() -> None:
     """Prints the line; the first host then takes as many connections as there are others."""
     if sys.argv[1] == "connect":
-        print(json.dumps({**facts(), "reaches": reaches(sys.argv[2], int(sys.argv[3]))}), flush=True)
+        print(json.dumps({**host_facts(), "reaches": can_connect(sys.argv[2], int(sys.argv[3]))}), flush=True)
         return
     with socket.create_server(("", 0)) as server:
-        print(json.dumps({**facts(), "port": server.getsockname()[1]}), flush=True)
+        print(json.dumps({**host_facts(), "port": server.getsockname()[1]}), flush=True)
         server.settimeout(2 * WAIT_S)
         for _ in range(int(sys.argv[2])):
             server.accept()[0].close()

@@ -40,17 +40,17 @@ def main() -> None:
     resources, pieces = read
     text = "".join(pieces[name] for name in sorted(pieces))
     spec, notes = spec_from_dict(json.loads(text)), root / "output"
-    os.environ.update(environment(spec, resources, os.environ), HPCDDP_SPEC=text)
+    os.environ.update(job_environment(spec, resources, os.environ), HPCDDP_SPEC=text)
     _await_name(resources["hosts"][0])
     notes.mkdir(exist_ok=True)
     torchrun = [sys.executable, "-u", "-m", "hpcddp.worker.torchrun", str(notes), *torchrun_options(spec.point).split()]
-    code = run([*torchrun, "-m", "hpcddp.worker"], resumes=spec.point.measure.resume)
+    code = run_torchrun([*torchrun, "-m", "hpcddp.worker"], resumes=spec.point.measure.resume)
     if code:  # SageMaker's FailureReason
         (notes / "failure").write_text(first_failure(notes) or f"torchrun ended with exit code {code}", encoding="utf-8")
     sys.exit(code)
 
 
-def environment(spec: JobSpec, resources: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+def job_environment(spec: JobSpec, resources: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
     """What torchrun and its ranks read. A job that restarts finds its earlier attempts."""
     hosts, host, network = resources["hosts"], resources["current_host"], resources.get("network_interface_name")
     job, attempts = env["TRAINING_JOB_NAME"], Study(Path(spec.study)).attempts(spec.label, spec.run)
@@ -62,7 +62,7 @@ def environment(spec: JobSpec, resources: Mapping[str, Any], env: Mapping[str, s
     }
 
 
-def run(command: Sequence[str], *, resumes: bool) -> int:
+def run_torchrun(command: Sequence[str], *, resumes: bool) -> int:
     """The exit code of this torchrun. At SIGTERM ranks are asked for a checkpoint if the run resumes, else they are ended."""
     stopped, torchrun = [], subprocess.Popen(command)
 

@@ -26,7 +26,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
 from hpcddp.study.submission_log import latest_events
-from hpcddp.worker.sagemaker import environment
+from hpcddp.worker.sagemaker import job_environment
 from tests import check_golden
 from tests.backends.sagemaker_standin import (
     BUCKET,
@@ -441,7 +441,7 @@ def test_environment_of_instances() -> None:
         "instance_groups": [{"instance_group_name": "homogeneousCluster", "hosts": ["algo-2", "algo-1"]}],
     }
     spec = JobSpec(point=Point(cluster="c", workload=Workload(model="m", data=Data(name="d")), layout=Layout()), study="/nowhere")
-    found = environment(spec, resources, {"TRAINING_JOB_NAME": "j", "NCCL_SOCKET_IFNAME": "ens5"})
+    found = job_environment(spec, resources, {"TRAINING_JOB_NAME": "j", "NCCL_SOCKET_IFNAME": "ens5"})
     assert found == {
         **{"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "algo-1", "PET_MASTER_PORT": "29500", "HPCDDP_HOST": "algo-2"},
         **{"HPCDDP_JOB": "j", "HPCDDP_RESTART": "0", "NCCL_SOCKET_IFNAME": "ens5", "GLOO_SOCKET_IFNAME": "eth0"},

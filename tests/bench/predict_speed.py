@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.predict.expected import Predictions, Source, why_not
+from hpcddp.predict.expected import AnchorSource, Predictions, why_not
 from hpcddp.predict.model import Anchor
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -71,10 +71,10 @@ def on_all_nodes(file: Path) -> int:
     return len([found.on(point, anchor_of(point), 2**doublings) for point in wanted for doublings in range(11)])
 
 
-def anchor_of(point: Point) -> Source:
+def anchor_of(point: Point) -> AnchorSource:
     batch = point.workload.known_batch or 1
     anchor = Anchor(nodes=1, gpus_per_node=point.layout.gpus_per_node, batch_per_gpu=batch, step_s=0.1, waits=0.0)
-    return Source(name="given", anchor=anchor)
+    return AnchorSource(name="given", anchor=anchor)
 
 
 if __name__ == "__main__":
