@@ -9,14 +9,15 @@ import dataclasses
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Submission
-from hpcddp.backends.hosts_run import SSH, address_of, last_line
+from hpcddp.backends.hosts_run import SSH, START_S, address_of, first_line
 from hpcddp.backends.local import LocalBackend
 from hpcddp.cluster.hosts import hosts_of, split_hosts
 from hpcddp.cluster.profile import ClusterProfile
@@ -26,11 +27,18 @@ from hpcddp.core.launcher import torchrun_options
 from hpcddp.core.records import not_for_others, write_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.text import count
+from hpcddp.core.text import count, size
 from hpcddp.script.render import ScriptLaunch
 
 PROBE = Path(__file__).parents[1] / "worker" / "host_probe.py"
 """What each host runs before anything of hpcddp is there."""
+
+LEAST_FREE_BYTES = 100 * 2**20
+"""A snapshot has two MiB, and a long run's records some tens."""
+
+NAME_PYTHON = "Name its environment under `compute` of the profile."
+AGAIN = "Submit again when they are free."
+ADDRESSES = "Open its ports, or name the hosts by addresses that reach each other."
 
 PORT = 29500
 """torchrun's own, of commands that a person types."""
@@ -105,22 +113,33 @@ def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
     others = {host: _probe(host, submission, "connect", address, found[first].get("port", 0)) for host in hosts[1:]}
     found |= {host: _answer(process) for host, process in others.items()}
     listening.kill()
-    mine = found[first]
+    mine, machines = found[first], dict[str, str]()
     for host, facts in found.items():
         if "error" in facts:
             yield f"{host} does not answer: {facts['error']}. Test it with `ssh -o BatchMode=yes {host} true`."
-        elif facts["torch"] is None:
-            yield f"{host} has no torch in its Python {facts['python']}. Name its environment under `compute` of the profile."
-        elif gpus and facts["gpus"] < gpus:
-            yield f"{host} has {count(facts['gpus'], 'GPU')} for torch, and the point needs {gpus}."
-        elif gpus and facts["busy"]:
-            yield f"{host}: {count(facts['busy'], 'process')} use its GPUs (`nvidia-smi`). Submit again when they are free."
-        elif "error" not in mine and (facts["python"], facts["torch"]) != (mine["python"], mine["torch"]):
-            have = f"Python {facts['python']} with torch {facts['torch']}"
-            yield f"{host} has {have}, and {first} has Python {mine['python']} with torch {mine['torch']}. Install the same."
-        elif facts.get("reaches") is False and "error" not in mine:
-            where = f"{first} at {address}, port {mine['port']}"
-            yield f"{host} does not reach {where}. Open its ports, or name the hosts by addresses that reach each other."
+            continue
+        other = machines.setdefault(facts["machine"], host)
+        where = f"{first} at {address}, port {mine.get('port')}"
+        is_other = "error" not in mine and None not in (facts["torch"], mine["torch"]) and _software(facts) != _software(mine)
+        checks = (
+            (other != host, f"{host} and {other} are one machine. Name it once."),
+            (facts["greeting"], f"{host} prints `{facts['greeting']}` in every shell, which breaks rsync. Print it in none."),
+            (not facts["rsync"], f"{host} has no rsync. Install it there."),
+            (
+                facts["free_bytes"] < LEAST_FREE_BYTES,
+                f"{host} has {size(facts['free_bytes'])} free in the home folder. Free some.",
+            ),
+            (facts["torch"] is None, f"{host} has no torch in its Python {facts['python']}. {NAME_PYTHON}"),
+            (facts["gpus"] < gpus, f"{host} has {count(facts['gpus'], 'GPU')} for torch, and the point needs {gpus}."),
+            (gpus and facts["busy"], f"{host}: {facts['busy']} processes are on its GPUs (`nvidia-smi`). {AGAIN}"),
+            (is_other, f"{host} has {_software(facts)}, and {first} has {_software(mine)}. Install the same."),
+            (facts.get("reaches") is False and "error" not in mine, f"{host} does not reach {where}. {ADDRESSES}"),
+        )
+        yield from (text for holds, text in checks if holds)
+
+
+def _software(facts: Mapping[str, Any]) -> str:
+    return f"Python {facts.get('python')} with torch {facts.get('torch')}"
 
 
 def _probe(host: str, submission: Submission, *arguments: object) -> subprocess.Popen[str]:
@@ -136,8 +155,12 @@ def _probe(host: str, submission: Submission, *arguments: object) -> subprocess.
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     assert process.stderr is not None
+    greeting, patience = "", threading.Timer(START_S, process.kill)
+    patience.start()
     for line in process.stdout:
         if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
-            return found
-    return {"error": last_line(process.stderr.read())}
+            patience.cancel()
+            return {**json.loads(line), "greeting": greeting}
+        greeting = greeting or line.strip()
+    patience.cancel()
+    return {"error": first_line(process.stderr.read())}

@@ -7,10 +7,11 @@ OpenSSH and rsync do the rest: keys, jump hosts and names are those of the user'
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import re
+import secrets
+import select
 import shlex
 import signal
 import subprocess
@@ -25,12 +26,15 @@ from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import HOST_BUSY, first_failure
-from hpcddp.core.records import write_json
+from hpcddp.core.records import write_aside, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 """A host that is silent for 15 s is lost."""
+
+NO_FILE = 23
+"""rsync's exit code where a folder is not there: a run that failed early has no records."""
 
 LOST = 255
 """ssh's exit code for a connection that ended."""
@@ -40,6 +44,9 @@ EVERY_S = 5.0
 
 STOP_S = 20.0
 """In which a host ends its part once it is to; it is lost where it does not."""
+
+START_S = 120.0
+"""For a host's shell, modules and Python to start."""
 
 AGAIN_S = 10.0
 """Before a host that another run has is asked again."""
@@ -58,7 +65,7 @@ class HostsRun:
     def __init__(self, study: Study, job: str) -> None:
         self._study, self._job, self._entry = study, job, queue.read_entry(study, job)
         spec = spec_from_dict(self._entry.spec)
-        self._who, self._run = f"{study.name}, {self._entry.name}", f"{spec.label}/r{spec.run}"
+        self._who, self._records = f"{study.name}, {self._entry.name}", f"{spec.label}/r{spec.run}/{job}.0"
         self._hosts = self._entry.hosts[: spec.point.layout.nodes]
         self._copy = copy_folder(study)
         self._processes = list[subprocess.Popen[bytes]]()
@@ -82,7 +89,7 @@ class HostsRun:
         codes = self._stop()
         for place, host in reversed([*enumerate(self._hosts)]):  # end.json, which the first one has, comes last
             if codes[place] != LOST:
-                _wait(self._fetch(host))
+                self._fetch_all(host)
         lost = [host for host, code in zip(self._hosts, codes, strict=True) if code == LOST]
         failed = [
             f"torchrun on {host} failed with exit code {code}" for host, code in zip(self._hosts, codes, strict=True) if code
@@ -93,13 +100,13 @@ class HostsRun:
 
     def _send(self, host: str) -> None:
         """The snapshot and the job's folder, into the study's copy; nobody else may write there."""
-        folders = [f"./.code/{self._entry.code}", f"./.jobs/{self._job}"]
+        folders = [f"./.code/{self._entry.code}", f"./.jobs/{self._job}/job.sh"]
         command = ["rsync", "-rptR", "--chmod=D700,F600", f"--rsync-path=mkdir -p {self._copy} && rsync", *_SHELL, *folders]
         done = subprocess.run(
             [*command, f"{host}:{self._copy}/"], cwd=self._study.folder, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise HostError(f"{host}: its copy of the code could not be written: {last_line(done.stderr)}")
+            raise HostError(f"{host}: its copy of the code could not be written: {first_line(done.stderr)}")
 
     def _start(self) -> str | None:
         """Starts torchrun host by host; whom it waits for where another run has one of them."""
@@ -117,15 +124,27 @@ class HostsRun:
             command = f"cd {self._copy} && {variables} bash .jobs/{self._job}/job.sh"
             process = subprocess.Popen([*SSH, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._processes.append(process)
-            assert process.stdout is not None
-            lines = (line.decode(errors="replace").strip() for line in process.stdout)
-            line = next((line for line in lines if line == "started" or line.startswith("busy: ")), "")  # a shell may greet
+            line = self._first_word(process)
             if line != "started":
                 codes = self._stop()
                 if codes[-1] == HOST_BUSY:
                     return f"waits for {host}: {line.removeprefix('busy: ')} runs there"
-                raise HostError(f"{host}: the run did not start there. Read batch.err of its job.")
+                raise HostError(f"{host}: the run did not start there within {START_S:.0f} s. Read batch.err of its job.")
         return None
+
+    def _first_word(self, process: subprocess.Popen[bytes]) -> str:
+        """`started` or `busy: ...`, behind what a shell prints; empty where neither comes. Other hosts hear a beat."""
+        assert process.stdout is not None
+        deadline_s, said, handle = time.monotonic() + START_S, b"", process.stdout.fileno()
+        while time.monotonic() < deadline_s:
+            self._beat()
+            if select.select([handle], [], [], 1.0)[0]:
+                more = os.read(handle, 4096)
+                said += more
+                found = re.search(r"^(started|busy: .*)\n", said.decode(errors="replace"), re.MULTILINE)
+                if found or not more:
+                    return found[1] if found else ""
+        return ""
 
     def _watch(self) -> str | None:
         """Until one host has failed or all have ended; why the run cannot go on, where that is not a host's doing."""
@@ -138,10 +157,10 @@ class HostsRun:
                 return f"timed out: still running after {self._entry.walltime_s / 60:g} min"
             if now_s >= next_s and all(each.poll() is not None for each in fetching):
                 fetching, next_s = [self._fetch(host, "--exclude=end.json") for host in self._hosts], now_s + EVERY_S
-                self._beat()
+            self._beat()
             time.sleep(0.1)
         for each in fetching:
-            _wait(each)
+            each.kill()
         return None
 
     def _beat(self) -> None:
@@ -168,18 +187,36 @@ class HostsRun:
 
     def _fetch(self, host: str, *options: str) -> subprocess.Popen[bytes]:
         """Brings what is new of the run's records and logs; links are left where they are."""
-        places = [f"{host}:{self._copy}/./{self._run}", f":{self._copy}/./.jobs/{self._job}"]
+        places = [f"{host}:{self._copy}/./{self._records}", f":{self._copy}/./.jobs/{self._job}"]
         command = ["rsync", "-rtR", "--no-links", "--timeout=15", "--exclude=job.sh", "--exclude=.end.*", *options, *_SHELL]
-        return subprocess.Popen([*command, *places, "."], cwd=self._study.folder, stderr=subprocess.DEVNULL)
+        return subprocess.Popen([*command, *places, "."], cwd=self._study.folder, stderr=subprocess.PIPE)
+
+    def _fetch_all(self, host: str) -> None:
+        """The last look, as long as bytes come; then nothing of the job is left there. HostError where a host has more."""
+        said = b""
+        for pause_s in (0.0, 5.0, 20.0):
+            time.sleep(pause_s)
+            process = self._fetch(host)
+            said = process.communicate()[1]
+            if process.returncode in (0, NO_FILE):
+                remove = f"rm -rf {self._copy}/{self._records} {self._copy}/.jobs/{self._job}"
+                subprocess.run([*SSH, host, remove], capture_output=True, check=False)
+                return
+        more = f"They are in {self._copy} there"
+        raise HostError(f"{host}: the run's records could not be fetched: {first_line(said.decode(errors='replace'))}. {more}.")
 
 
 _SHELL = ("-e", shlex.join(SSH))
 
 
 def copy_folder(study: Study) -> str:
-    """The study's copy on a host, below the home folder there: a name that no shell takes apart."""
-    path = hashlib.sha256(str(study.folder.absolute()).encode()).hexdigest()[:8]
-    return f".cache/hpcddp/hosts/{re.sub(r'[^A-Za-z0-9_.-]', '_', study.name)}-{path}"
+    """The study's copy on a host, below the home folder there: a name that no shell takes apart, and no other study has, nor a
+    later one of the same path.
+    """
+    file = study.jobs / "hosts.id"
+    if not file.is_file():
+        write_aside(file, secrets.token_hex(8).encode())
+    return f".cache/hpcddp/hosts/{re.sub(r'[^A-Za-z0-9_.-]', '_', study.name)}-{file.read_text(encoding='utf-8')}"
 
 
 def address_of(host: str) -> str:
@@ -189,16 +226,9 @@ def address_of(host: str) -> str:
     return name[1] if name else host.rpartition("@")[2]
 
 
-def last_line(text: str) -> str:
-    """Of what a program says on stderr."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+def first_line(text: str) -> str:
+    """Of what a program says on stderr: rsync's last line is about its own protocol."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ _KINDS: dict[Kind, str] = {
     rf"|{_ATTEMPT}/(?:launch|transport|end|comm)\.json|{_ATTEMPT}/events\.jsonl|{_ATTEMPT}/epochs\.csv"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json|collectives\.json)",
     "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
-    "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state|exit)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
+    "scripts": rf"{_JOB}/job\.(?:sbatch|sh)|{_JOB}/(?:spec|state|exit)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
     "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz|{_ATTEMPT}/inspector/[\w.-]+\.log",
     "logs": rf"{_JOB}/[\w.+-]+\.(?:out|err)|\.jobs/runner\.log",
 }
@@ -43,6 +43,7 @@ _REASONS = (
     (r"\.code/.*", "the snapshot of the code that ran"),
     (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` writes it again"),
     (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and files of this machine's queue"),
+    (r"\.jobs/hosts\.id", "the name of the study's copy on hosts"),
     (r"\.jobs/(?:[\w.+-]+/(?:request|ended)\.json|sagemaker\.id)", "requests to SageMaker, which name your account"),
     (r"\.jobs/[\w.+-]+\.smoke/.*", "results of a smoke test"),
     (r"\.jobs/[\w.+-]+\.data/.*", "records of preparing a data set"),

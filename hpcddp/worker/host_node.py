@@ -55,7 +55,7 @@ def main() -> None:
 
 def take_host(who: str) -> int | str:
     """A handle that holds this user's lock of this host; who holds it where somebody else does."""
-    file = Path.home() / ".cache" / "hpcddp" / "host.lock"
+    file = Path.home() / ".cache" / "hpcddp" / f"host-{machine()}.lock"  # homes may be shared
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -65,6 +65,12 @@ def take_host(who: str) -> int | str:
     os.ftruncate(handle, 0)
     os.write(handle, f"{who}\n".encode())
     return handle
+
+
+def machine() -> str:
+    """This machine since it booted; of containers each."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").partition("-")[0]
+    return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:

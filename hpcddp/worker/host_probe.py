@@ -6,24 +6,32 @@ The text of this file is sent to each host before the first run, where nothing o
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 WAIT_S = 30.0
 """For torch to be imported elsewhere."""
 
 
 def host_facts() -> dict[str, object]:
-    """Versions, GPUs, and processes on them; None is not known."""
+    """Versions, GPUs and processes on them, which machine it is, what it has for records; None is not known."""
     try:
         import torch
 
         version, gpus = torch.__version__, torch.cuda.device_count()
     except ImportError:
         version, gpus = None, 0
-    return {"python": platform.python_version(), "torch": version, "gpus": gpus, "busy": _busy()}
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return {
+        **{"python": platform.python_version(), "torch": version, "gpus": gpus, "busy": _busy()},
+        **{"machine": f"{boot} {os.stat('/proc/self/ns/pid').st_ino}", "rsync": shutil.which("rsync") is not None},
+        "free_bytes": shutil.disk_usage(Path.home()).free,
+    }
 
 
 def _busy() -> int:
