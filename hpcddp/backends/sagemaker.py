@@ -32,6 +32,7 @@ from hpcddp.core.launcher import WORKER
 from hpcddp.core.records import write_aside, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode, did_you_mean, encode
+from hpcddp.core.text import count
 from hpcddp.script.resources import cores_per_rank
 
 ML, CODE = "/opt/ml", "/opt/hpcddp"
@@ -103,14 +104,14 @@ class SageMakerBackend:
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """A job that has ended is asked for once: its records come here before its state says so."""
+        _client.cache_clear()  # credentials may have been renewed
         return {job: self._state(self._study.job_dir(job)) for job in jobs}
 
     def _state(self, folder: Path) -> JobState:
         try:
             if (folder / ENDED).is_file():
                 return decode(JobState, json.loads((folder / ENDED).read_text(encoding="utf-8")))
-            found = _describe(folder)
-            state = JobState(phase="failed", detail="SageMaker has no such job") if found is None else _job_state(found)
+            state = _job_state(_accepted(folder))
             if state.phase in ("done", "failed"):
                 self._fetch(folder)
                 with contextlib.suppress(HpcddpError):
@@ -134,9 +135,16 @@ class SageMakerBackend:
                 write_aside(self._study.folder / name, content, sync=False)
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
-        """One that has ended meanwhile cannot be stopped, and need not be."""
-        for job in jobs:
-            _of_job("stop_training_job", self._study.job_dir(job))
+        """Tries each; HpcddpError names those that may still run. One that has ended cannot be stopped, and need not be."""
+        left = list[str]()
+        for folder in map(self._study.job_dir, jobs):
+            try:
+                if _of_job("stop_training_job", folder) is None and _accepted(folder)["TrainingJobStatus"] == "InProgress":
+                    left.append(f"{folder.name}: SageMaker did not stop it")
+            except (HpcddpError, OSError) as error:
+                left.append(f"{folder.name}: {error}")
+        if left:
+            raise HpcddpError("\n".join([f"{count(len(left), 'job')} may still run. Run `hpcddp cancel` again.", *left]))
 
     def find(self, study: Study, name: str, token: str) -> str | None:
         """By its request, which is written before it is sent."""
@@ -151,7 +159,9 @@ def training_request(
     settings, layout, root = profile.sagemaker, spec.point.layout, data_root_as_given(spec) or ""
     channels = {name: uri for name, uri in (("code", code), ("data", root)) if uri and uri.startswith("s3://")}
     unpack = f"mkdir -p {CODE}; tar -xzf {ML}/input/data/code/code.tar.gz -C {CODE}; export PYTHONPATH={CODE}; cd {CODE}; "
-    start = f"set -e; {unpack if code else ''}exec {profile.compute.python} -u -m hpcddp.worker.sagemaker {ML}"
+    lines = {"HPCDDP_ACTIVATE": "\n".join(profile.compute.activate)} if profile.compute.activate else {}
+    activate = 'eval "$HPCDDP_ACTIVATE"; ' if lines else ""  # AWS takes no line break in an argument, and 256 characters
+    start = f"set -e; {activate}{unpack if code else ''}exec {profile.compute.python} -u -m hpcddp.worker.sagemaker {ML}"
     text = json.dumps(encode(_in_container(spec, "data" in channels), keep_defaults=False), sort_keys=True, allow_nan=False)
     threads = {} if (cores := cores_per_rank(spec.point)) is None else {"OMP_NUM_THREADS": str(cores)}
     limits_s = {"MaxRuntimeInSeconds": round(60 * walltime_min)}
@@ -169,7 +179,7 @@ def training_request(
         "ResourceConfig": {"InstanceType": layout.node_type, "InstanceCount": layout.nodes, "VolumeSizeInGB": settings.volume_gb},
         "StoppingCondition": limits_s,
         "EnableManagedSpotTraining": bool(settings.spot),
-        "Environment": {**threads, **profile.env, **spec.point.env},
+        "Environment": {**lines, **threads, **profile.env, **spec.point.env},
         "Tags": [{"Key": "hpcddp-label", "Value": spec.label}, {"Key": "hpcddp-run", "Value": str(spec.run)}],
     }
 
@@ -200,6 +210,8 @@ def request_by_hand(profile: ClusterProfile, spec: JobSpec, walltime_min: float)
 def _unfit(profile: ClusterProfile) -> list[str]:
     lacks = [f"sagemaker.{key}" for key in ("image", "role", "bucket", "region") if getattr(profile.sagemaker, key) is None]
     found = [f"{profile.name} does not define {', '.join(lacks)}. Write a profile that extends it and does."] if lacks else []
+    modules = f"compute.modules of {profile.name} need Slurm. Omit them: jobs run in sagemaker.image."
+    found += [modules] if profile.compute.modules else []
     return found + ([f"env_rules of {profile.name} need Slurm. Write them into env."] if profile.env_rules else [])
 
 
@@ -245,6 +257,13 @@ def _job_state(found: Mapping[str, Any]) -> JobState:
         return JobState(phase="queued", detail=second, time_limit=limit)
     left_s = None if begun is None else limit_s - (time.time() - begun.timestamp())
     return JobState(phase="running", time_limit=limit, time_left_s=left_s)
+
+
+def _accepted(folder: Path) -> Any:
+    """What SageMaker says of a job that it took, which may be another account's."""
+    if (found := _of_job("describe_training_job", folder)) is None:
+        raise HpcddpError(f"SageMaker has no job of this name in {_sent(folder)[0]}: is this the AWS account that submitted it?")
+    return found
 
 
 def _describe(folder: Path) -> Any:

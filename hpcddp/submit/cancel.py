@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import Study, run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import study_lock
@@ -18,21 +19,32 @@ def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
     if any(event.event == "intent" for event in latest_events(study).values()):
         with study_lock(study):
             for backend in backends:
-                reconcile(study, backend)
+                with contextlib.suppress(*([] if backend.name == "slurm" else [HpcddpError])):  # doubtful_words names those runs
+                    reconcile(study, backend)
 
 
 def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
-    """The runs that wait or run, of `points` by the beginnings of their labels; HpcddpError where a backend does not say."""
+    """The runs that wait or run, of `points` by the beginnings of their labels; HpcddpError where Slurm does not say."""
     for point in points:
         if not any(state.label.startswith(point) for state in states):
             known = ", ".join(dict.fromkeys(state.label for state in states))
             raise UsageError(f"no point `{point}` in this study; it has {known}")
     chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
-    events = latest_events(study)
-    if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in events]:
+    on_slurm = {key for key, event in latest_events(study).items() if event.backend == "slurm"}
+    if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in on_slurm]:
         what = f"The state of {count(len(doubtful), 'run')} is unknown: {doubtful[0].detail}"
         raise HpcddpError(f"{what}. Nothing was cancelled. Run `hpcddp cancel` again when Slurm answers.")
     return [state for state in chosen if state.phase in ("queued", "running")]
+
+
+def doubtful_words(study: Study, states: Sequence[RunState], points: Sequence[str]) -> str | None:
+    """On the runs of `points` whose state is unknown, where live_runs does not raise; None where there are none."""
+    events, begun = latest_events(study), tuple(points) or ""
+    doubtful = [state for state in states if state.phase == "unknown" and state.key in events and state.label.startswith(begun)]
+    if not doubtful:
+        return None
+    what = f"The state of {count(len(doubtful), 'run')} is unknown: {doubtful[0].detail}"
+    return f"{what}\nRun `hpcddp cancel` again. Not cancelled: {run_ranges(state.key for state in doubtful)}"
 
 
 def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.settings import config_file
+from hpcddp.cluster.settings import config_file, load_settings
 from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import expanded
@@ -42,6 +42,9 @@ def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator
         yield f"{profile.name} is retired: its jobs cannot run. Check their scripts with `hpcddp render`."
     yield from _few_cores(profile, [planned.point.layout for planned in points])
     yield from merge_similar(text for planned in points for text in _remarks_on(profile, planned.point))
+    data = with_data_on_disk(points, load_settings()[0].data_roots) if profile.backend == "sagemaker" else ()
+    for root in dict.fromkeys(root for _, root in data if not root.startswith(("s3://", "/opt/ml/"))):
+        yield f"Jobs read data root `{root}` inside the image. Set workload.data.root=s3://BUCKET/FOLDER for data in S3."
 
 
 def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[str]:

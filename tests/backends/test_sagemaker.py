@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from hpcddp.backends import sagemaker
 from hpcddp.backends.base import JobState
 from hpcddp.cli import main
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
@@ -432,6 +433,130 @@ def test_cancel(aws: StandIn) -> None:
     assert aws.jobs[job].training_job_status == "Stopped"
     sagemaker.SageMakerBackend(Study(Path("small"))).cancel({job: "name"})
     assert "cancelled by you" in hpcddp("status", "small", code=3).output
+
+
+def test_cancel_stops_what_is_live_beside_a_job_in_doubt(aws: StandIn) -> None:
+    """One has ended, but its records cannot be fetched; it is named, and its state stays unknown."""
+    submit("--group", "one", "--set", "repeat=2")
+    ended, live = aws.jobs
+    aws.end(ended, "Completed")
+    aws.faults["GET"] = [refuse("AccessDenied", "Access Denied", 403)] * 9
+    output = hpcddp("cancel", "small", "-y", code=1).output
+    assert "cancelled    1 run\nThe state of 1 run is unknown: The records of" in output
+    assert re.search(r"^Run `hpcddp cancel` again. Not cancelled: n01\S+ r1$", output, re.MULTILINE), output
+    assert [aws.jobs[job].training_job_status for job in (ended, live)] == ["Completed", "Stopped"]
+    assert "Slurm" not in output
+    assert "The state of 2 runs is unknown" in hpcddp("cancel", "small", "-y", code=1).output
+    aws.faults.clear()
+    assert "Nothing to cancel" in hpcddp("cancel", "small", "-y").output
+
+
+def test_cancel_does_not_need_what_an_interrupted_submission_left(aws: StandIn) -> None:
+    """AWS does not say whether that one's job is there; the other one is stopped."""
+    submit("--group", "one")
+    (live,) = aws.jobs
+    aws.faults["CreateTrainingJob"] = [refuse("InternalFailure", "It failed", 500)] * 9
+    submit("--group", "one", "--set", "repeat=2", code=1)
+    aws.faults["DescribeTrainingJob"] = [refuse("AccessDeniedException", "no")]
+    output = hpcddp("cancel", "small", "-y", code=1).output
+    assert (aws.jobs[live].training_job_status, "cancelled    1 run" in output) == ("Stopped", True)
+    assert re.search(r"Not cancelled: n01\S+ r2$", output, re.MULTILINE), output
+
+
+def test_cancel_tries_every_job(aws: StandIn) -> None:
+    """The error names only those that may still run."""
+    submit("--group", "one", "--set", "repeat=3")
+    first, second, third = aws.jobs
+    aws.end(third, "Stopped")
+    aws.faults["StopTrainingJob"] = [refuse("AccessDeniedException", "Not yours")]
+    with pytest.raises(HpcddpError) as caught:
+        sagemaker.SageMakerBackend(Study(Path("small"))).cancel(dict.fromkeys((first, second, third), "name"))
+    reason = f"{first}: stop_training_job of {first} failed: Not yours (AccessDeniedException)"
+    assert str(caught.value) == f"1 job may still run. Run `hpcddp cancel` again.\n{reason}"
+    assert [aws.jobs[job].training_job_status for job in (first, second)] == ["InProgress", "Stopped"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_job_that_aws_does_not_stop_is_cancelled_only_if_it_has_ended(aws: StandIn, is_there: bool) -> None:
+    submit("--group", "one")
+    (job,) = aws.jobs
+    aws.faults["StopTrainingJob"] = [refuse("ValidationException", "no")]
+    aws.faults["DescribeTrainingJob"] = [] if is_there else [refuse("ValidationException", "Requested resource not found.")]
+    with pytest.raises(HpcddpError, match=f"{job}: SageMaker {'did not stop it' if is_there else 'has no job of this name'}"):
+        sagemaker.SageMakerBackend(Study(Path("small"))).cancel({job: "name"})
+
+
+def test_job_that_another_account_has_did_not_fail(aws: StandIn) -> None:
+    """Its state is unknown until AWS finds it again; nothing of that is kept."""
+    submit("--group", "one")
+    (job,) = aws.jobs
+    backend = sagemaker.SageMakerBackend(Study(Path("small")))
+    aws.faults["DescribeTrainingJob"] = [refuse("ValidationException", "Requested resource not found.")]
+    words = "SageMaker has no job of this name in us-east-1: is this the AWS account that submitted it?"
+    assert backend.poll({job: "name"})[job] == JobState(phase="unknown", detail=words)
+    assert backend.poll({job: "name"})[job].phase == "queued"
+
+
+def test_each_poll_takes_credentials_as_they_are_then(aws: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit("--group", "one")
+    used = []
+
+    def note(standin: StandIn, environ: Mapping[str, Any], go_on: Callable[[], Iterable[bytes]]) -> Iterable[bytes]:
+        used.append(environ["HTTP_X_AMZ_SECURITY_TOKEN"])
+        return go_on()
+
+    backend = sagemaker.SageMakerBackend(Study(Path("small")))
+    aws.faults["DescribeTrainingJob"] = [note, note]
+    for token in ("old", "new"):
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+        backend.poll(dict.fromkeys(aws.jobs, "name"))
+    assert used == ["old", "new"]
+
+
+def test_container_runs_lines_of_activate(aws: StandIn, tmp_path: Path) -> None:
+    """Before hpcddp's own path, which they cannot hide."""
+    lines = ["export FROM_ACTIVATE=1  # a comment", "export PYTHONPATH=/nowhere", f"env > {tmp_path}/env"]
+    Path("mine.yaml").write_text(f"{PROFILE}compute: {{activate: {json.dumps(lines)}}}\n")
+    submit("--group", "one")
+    (request,) = aws.created()
+    assert Containers(aws, request, tmp_path / "job").run() == [0]
+    assert "FROM_ACTIVATE=1\n" in (tmp_path / "env").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("modules", "[cuda]", "compute.modules of mine need Slurm. Omit them: jobs run in sagemaker.image."),
+        ("container", "{image: a.sif, runtime: apptainer}", "Slurm does not start the ranks of mine."),
+    ],
+)
+def test_environment_that_an_image_does_not_take_is_refused(aws: StandIn, key: str, value: str, words: str) -> None:
+    Path("mine.yaml").write_text(f"{PROFILE}compute: {{{key}: {value}}}\n")
+    assert words in submit("--group", "one", code=2).output
+    assert not aws.jobs
+
+
+MODEL = {"cifar10": "workload.model=vgg11", "synthetic-mnist": "workload.model=mnist-cnn"}
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "is_said"),
+    [
+        ("cifar10", "/scratch/cifar10", True),
+        ("cifar10", f"s3://{BUCKET}/cifar10", False),
+        ("cifar10", "/opt/ml/input/data/x", False),
+        ("synthetic-mnist", "/scratch/cifar10", False),
+    ],
+)
+@pytest.mark.parametrize("of_settings", [True, False])
+def test_data_root_of_this_machine_is_said_to_be_the_images(
+    aws: StandIn, name: str, root: str, is_said: bool, of_settings: bool
+) -> None:
+    Path("config/hpcddp").mkdir(parents=True)
+    Path("config/hpcddp/config.yaml").write_text(f"data_roots: {{{name}: '{root}'}}\n" if of_settings else "")
+    given = [] if of_settings else ["--set", f"workload.data.root={root}"]
+    output = submit("--group", "one", "--dry-run", "--set", f"workload.data.name={name}", *given, "--set", MODEL[name]).output
+    assert (f"Jobs read data root `{root}` inside the image." in " ".join(output.split())) == is_said
 
 
 def test_environment_of_instances() -> None:
