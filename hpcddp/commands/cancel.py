@@ -32,25 +32,22 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     hpcddp cancel jobs/rcc-bigmnist n04-g4 -y
     hpcddp cancel jobs/rcc-bigmnist.yaml --not-in-sweep
     """
-    from hpcddp.core.errors import HpcddpError
     from hpcddp.core.text import count, escape_controls
     from hpcddp.study.data_jobs import cancel_data_jobs, data_job_lines, data_job_states, study_with_jobs
     from hpcddp.study.scope import study_scope
     from hpcddp.study.status import study_backends, study_states
     from hpcddp.study.status_text import status_table
-    from hpcddp.submit.cancel import cancel_runs, doubtful_words, find_interrupted, live_runs
+    from hpcddp.submit.cancel import cancel_runs, check_known, find_interrupted, live_runs
 
     of = study_with_jobs(study.absolute())
     backends = study_backends(of)
     find_interrupted(of, backends)
     sweep = named_sweep(ctx)
     states = study_states(of, scope=study_scope(of, sweep) if sweep else None)
-    states = [state for state in states if not (not_in_sweep and state.in_sweep)]
-    runs, doubtful = live_runs(of, states, points), doubtful_words(of, states, points)
+    runs = live_runs(of, states := [state for state in states if not (not_in_sweep and state.in_sweep)], points)
     jobs = [] if points or not_in_sweep else [job for job in data_job_states(of) if job.is_live]
-    if not runs and not jobs and doubtful:
-        raise HpcddpError(doubtful)
     if not runs and not jobs:
+        check_known(of, states, points)
         click.echo(f"Nothing to cancel: no run {_kind(not_in_sweep, sweep)}.")
         return
     click.echo(escape_controls("\n".join([*data_job_lines(jobs), *([status_table(runs)] if runs else [])])))
@@ -61,8 +58,7 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     cancel_data_jobs(of, jobs)
     what = [count(len(runs), "run")] * bool(runs) + [count(len(jobs), "job") + " on data"] * bool(jobs)
     click.echo(f"cancelled    {' and '.join(what)}")
-    if doubtful:
-        raise HpcddpError(doubtful)
+    check_known(of, states, points)
 
 
 def _kind(not_in_sweep: bool, sweep: Path | None) -> str:

@@ -19,7 +19,7 @@ def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
     if any(event.event == "intent" for event in latest_events(study).values()):
         with study_lock(study):
             for backend in backends:
-                with contextlib.suppress(*([] if backend.name == "slurm" else [HpcddpError])):  # doubtful_words names those runs
+                with contextlib.suppress(*([] if backend.name == "slurm" else [HpcddpError])):  # check_known names those runs
                     reconcile(study, backend)
 
 
@@ -37,14 +37,13 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
     return [state for state in chosen if state.phase in ("queued", "running")]
 
 
-def doubtful_words(study: Study, states: Sequence[RunState], points: Sequence[str]) -> str | None:
-    """On the runs of `points` whose state is unknown, where live_runs does not raise; None where there are none."""
+def check_known(study: Study, states: Sequence[RunState], points: Sequence[str]) -> None:
+    """HpcddpError names the runs of `points` whose state is unknown, for when the others are cancelled."""
     events, begun = latest_events(study), tuple(points) or ""
     doubtful = [state for state in states if state.phase == "unknown" and state.key in events and state.label.startswith(begun)]
-    if not doubtful:
-        return None
-    what = f"The state of {count(len(doubtful), 'run')} is unknown: {doubtful[0].detail}"
-    return f"{what}\nRun `hpcddp cancel` again. Not cancelled: {run_ranges(state.key for state in doubtful)}"
+    if doubtful:
+        what = f"The state of {count(len(doubtful), 'run')} is unknown: {doubtful[0].detail}"
+        raise HpcddpError(f"{what}\nRun `hpcddp cancel` again. Not cancelled: {run_ranges(state.key for state in doubtful)}")
 
 
 def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:
