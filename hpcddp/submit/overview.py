@@ -105,7 +105,7 @@ def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs nobody knows of, why, and the next step."""
     runs = run_ranges(state.key for state in unknown)
     what = f"The state of {count(len(unknown), 'run')} is unknown: {runs} ({unknown[0].detail})"
-    return f"{what}. No unknown run is submitted. Run `hpcddp submit` again when Slurm answers."
+    return f"{what}. No unknown run is submitted. Run `hpcddp submit` again when their state is known."
 
 
 def submitted_words(jobs: Sequence[str], options: SubmitOptions) -> str:
