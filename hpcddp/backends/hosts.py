@@ -62,7 +62,7 @@ class HostsBackend(LocalBackend):
         self._probed: set[tuple[str, ...]] = set()
 
     def check(self, submission: Submission) -> None:
-        """UsageError with all that keeps the hosts from training together; each set of hosts is others once."""
+        """UsageError with all that keeps the hosts from training together; each set of hosts is probed once."""
         point, hosts = submission.spec.point, _hosts(submission)
         if len(hosts) < point.layout.nodes:
             raise UsageError(
@@ -163,4 +163,4 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
             return {**json.loads(line), "greeting": greeting}
         greeting = greeting or line.strip()
     patience.cancel()
-    return {"error": first_line(process.stderr.read())}
+    return {"error": first_line("\n".join(reversed(process.stderr.read().splitlines())))}  # ssh's own reason is its last line

@@ -227,8 +227,9 @@ def address_of(host: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """Of what a program says on stderr: rsync's last line is about its own protocol."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    """Of what a program says on stderr but for ssh's warnings: rsync's last line is about its own protocol."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("Warning: ")), "no reason given")
 
 
 def main(arguments: Sequence[str]) -> None:
