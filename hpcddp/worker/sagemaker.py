@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.launcher import first_failure, torchrun_options
+from hpcddp.core.launcher import SOCKET_INTERFACES, first_failure, torchrun_options
 from hpcddp.core.run_root import Study
 from hpcddp.core.stop_signal import block_stop_signal
 from hpcddp.worker.ranks import RESTARTS
@@ -54,7 +54,7 @@ def job_environment(spec: JobSpec, resources: Mapping[str, Any], env: Mapping[st
     """What torchrun and its ranks read. A job that restarts finds its earlier attempts."""
     hosts, host, network = resources["hosts"], resources["current_host"], resources.get("network_interface_name")
     job, attempts = env["TRAINING_JOB_NAME"], Study(Path(spec.study)).attempts(spec.label, spec.run)
-    usual = {"PET_MASTER_PORT": PORT} | ({f"{by}_SOCKET_IFNAME": network for by in ("NCCL", "GLOO")} if network else {})
+    usual = {"PET_MASTER_PORT": PORT} | (dict.fromkeys(SOCKET_INTERFACES, network) if network else {})
     return {
         **{name: env.get(name, value) for name, value in usual.items()},
         **{"PET_NODE_RANK": str(hosts.index(host)), "PET_MASTER_ADDR": hosts[0], "HPCDDP_HOST": host, "HPCDDP_JOB": job},

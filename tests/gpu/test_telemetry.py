@@ -29,6 +29,7 @@ from hpcddp.worker import preflight
 from hpcddp.worker.comm.trace import has_kernels
 from hpcddp.worker.gates import CLOCK_FALL, HARMFUL, THROTTLED_SHARE
 from hpcddp.worker.gpus import require_gpu
+from hpcddp.worker.host_probe import host_facts
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.survey import survey_node
 from hpcddp.worker.telemetry.reader_process import THROTTLE
@@ -281,3 +282,12 @@ def test_what_preflight_reads(tmp_path: Path, figures: Figures, monkeypatch: pyt
     figures.add("preflight_memory_gb_per_s", (first.memory_bytes_per_s or 0) / 1e9)
     figures.add("preflight_copy_gb_per_s", (first.copy_bytes_per_s or 0) / 1e9)
     figures.add("preflight_took_s", record.took_s)
+
+
+@touches("worker/host_probe.py", stand_in="no program lists what runs on it")
+def test_a_host_says_how_many_gpus_it_has(tmp_path: Path) -> None:
+    """Before anything of hpcddp is there: as text for its Python."""
+    (found,) = ranks.values(tmp_path, 1, host_facts)
+    assert found["gpus"] == gpu_count()
+    assert found["torch"] == torch.__version__
+    assert found["busy"] >= 0
