@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import re
-import secrets
 import select
 import shlex
 import signal
@@ -26,9 +25,10 @@ from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import HOST_BUSY, first_failure
-from hpcddp.core.records import write_aside, write_json
+from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.study_files import name_elsewhere
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 """A host that is silent for 15 s is lost."""
@@ -67,7 +67,7 @@ class HostsRun:
         spec = spec_from_dict(self._entry.spec)
         self._who, self._records = f"{study.name}, {self._entry.name}", f"{spec.label}/r{spec.run}/{job}.0"
         self._hosts = self._entry.hosts[: spec.point.layout.nodes]
-        self._copy = copy_folder(study)
+        self._copy = f".cache/hpcddp/hosts/{name_elsewhere(study)}"  # below the home folder there
         self._processes = list[subprocess.Popen[bytes]]()
         self._terminated = False
         signal.signal(signal.SIGTERM, self._end)
@@ -207,16 +207,6 @@ class HostsRun:
 
 
 _SHELL = ("-e", shlex.join(SSH))
-
-
-def copy_folder(study: Study) -> str:
-    """The study's copy on a host, below the home folder there: a name that no shell takes apart, and no other study has, nor a
-    later one of the same path.
-    """
-    file = study.jobs / "hosts.id"
-    if not file.is_file():
-        write_aside(file, secrets.token_hex(8).encode())
-    return f".cache/hpcddp/hosts/{re.sub(r'[^A-Za-z0-9_.-]', '_', study.name)}-{file.read_text(encoding='utf-8')}"
 
 
 def address_of(host: str) -> str:

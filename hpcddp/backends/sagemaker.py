@@ -2,7 +2,7 @@
 
     s3://BUCKET/PREFIX/code/HASH/             a snapshot, packed, once
     s3://BUCKET/PREFIX/STUDY-ID/LABEL-rK/     what the run's containers have at /opt/ml/checkpoints: a study with this run
-    STUDY/.jobs/sagemaker.id                  its ID, as other studies may have its name
+    STUDY/.jobs/elsewhere.id                  its ID, as other studies may have its name
     STUDY/.jobs/JOB/request.json              the request and its region, from before it is sent
     STUDY/.jobs/JOB/ended.json                how the job ended; its records are here then
 
@@ -16,7 +16,6 @@ import functools
 import io
 import json
 import re
-import secrets
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from hpcddp.core.launcher import WORKER
 from hpcddp.core.records import write_aside, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode, did_you_mean, encode
+from hpcddp.core.study_files import name_elsewhere
 from hpcddp.core.text import count
 from hpcddp.script.resources import cores_per_rank
 
@@ -85,7 +85,7 @@ class SageMakerBackend:
         run, client = f"{spec.label}-r{spec.run}", _client("sagemaker", region)
         job = f"{run}-a{1 + len(list(self._study.jobs.glob(f'{run}-a*')))}-{submission.token}"
         code = _upload(submission.code, place, region)
-        records = f"{place}/{self._study.name}-{_study_id(self._study)}/{run}"
+        records = f"{place}/{name_elsewhere(self._study)}/{run}"
         request = training_request(profile, spec, records, submission.walltime_min, code) | {"TrainingJobName": job}
         write_json(self._study.job_dir(job) / REQUEST, {"region": region, "request": request})
         with _asking(f"SageMaker refused {spec.label} r{spec.run}"), contextlib.suppress(client.exceptions.ResourceInUse):
@@ -291,14 +291,6 @@ def _sent(folder: Path) -> tuple[str, Any]:
     """Region and request of the job."""
     found = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     return found["region"], found["request"]
-
-
-def _study_id(study: Study) -> str:
-    """Made by the first submission, under the study's lock."""
-    file = study.jobs / "sagemaker.id"
-    if not file.is_file():
-        write_aside(file, secrets.token_hex(4).encode())
-    return file.read_text(encoding="utf-8")
 
 
 def _split(uri: str) -> tuple[str, str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hpcddp.core.point import Point, point_to_dict
-from hpcddp.core.records import SCHEMA, append_line, write_json
+from hpcddp.core.records import SCHEMA, append_line, write_aside, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Count, added_later
 
@@ -104,3 +106,13 @@ def read_outcomes(content: bytes) -> dict[JobRun, str]:
             reason = plain["reason"]
             found[JobRun(str(plain["label"]), int(plain["run"]), str(plain["job"]))] = None if reason is None else str(reason)
     return {of: reason for of, reason in found.items() if reason is not None}
+
+
+def name_elsewhere(study: Study) -> str:
+    """The study's folder on hosts and in S3: a name that no shell takes apart, and that no other study has, nor a later one of
+    the same path. Made by the first submission, under the study's lock.
+    """
+    file = study.jobs / "elsewhere.id"
+    if not file.is_file():
+        write_aside(file, secrets.token_hex(8).encode())
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', study.name)}-{file.read_text(encoding='utf-8')}"

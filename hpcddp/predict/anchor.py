@@ -26,7 +26,7 @@ from hpcddp.core.records import AFTER_PAUSE, SCHEMA, buckets_file, steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.core.start_up import start_up
 from hpcddp.predict.model import Bucket
-from hpcddp.study.study_records import read_end, read_record
+from hpcddp.study.study_records import RecordedEnd, read_end, read_record
 
 AHEAD = ("data_wait", "h2d_exposed", "forward")
 AFTER = ("optimizer", "record", "other")
@@ -55,18 +55,22 @@ class MeasuredRun:
 
 def read_run(study: Study, point: Point, run: int) -> MeasuredRun | str | None:
     """By its last attempt that is done; a sentence where it does not count, None where there is none."""
-    for attempt in reversed(study.attempts(point.label, run)):
-        end = read_end(attempt)
-        if end is None or end.state != "done":
-            continue
-        failed = next((gate for gate in end.gates if not gate.passed), None)
-        if failed is not None or not end.gates:
-            return f"check `{failed.name}`: {failed.evidence}" if failed else "end.json has no check"
-        try:
-            return _read(attempt, point, run)
-        except (OSError, ValueError, IndexError, ArithmeticError, csv.Error, HpcddpError) as error:
-            return f"its records cannot be used: {error}"
-    return None
+    if (done := _done(study, point, run)) is None:
+        return None
+    attempt, end = done
+    failed = next((gate for gate in end.gates if not gate.passed), None)
+    if failed is not None or not end.gates:
+        return f"check `{failed.name}`: {failed.evidence}" if failed else "end.json has no check"
+    try:
+        return _read(attempt, point, run)
+    except (OSError, ValueError, IndexError, ArithmeticError, csv.Error, HpcddpError) as error:
+        return f"its records cannot be used: {error}"
+
+
+def _done(study: Study, point: Point, run: int) -> tuple[Path, RecordedEnd] | None:
+    """The last attempt that is done."""
+    ends = ((attempt, read_end(attempt)) for attempt in reversed(study.attempts(point.label, run)))
+    return next(((attempt, end) for attempt, end in ends if end and end.state == "done"), None)
 
 
 def _read(attempt: Path, point: Point, run: int) -> MeasuredRun:
@@ -177,18 +181,16 @@ def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> 
 
 def is_measured(study: Study, point: Point, run: int) -> bool:
     """Whether the run is done and passes its checks; nothing else of it is read."""
-    ends = (read_end(attempt) for attempt in reversed(study.attempts(point.label, run)))
-    end = next((end for end in ends if end and end.state == "done"), None)
-    return end is not None and all(gate.passed for gate in end.gates)
+    done = _done(study, point, run)
+    return done is not None and all(gate.passed for gate in done[1].gates)
 
 
 def read_link(study: Study, point: Point, run: int) -> LinkFit | None:
     """What a benchmark of collectives found of the all-reduces of this layout; None where it is not done, or shows no rate."""
-    for attempt in reversed(study.attempts(point.label, run)):
-        end = read_end(attempt)
-        if end and end.state == "done" and all(gate.passed for gate in end.gates):
-            with contextlib.suppress(HpcddpError):
-                found = read_record(CommRecord, attempt / "comm.json")
-                fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
-                return fit if fit and fit.bandwidth_bytes_per_s else None
+    done = _done(study, point, run)
+    if done and all(gate.passed for gate in done[1].gates):
+        with contextlib.suppress(HpcddpError):
+            found = read_record(CommRecord, done[0] / "comm.json")
+            fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
+            return fit if fit and fit.bandwidth_bytes_per_s else None
     return None

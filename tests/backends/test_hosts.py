@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends.hosts_run import copy_folder
 from hpcddp.cluster.hosts import cluster_on, hosts_of, split_hosts
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
+from hpcddp.core.study_files import name_elsewhere
 from tests import check_golden
 from tests.backends.ssh_hosts import Hosts, two_hosts
 from tests.commands.conftest import JOBS, Run, refused, run
@@ -274,11 +274,11 @@ def test_hosts_that_are_none(run: Run, tmp_path: Path) -> None:
 
 def test_a_copy_has_a_name_that_no_shell_takes_apart_and_no_later_study_has(tmp_path: Path) -> None:
     study = Study(tmp_path / "it's $(here)")
-    name = copy_folder(study)
-    assert copy_folder(study) == name
-    assert re.fullmatch(r"\.cache/hpcddp/hosts/[\w.-]+", name)
+    name = name_elsewhere(study)
+    assert name_elsewhere(study) == name
+    assert re.fullmatch(r"[\w.-]+", name)
     shutil.rmtree(study.folder)
-    assert copy_folder(study) != name
+    assert name_elsewhere(study) != name
 
 
 @pytest.mark.parametrize("given", ["-oProxyCommand=x", "fe80::1", "a;b", "$(b)"])
