@@ -120,9 +120,6 @@ def become_submitit_task(folder: Path) -> None:
 LOGS = "HPCDDP_LOGS"
 """The folder of a rank's logs, where torchrun starts the worker without submitit."""
 
-SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-"""Variables that say through which interface ranks meet."""
-
 HOST_BUSY = 75
 """Exit code of a host's part of a run (sysexits.h, EX_TEMPFAIL): another run has the host."""
 

@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.launcher import SOCKET_INTERFACES, first_failure, torchrun_options
+from hpcddp.core.launcher import first_failure, torchrun_options
 from hpcddp.core.run_root import Study
 from hpcddp.core.stop_signal import block_stop_signal
 from hpcddp.worker.ranks import RESTARTS
 
 PORT = "29500"
 """torchrun's own: the container has its network for itself."""
+
+SOCKET_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+"""Variables that say through which interface ranks meet."""
 
 RESOLVES_WITHIN_S = 300
 """The first container may start before the names of instances are known."""

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from hpcddp.core.study_files import name_elsewhere
 from tests import check_golden
 from tests.backends.ssh_hosts import Hosts, two_hosts
 from tests.commands.conftest import JOBS, Run, refused, run
+from tests.fake_slurm import wait_for
 
 __all__ = ["run"]  # a fixture
 
@@ -55,13 +56,6 @@ measure: {warmup_steps: 2, steps: 10, telemetry_hz: 0}
 ENDLESS = ("--set", "measure.steps=1000000")
 
 
-def wait_for(holds: Callable[[], bool], limit_s: float) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.3)
-
-
 class User:
     """Somebody at a machine that reaches both."""
 
@@ -85,13 +79,13 @@ class User:
         [found] = study["runs"]
         return dict(found)
 
-    def wait_until(self, phase: str, name: str = "small", limit_s: float = 60) -> dict[str, Any]:
-        wait_for(lambda: self.run(name)["phase"] == phase, limit_s)
+    def wait_until(self, phase: str, name: str = "small") -> dict[str, Any]:
+        wait_for(lambda: self.run(name)["phase"] == phase)
         return self.run(name)
 
     def training(self, name: str = "small") -> None:
         """Returns once its first steps are made, and brought here."""
-        wait_for(lambda: (self.run(name)["steps_done"] or 0) > 0, 60)
+        wait_for(lambda: (self.run(name)["steps_done"] or 0) > 0)
 
 
 @pytest.fixture
@@ -160,10 +154,10 @@ def test_a_host_that_is_lost_is_named_and_the_other_ends(user: User, fault: str)
     user.training()
     getattr(user.hosts, fault)("node2")
     begun_s = time.monotonic()
-    failed = user.wait_until("failed", limit_s=40)
+    failed = user.wait_until("failed")
     assert time.monotonic() - begun_s < 30
     assert failed["detail"].startswith("node2 was lost: ssh had no answer from it, or its connection ended")
-    wait_for(lambda: not ranks(user.hosts, "node1"), 10)
+    wait_for(lambda: not ranks(user.hosts, "node1"))
 
 
 def ranks(hosts: Hosts, host: str) -> list[int]:
@@ -178,7 +172,7 @@ def test_a_second_study_waits_and_says_for_what(user: User) -> None:
     user.training()
     (user.home / "other.yaml").write_text(SWEEP)
     user.hpcddp("submit", "other.yaml", "-y")
-    wait_for(lambda: "waits for" in (user.run("other")["detail"] or ""), 30)
+    wait_for(lambda: "waits for" in (user.run("other")["detail"] or ""))
     assert user.run("other")["detail"].startswith("waits for node1: small, n02-g1-b8-")
     user.hpcddp("cancel", "small", "-y")
     assert user.wait_until("failed")["detail"] == "cancelled by you (CANCELLED)"
@@ -193,7 +187,7 @@ def test_the_runner_that_dies_leaves_nothing_on_the_hosts(user: User) -> None:
     runner = json.loads((user.home / "small" / ".jobs" / "runner.json").read_text())["pid"]
     os.kill(runner, signal.SIGKILL)
     assert user.wait_until("failed")["detail"].startswith("its runner process died")
-    wait_for(lambda: not ranks(user.hosts, "node1") and not ranks(user.hosts, "node2"), 20)
+    wait_for(lambda: not ranks(user.hosts, "node1") and not ranks(user.hosts, "node2"))
 
 
 @pytest.mark.dear
@@ -303,14 +297,13 @@ def test_what_was_deleted_does_not_come_back(user: User) -> None:
 
 @pytest.mark.dear
 def test_records_that_cannot_be_fetched_fail_the_run_with_the_reason(user: User) -> None:
-    """Once the run has begun, the rsync of this machine has none to talk to."""
-    user.hpcddp("submit", "small.yaml", *ENDLESS, "--set", "measure.steps=300", "-y")
-    user.training()
+    """The rsync of this machine sends, and brings nothing."""
     rsync = Path(user.env["PATH"].split(":")[0]) / "rsync"
-    rsync.write_text("#!/bin/sh\necho no line >&2\nexit 12\n")
+    brings = 'for last; do :; done; [ "$last" = . ]'
+    rsync.write_text(f'#!/bin/sh\nif {brings}; then echo no line >&2; exit 12; fi\nexec {shutil.which("rsync")} "$@"\n')
     rsync.chmod(0o755)
-    failed = user.wait_until("failed", limit_s=90)
-    assert failed["detail"].startswith(
+    user.hpcddp("submit", "small.yaml", "-y", "--wait", code=1)
+    assert user.run()["detail"].startswith(
         "node2: the run's records could not be fetched: no line. They are in .cache/hpcddp/hosts/small-"
     )
 
