@@ -50,6 +50,8 @@ class AnchorSource:
     name: str
     anchor: Anchor
     runs: Sequence[MeasuredRun] = ()
+    passed_over: str | None = None
+    """Why runs on more nodes are not the anchor."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,9 @@ class Predictions:
         for nodes in sorted((each for each in self._begun.get(kind, ()) if each <= point.layout.nodes), reverse=True):
             runs, why = self._runs(kind, nodes)
             if runs:
-                return why_not(runs[-1].point) or _source(runs)
-            rejected = rejected or why
-        return f"the runs of its anchor are rejected: {rejected}" if rejected else NOT_MEASURED
+                return why_not(runs[-1].point) or replace(_source(runs), passed_over=rejected)
+            rejected = rejected or (why and f"the runs on {count(nodes, 'node')} are rejected: {why}")
+        return rejected or NOT_MEASURED
 
     def kind(self, point: Point) -> str:
         """Equal for points that differ in their nodes, and in what is done beside their timed steps."""

@@ -74,7 +74,7 @@ def _filled(text: str) -> str:
 
 
 def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
-    source = rows[0].source
+    source = rows[-1].source
     assert source is not None
     anchor, repeat = source.anchor, predictions.sweep.sweep.repeat
     facts = [*([count(len(source.runs), "run")] if source.runs else []), f"{_rate(anchor.samples_per_s)} samples/s"]
@@ -83,6 +83,7 @@ def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
     heads = ("nodes", "samples/s", "between", f"vs {count(anchor.nodes, 'node')}", "limit", "a run takes", "node-h")
     lines = [
         _filled(f"expected, from {source.name} ({', '.join(facts)}):"),
+        *([_filled(f"  {source.passed_over}")] if source.passed_over else []),
         *([table(heads, cells, left=("limit",))] if cells else []),
     ]
     why = {each.predicted.reason: each.point.layout.nodes for each in reversed(rows) if each.predicted.reason}

@@ -136,6 +136,14 @@ def test_the_anchor_is_the_point_of_most_nodes_below(tmp_path: Path) -> None:
     assert {nodes: (each.anchor or "")[:3] for nodes, each in found.items()} == {2: "n01", 16: "n04"}
 
 
+def test_runs_on_more_nodes_that_are_rejected_are_named(tmp_path: Path) -> None:
+    measured(tmp_path, (1,))
+    found = measured(tmp_path, (4,), gates=FAILED)
+    assert {each.source.name[:3] for each in found.all() if each.source} == {"n01"}
+    text = " ".join(expected_text(found, list(found.all())).split())
+    assert "the runs on 4 nodes are rejected: check `equal steps`: rank 1 made 4 of 6 steps nodes samples/s" in text
+
+
 def test_runs_of_other_software_or_gpus_are_no_anchor(tmp_path: Path) -> None:
     """The newest decide."""
     found = measured(tmp_path, (), end={"ended_unix_ns": 1})
@@ -172,7 +180,7 @@ def test_no_number_and_why(tmp_path: Path) -> None:
     ]
     rejected = by_nodes(measured(tmp_path / "b", gates=FAILED))[2]
     assert (rejected.samples_per_s, rejected.high) == (None, None)
-    assert rejected.reason == "the runs of its anchor are rejected: check `equal steps`: rank 1 made 4 of 6 steps"
+    assert rejected.reason == "the runs on 1 node are rejected: check `equal steps`: rank 1 made 4 of 6 steps"
     assert by_nodes(predictions_of(tmp_path))[16].reason == "no node of its kind is measured"
     few = by_nodes(measured(tmp_path / "c", (1,), (100,), "hold=global_batch", "workload.global_batch=256"))
     assert few[4].samples_per_s
@@ -236,7 +244,7 @@ def test_what_analyze_rejects_or_only_it_reads_is_no_anchor(tmp_path: Path, chan
     found = by_nodes(measured(tmp_path, (1,), (100,), **changes))[2]
     assert (found.samples_per_s, found.reason) == (
         None,
-        f"the runs of its anchor are rejected: its records cannot be used: {says}",
+        f"the runs on 1 node are rejected: its records cannot be used: {says}",
     )
 
 
