@@ -181,16 +181,19 @@ def _table(file: Path, rows: int, crc32: int | None, columns: Sequence[str]) -> 
 
 def is_measured(study: Study, point: Point, run: int) -> bool:
     """Whether the run is done and passes its checks; nothing else of it is read."""
-    done = _done(study, point, run)
-    return done is not None and all(gate.passed for gate in done[1].gates)
+    return _passed(study, point, run) is not None
 
 
 def read_link(study: Study, point: Point, run: int) -> LinkFit | None:
     """What a benchmark of collectives found of the all-reduces of this layout; None where it is not done, or shows no rate."""
-    done = _done(study, point, run)
-    if done and all(gate.passed for gate in done[1].gates):
+    if attempt := _passed(study, point, run):
         with contextlib.suppress(HpcddpError):
-            found = read_record(CommRecord, done[0] / "comm.json")
+            found = read_record(CommRecord, attempt / "comm.json")
             fit = found.ops["all_reduce"].fit if found and "all_reduce" in found.ops else None
             return fit if fit and fit.bandwidth_bytes_per_s else None
     return None
+
+
+def _passed(study: Study, point: Point, run: int) -> Path | None:
+    done = _done(study, point, run)
+    return done[0] if done and all(gate.passed for gate in done[1].gates) else None

@@ -41,6 +41,7 @@ NOT_PREDICTED = {
 NOT_MEASURED = "no node of its kind is measured"
 NO_BUCKETS = "buckets of this model, or of this bucket_cap_mb, are unknown, so the exchange is omitted"
 MEASURE = "measure it with `hpcddp bench comm`"
+TCP = f"TCP reaches an unknown share of the link: {MEASURE}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,7 @@ class Predictions:
         batch = self.batch(point, nodes) or anchor.batch_per_gpu
         found = predict(point.label, anchor, nodes, batch, link.buckets, link.network or Network(float("inf"), 0.0))
         if batch < LEAST_BATCH_RATIO * anchor.batch_per_gpu:
-            few = f"{batch:g} samples per GPU are less than a quarter of the {anchor.batch_per_gpu:g} of {source.name}"
+            few = f"fewer samples per GPU than a quarter of the {anchor.batch_per_gpu:g} of {source.name}"
             found = PredictedPoint(label=point.label, reason=few)
         elif link.missing:
             bound = nodes * anchor.gpus_per_node * batch * (1 + LOST_PER_DOUBLING * math.log2(nodes / anchor.nodes))
@@ -196,10 +197,11 @@ class Predictions:
         fabric = self.profile.fabric
         if not fabric.gbps_per_node:
             return Link(None, missing=f"the profile of {self.profile.name} defines no rate between nodes: {MEASURE}")
-        protocol = fabric.protocol or "rdma"
-        missing = f"TCP reaches an unknown share of the link: {MEASURE}" if protocol == "tcp" else None
-        network = Network(REACHED[protocol] * fabric.gbps_per_node * 1e9 / 8)
-        return Link(network, f"{fabric.gbps_per_node:g} Gb/s", "profile", missing=missing)
+        if fabric.protocol == "tcp":
+            gbps, share, missing = fabric.burst_gbps or fabric.gbps_per_node, 1.0, TCP
+        else:
+            gbps, share, missing = fabric.gbps_per_node, REACHED, None
+        return Link(Network(share * gbps * 1e9 / 8), f"{gbps:g} Gb/s", "profile", missing=missing)
 
 
 def why_not(point: Point) -> str | None:

@@ -14,8 +14,8 @@ from hpcddp.core.prediction import Limit, PredictedPoint
 CALL_S, HOP_S = 20e-6, 15e-6
 """Of an all-reduce: its start, and each of the 2 log2 N messages that follow each other (NCCL itself: 8 and 14)."""
 
-REACHED = {"rdma": 0.85, "tcp": 0.50}
-"""Share of a node's raw rate that all-reduces reach; TCP as in arXiv 2006.10103."""
+REACHED = 0.85
+"""Share of a node's raw rate that all-reduces reach by RDMA; of TCP, where sites differ, it takes a measurement."""
 
 LOST_PER_DOUBLING = 0.02
 """Of the step: jitter, stragglers, contention. Fitted to published series (tests/bench/predict_published.py)."""

@@ -12,7 +12,7 @@ from textwrap import fill
 from hpcddp.core.errors import UsageError
 from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.text import count, duration, table, thousands
-from hpcddp.predict.expected import NO_BUCKETS, NOT_MEASURED, AnchorSource, Expected, Predictions
+from hpcddp.predict.expected import NO_BUCKETS, NOT_MEASURED, AnchorSource, Expected, Predictions, why_not
 from hpcddp.predict.model import FORWARD, MATTERS, Anchor, hidden_from_s
 from hpcddp.sweep.file import SweepFile
 
@@ -22,6 +22,8 @@ WIDTH = 80
 MOST_NODES, PAYS = 1024, 0.8
 """How far beyond a sweep is looked, for the efficiency below which more nodes do not pay."""
 
+ONE_NODE = "--where 'layout.nodes == 1'"
+
 BLOCKS = 4
 """Anchors that a screen has room for."""
 
@@ -30,7 +32,7 @@ def expected_text(predictions: Predictions, found: Sequence[Expected], chosen: S
     """Blocks and sentences below the plan's table; empty where nothing is on several nodes. `chosen`: the words that chose the
     points, for the command that measures a node.
     """
-    blocks, sentences = dict[tuple[str, str], dict[int, Expected]](), dict[str, str]()
+    blocks, sentences, measure = dict[tuple[str, str], dict[int, Expected]](), dict[str, str](), list[str]()
     for each in sorted(found, key=lambda each: (-each.point.layout.gpus_per_node, each.point.layout.nodes)):
         if each.predicted.anchor:
             kind = each.predicted.anchor, predictions.kind(each.point)
@@ -41,10 +43,12 @@ def expected_text(predictions: Predictions, found: Sequence[Expected], chosen: S
     lacking = [each.point for each in found if each.predicted.reason in (NOT_MEASURED, NO_BUCKETS)]
     if lacking:
         comm = [] if predictions.link(lacking[0]).buckets else ["--comm", "on"]
-        sentences["command"] = f"Measure one node: `{_command(predictions.sweep, [*chosen, *comm])}`"
+        groups = next(each.groups for each in predictions.points if each.point == lacking[0])
+        group = ["--group", groups[0]] if groups and "--group" not in chosen else []
+        measure = [f"Measure one node:\n  {_command(predictions.sweep, [*chosen, *group, *comm])} \\\n    {ONE_NODE}"]
     shown = [_block(predictions, [*rows.values()]) for rows in [*blocks.values()][:BLOCKS]]
     more = [f"and {count(len(blocks) - BLOCKS, 'more block')}: --format json"] * (len(blocks) > BLOCKS)
-    return "\n".join([*shown, *more, *map(_filled, sentences.values())])
+    return "\n".join([*shown, *more, *map(_filled, sentences.values()), *measure])
 
 
 def expected_plain(found: Sequence[Expected], repeat: int) -> list[dict[str, object]]:
@@ -80,7 +84,8 @@ def _block(predictions: Predictions, rows: Sequence[Expected]) -> str:
     facts = [*([count(len(source.runs), "run")] if source.runs else []), f"{_rate(anchor.samples_per_s)} samples/s"]
     facts += [] if anchor.waits is None else [f"{_percent(anchor.waits)} waiting for data"]
     cells = [_cells(each, source, repeat) for each in rows if each.predicted.high]
-    heads = ("nodes", "samples/s", "between", f"vs {count(anchor.nodes, 'node')}", "limit", "a run takes", "node-h")
+    takes = "a run takes" if source.runs else "steps take"
+    heads = ("nodes", "samples/s", "between", f"vs {count(anchor.nodes, 'node')}", "limit", takes, "node-h")
     lines = [
         _filled(f"expected, from {source.name} ({', '.join(facts)}):"),
         *([_filled(f"  {source.passed_over}")] if source.passed_over else []),
@@ -116,11 +121,13 @@ def _percent(share: float) -> str:
 def _beyond(predictions: Predictions, largest: Expected, source: AnchorSource) -> Iterator[str]:
     """`beyond the sweep: 32 nodes 90 %, 64 nodes 89 %; below 80 % from 512 nodes on`"""
     kind = predictions.kind(largest.point)
-    last = max(point.layout.nodes for point in predictions.wanted() if predictions.kind(point) == kind)
+    planned = {point.layout.nodes for point in predictions.wanted() if predictions.kind(point) == kind}
+    last = max(planned)
     if largest.predicted.samples_per_s is None or largest.point.layout.nodes < last:
         return
-    sizes = [source.anchor.nodes * 2**doublings for doublings in range(1, MOST_NODES.bit_length())]
-    found = {nodes: predictions.on(largest.point, source, nodes) for nodes in sizes if nodes <= MOST_NODES}
+    sizes = planned | {source.anchor.nodes * 2**doublings for doublings in range(1, MOST_NODES.bit_length())}
+    wanted = sorted(nodes for nodes in sizes if source.anchor.nodes < nodes <= MOST_NODES)
+    found = {nodes: predictions.on(largest.point, source, nodes) for nodes in wanted}
     shares = {nodes: _efficiency(each, nodes, source) for nodes, each in found.items() if each.samples_per_s}
     poor = next((nodes for nodes, share in shares.items() if share < PAYS), None)
     parts = [", ".join([f"{nodes} nodes {_percent(share)}" for nodes, share in shares.items() if nodes > last][:2])]
@@ -135,20 +142,21 @@ def _unmeasured(predictions: Predictions, each: Expected) -> tuple[str, str]:
     """What is true of the exchange all the same, or why there is no number; and what it is about."""
     point, reason, link = each.point, each.predicted.reason, predictions.link(each.point)
     if reason != NOT_MEASURED or not link.network or not link.buckets:
-        words = f"Not predicted: {link.missing if reason == NOT_MEASURED else reason}."
+        words = f"Not predicted: {link.missing if reason == NOT_MEASURED and link.buckets else reason}."
         return words, words
+    only = "at least" if link.missing else "only"
     step_ms = 1e3 * hidden_from_s(point.layout.nodes, FORWARD, link.buckets, link.network)
     megabytes = sum(bucket.size_bytes for bucket in link.buckets) / 1e6
     return f"{point.workload.model} {megabytes:.0f}", (
         f"{point.layout.nodes} nodes at {link.rate}: the exchange of {point.workload.model}'s {megabytes:.0f} MB costs more than "
-        f"{_percent(MATTERS)} only where a step takes less than {thousands(step_ms, int(step_ms < 2))} ms."
+        f"{_percent(MATTERS)} {only} where a step takes less than {thousands(step_ms, int(step_ms < 2))} ms."
     )
 
 
 def _command(sweep: SweepFile, chosen: Sequence[str]) -> str:
     cluster = ["--cluster", sweep.options.cluster] if sweep.options.cluster else []
     settings = [word for text in sweep.options.settings for word in ("--set", text)]
-    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, *chosen, "--where", "layout.nodes == 1"])
+    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, *chosen])
 
 
 def with_given(predictions: Predictions, text: str) -> Predictions:
@@ -156,20 +164,23 @@ def with_given(predictions: Predictions, text: str) -> Predictions:
     match = re.fullmatch(r"((?:\d{1,3}(?:,\d{3}){0,3}|\d{1,12})(?:\.\d{1,9})?)@(\d{1,6})x(\d{1,6})", text, re.ASCII)
     rate, nodes, gpus = (float(match[1].replace(",", "")), int(match[2]), int(match[3])) if match else (0.0, 0, 0)
     if not rate:
-        raise UsageError(f"--measured {text}: give samples/s above 0 and the layout, such as 665@1x4 for 1 node of 4 GPUs")
-    full = max(each.point.layout.gpus_per_node for each in predictions.points)
+        what = "give samples/s above 0, of all GPUs together, and the layout, such as 665@1x4 for 1 node of 4 GPUs"
+        raise UsageError(f"--measured {text}: {what}")
+    wanted = [point for point in predictions.wanted() if not why_not(point)]
+    full = max((point.layout.gpus_per_node for point in wanted), default=gpus)
     if gpus != full:
-        raise UsageError(f"--measured {text}: a full node of this sweep has {count(full, 'GPU')}. Give the rate of full nodes.")
-    larger = {predictions.kind(point) for point in predictions.wanted() if point.layout.nodes > nodes}
-    there = (each.point for each in predictions.points if each.point.layout.nodes == nodes)
-    alike = {kind: point for point in there if (kind := predictions.kind(point)) in larger}
+        raise UsageError(f"--measured {text}: points on several nodes have {count(full, 'GPU')} per node. Give the rate of such.")
+    larger = {predictions.kind(point) for point in wanted if point.layout.nodes > nodes}
+    there = (each for each in predictions.points if (each.point.layout.nodes, each.point.layout.gpus_per_node) == (nodes, gpus))
+    alike = {kind: each for each in there if (kind := predictions.kind(each.point)) in larger}
     if not alike:
         raise UsageError(f"--measured {text}: no chosen point is {nodes} x {gpus} and also on more nodes")
     if len(alike) > 1:
-        several = f"these points are all {nodes} x {gpus}: {', '.join(point.label for point in alike.values())}"
+        names = ", ".join(f"{each.point.label} ({', '.join(each.groups)})" for each in alike.values())
+        several = f"these points are all {nodes} x {gpus}: {names}"
         raise UsageError(f"--measured {text}: {several}. Choose one with --group or --where.")
-    [(kind, point)] = alike.items()
-    batch = point.workload.known_batch
+    [(kind, planned)] = alike.items()
+    point, batch = planned.point, planned.point.workload.known_batch
     if batch is None:
         raise UsageError(f"--measured {text}: the sweep defines no batch. Set workload.samples_per_step.")
     anchor = Anchor(nodes=nodes, gpus_per_node=gpus, batch_per_gpu=batch, step_s=point.gpus * batch / rate)

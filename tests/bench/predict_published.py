@@ -206,7 +206,7 @@ def network(system: str) -> Network:
     stated = re.search(r"(?:(\d+)x)?(\d+) Gb/s", system)
     known = next((gbps for start, gbps in GBPS.items() if system.startswith(start)), math.inf)
     gbps = int(stated[1] or 1) * int(stated[2]) if stated else known
-    return Network(REACHED["rdma"] * gbps * 1e9 / 8)
+    return Network(REACHED * gbps * 1e9 / 8)
 
 
 def buckets(name: str, row: dict[str, str]) -> list[Bucket]:
