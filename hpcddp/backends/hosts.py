@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Submission
-from hpcddp.backends.hosts_run import SSH, START_S, address_of, first_line
+from hpcddp.backends.hosts_run import START_S, address_of, first_line, reach, ssh
 from hpcddp.backends.local import LocalBackend
 from hpcddp.cluster.hosts import hosts_of, split_hosts
 from hpcddp.cluster.profile import ClusterProfile
@@ -33,10 +33,14 @@ from hpcddp.script.render import ScriptLaunch
 PROBE = Path(__file__).parents[1] / "worker" / "host_probe.py"
 """What each host runs before anything of hpcddp is there."""
 
+FIRST = '{"python": '
+"""How its line begins, whatever a shell prints before it."""
+
 LEAST_FREE_BYTES = 100 * 2**20
 """A snapshot has two MiB, and a long run's records some tens."""
 
 NAME_PYTHON = "Name its environment under `compute` of the profile."
+NEW_KEY = "Host key verification failed"
 AGAIN = "Submit again when they are free."
 ADDRESSES = "Open its ports, or name the hosts by addresses that reach each other."
 
@@ -107,6 +111,11 @@ def _script(submission: Submission, command: str, spec: str | None = None) -> st
 
 def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
     """A sentence for each host that does not answer, has other software or too few free GPUs, or does not reach the first one."""
+    if unreached := {host: why for host in hosts if (why := reach(host))}:
+        for host, why in unreached.items():
+            test = f"Test it with `ssh -o BatchMode=yes {host} true`"
+            yield f"{host} does not answer: {why}. {f'Run `ssh {host}` once, and check the key' if why == NEW_KEY else test}."
+        return
     first, address, gpus = hosts[0], address_of(hosts[0]), _gpus(submission)
     listening = _probe(first, submission, "listen", len(hosts) - 1)
     found = {first: _answer(listening)}
@@ -116,7 +125,7 @@ def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
     mine, machines = found[first], dict[str, str]()
     for host, facts in found.items():
         if "error" in facts:
-            yield f"{host} does not answer: {facts['error']}. Test it with `ssh -o BatchMode=yes {host} true`."
+            yield f"{host} has no Python that answers: {facts['error']}. Test `ssh {host} {submission.python} -V`. {NAME_PYTHON}"
             continue
         other = machines.setdefault(facts["machine"], host)
         where = f"{first} at {address}, port {mine.get('port')}"
@@ -145,7 +154,7 @@ def _software(facts: Mapping[str, Any]) -> str:
 def _probe(host: str, submission: Submission, *arguments: object) -> subprocess.Popen[str]:
     text = shlex.quote(PROBE.read_text(encoding="utf-8"))
     script = _script(submission, f"{submission.python} -c {text} {' '.join(map(str, arguments))}")
-    process = subprocess.Popen([*SSH, host, "bash -s"], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+    process = subprocess.Popen([*ssh(), host, "bash -s"], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
     assert process.stdin is not None
     process.stdin.write(script)
     process.stdin.close()
@@ -158,9 +167,10 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     greeting, patience = "", threading.Timer(START_S, process.kill)
     patience.start()
     for line in process.stdout:
-        if line.startswith("{"):
+        before, found, facts = line.partition(FIRST)
+        greeting = greeting or ascii(before.strip())[1:-1]
+        if found:
             patience.cancel()
-            return {**json.loads(line), "greeting": greeting}
-        greeting = greeting or line.strip()
+            return {**json.loads(found + facts), "greeting": greeting}
     patience.cancel()
-    return {"error": first_line("\n".join(reversed(process.stderr.read().splitlines())))}  # ssh's own reason is its last line
+    return {"error": first_line(process.stderr.read())}

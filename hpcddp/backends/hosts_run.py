@@ -7,6 +7,7 @@ OpenSSH and rsync do the rest: keys, jump hosts and names are those of the user'
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -15,13 +16,15 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_ranks import EXIT_FILE, RanksExit
-from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
+from hpcddp.backends.local_runner import PORTS
+from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent, ownership_problem
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import HOST_BUSY, first_failure
@@ -30,8 +33,13 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.study_files import name_elsewhere
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
-"""A host that is silent for 15 s is lost."""
+OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+"""OpenSSH's: a host that is silent for 15 s is lost."""
+
+SHARED = ("ControlMaster=auto", "ControlPersist=600")
+"""Of the connection that all others to a host share, and which stays for ten minutes: no key is needed again, and where logins
+are limited they are one.
+"""
 
 NO_FILE = 23
 """rsync's exit code where a folder is not there: a run that failed early has no records."""
@@ -50,9 +58,6 @@ START_S = 120.0
 
 AGAIN_S = 10.0
 """Before a host that another run has is asked again."""
-
-PORTS = range(20000, 32768)
-"""Below Linux's ephemeral range."""
 
 
 class HostError(HpcddpError):
@@ -100,8 +105,10 @@ class HostsRun:
 
     def _send(self, host: str) -> None:
         """The snapshot and the job's folder, into the study's copy; nobody else may write there."""
+        if why := reach(host):
+            raise HostError(f"{host} does not answer: {why}")
         folders = [f"./.code/{self._entry.code}", f"./.jobs/{self._job}/job.sh"]
-        command = ["rsync", "-rptR", "--chmod=D700,F600", f"--rsync-path=mkdir -p {self._copy} && rsync", *_SHELL, *folders]
+        command = ["rsync", "-rptR", "--chmod=D700,F600", f"--rsync-path=mkdir -p {self._copy} && rsync", *_shell(), *folders]
         done = subprocess.run(
             [*command, f"{host}:{self._copy}/"], cwd=self._study.folder, capture_output=True, text=True, check=False
         )
@@ -122,7 +129,7 @@ class HostsRun:
             given |= {"HPCDDP_JOB": self._job, "HPCDDP_WHO": self._who}
             variables = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in given.items())
             command = f"cd {self._copy} && {variables} bash .jobs/{self._job}/job.sh"
-            process = subprocess.Popen([*SSH, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            process = subprocess.Popen([*ssh(), host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._processes.append(process)
             line = self._first_word(process)
             if line != "started":
@@ -188,7 +195,7 @@ class HostsRun:
     def _fetch(self, host: str, *options: str) -> subprocess.Popen[bytes]:
         """Brings what is new of the run's records and logs; links are left where they are."""
         places = [f"{host}:{self._copy}/./{self._records}", f":{self._copy}/./.jobs/{self._job}"]
-        command = ["rsync", "-rtR", "--no-links", "--timeout=15", "--exclude=job.sh", "--exclude=.end.*", *options, *_SHELL]
+        command = ["rsync", "-rtR", "--no-links", "--timeout=15", "--exclude=job.sh", "--exclude=.end.*", *options, *_shell()]
         return subprocess.Popen([*command, *places, "."], cwd=self._study.folder, stderr=subprocess.PIPE)
 
     def _fetch_all(self, host: str) -> None:
@@ -200,13 +207,36 @@ class HostsRun:
             said = process.communicate()[1]
             if process.returncode in (0, NO_FILE):
                 remove = f"rm -rf {self._copy}/{self._records} {self._copy}/.jobs/{self._job}"
-                subprocess.run([*SSH, host, remove], capture_output=True, check=False)
+                subprocess.run([*ssh(), host, remove], capture_output=True, check=False)
                 return
         more = f"They are in {self._copy} there"
         raise HostError(f"{host}: the run's records could not be fetched: {first_line(said.decode(errors='replace'))}. {more}.")
 
 
-_SHELL = ("-e", shlex.join(SSH))
+@functools.cache
+def ssh(*options: str) -> tuple[str, ...]:
+    """OpenSSH's command, by the connection that reach() made where it is still there; HostError where others could use that."""
+    folder = Path(f"/tmp/hpcddp-{os.getuid()}")  # a socket's path has 104 characters, and homes may be on NFS
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if ownership_problem(folder, trusted=()):
+        raise HostError(f"{folder} is not a folder of yours alone. Remove it.")
+    chosen = *options, "ControlMaster=no", f"ControlPath={folder}/%C", *OPTIONS
+    return "ssh", *(word for option in chosen for word in ("-o", option))
+
+
+def reach(host: str) -> str | None:
+    """Makes the connection that is shared; why there is none."""
+    with tempfile.TemporaryFile() as said:  # a pipe would be open for as long as the connection is
+        command = [*ssh(*SHARED), host, "true"]
+        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False).returncode
+        said.seek(0)
+        lines = said.read().decode(errors="replace").split("\n")
+    return first_line("\n".join(reversed(lines))) if code == LOST else None  # ssh's own reason is its last line
+
+
+def _shell() -> tuple[str, str]:
+    return "-e", shlex.join(ssh())
 
 
 def address_of(host: str) -> str:
@@ -219,7 +249,7 @@ def address_of(host: str) -> str:
 def first_line(text: str) -> str:
     """Of what a program says on stderr but for ssh's warnings: rsync's last line is about its own protocol."""
     lines = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line and not line.startswith("Warning: ")), "no reason given")
+    return next((line.rstrip(".") for line in lines if line and not line.startswith("Warning: ")), "no reason given")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -110,22 +110,11 @@ class _Executor(LocalExecutor):
         return command_from_snapshot(self.python, self._code, shlex.quote(str(self.folder)), self._point, self._entry.trusted)
 
     def _submit_command(self, command: str) -> LocalJob[Any]:
-        bootstrap = [sys.executable, "-u", str(self._code / "bootstrap.py"), *trust_option(self._entry.trusted)]
-        controller = [*bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
         environment = {**_environment(self._entry, self._job, command), **self._point.env}
         if self._point.layout.launcher == "torchrun":
             environment |= _for_torchrun(environment)
-        with (self.folder / "batch.out").open("ab") as out, (self.folder / "batch.err").open("ab") as err:
-            process = subprocess.Popen(
-                controller,
-                env=environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                umask=self._umask,
-            )
+        leader = [*_from_snapshot(self._code, self._entry), "hpcddp.backends.local_ranks", str(self.folder)]
+        process = _start_leader(self.folder, leader, environment, self._umask)
         tasks = list(range(self._entry.ranks))
         return LocalJob(folder=self.folder, job_id=str(process.pid), process=process, tasks=tasks)
 
@@ -134,30 +123,24 @@ def start(study: Study, job: str) -> subprocess.Popen[bytes]:
     """The controller of the run's ranks, leader of its process group."""
     entry = queue.read_entry(study, job)
     if entry.hosts:
-        return _start_on_hosts(study, job, entry)
+        folder, snapshot = study.job_dir(job), _from_snapshot(study.code / entry.code, entry)
+        leader = [*snapshot, "hpcddp.backends.hosts_run", str(folder), str(study.folder)]
+        return _start_leader(folder, leader, {**os.environ, PARENT_VARIABLE: str(os.getpid())})
     with not_for_others(entry.trusted) as umask:  # the pickle, which every rank loads
         executor = _Executor(study, job, entry, umask)
         submitted = cast(LocalJob[Any], executor.submit(call, entry.entry, dict(entry.spec)))
     return cast("subprocess.Popen[bytes]", submitted._process)
 
 
-def _start_on_hosts(study: Study, job: str, entry: Entry) -> subprocess.Popen[bytes]:
-    folder, bootstrap = study.job_dir(job), study.code / entry.code / "bootstrap.py"
-    trust = trust_option(entry.trusted)
-    command = [
-        sys.executable,
-        "-u",
-        str(bootstrap),
-        *trust,
-        "--module",
-        "hpcddp.backends.hosts_run",
-        str(folder),
-        str(study.folder),
-    ]
+def _from_snapshot(code: Path, entry: Entry) -> list[str]:
+    """Before the name of a module."""
+    return [sys.executable, "-u", str(code / "bootstrap.py"), *trust_option(entry.trusted), "--module"]
+
+
+def _start_leader(folder: Path, command: Sequence[str], env: Mapping[str, str], umask: int = -1) -> subprocess.Popen[bytes]:
     with (folder / "batch.out").open("ab") as out, (folder / "batch.err").open("ab") as err:
-        environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
         return subprocess.Popen(
-            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, umask=umask
         )
 
 

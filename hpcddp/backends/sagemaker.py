@@ -212,6 +212,9 @@ def _unfit(profile: ClusterProfile) -> list[str]:
     found = [f"{profile.name} does not define {', '.join(lacks)}. Write a profile that extends it and does."] if lacks else []
     modules = f"compute.modules of {profile.name} need Slurm. Omit them: jobs run in sagemaker.image."
     found += [modules] if profile.compute.modules else []
+    role = profile.sagemaker.role or "arn:"
+    arn = f"sagemaker.role is `{role}`. Give its ARN: `aws iam get-role --role-name {role}`."
+    found += [] if role.startswith("arn:") else [arn]
     return found + ([f"env_rules of {profile.name} need Slurm. Write them into env."] if profile.env_rules else [])
 
 
@@ -219,13 +222,16 @@ def unreachable(profile: ClusterProfile) -> list[str]:
     """Sentences where no job could be submitted, before anything is: for want of keys, boto3, credentials, the bucket."""
     if found := _unfit(profile):
         return found
+    bucket, region = profile.sagemaker.bucket, str(profile.sagemaker.region)
     try:
-        s3 = _client("s3", str(profile.sagemaker.region))
-        with _asking(f"S3 does not give access to bucket {profile.sagemaker.bucket} in {profile.sagemaker.region}"):
-            s3.head_bucket(Bucket=profile.sagemaker.bucket)
+        s3 = _client("s3", region)
+        with _asking(f"S3 does not give access to bucket {bucket} in {region} (test `aws s3 ls s3://{bucket}`)"):
+            answer = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
     except HpcddpError as error:
         return [str(error)]
-    return []
+    there = answer.get("x-amz-bucket-region", region)
+    elsewhere = f"Bucket {bucket} is in {there}, and sagemaker.region is {region}. SageMaker takes buckets of its own region."
+    return [] if there == region else [elsewhere]
 
 
 def save_log(folder: Path) -> None:
@@ -320,20 +326,25 @@ def _client(service: str, region: str) -> Any:
     except ImportError as error:
         raise HpcddpError("This Python has no boto3. Install it with `pip install 'hpcddp[sagemaker]'`.") from error
     config = Config(retries={"mode": "standard", "total_max_attempts": 5})
-    return boto3.session.Session().client(service, region_name=region, config=config)
+    with _asking(f"boto3 cannot reach {service} in {region}"):
+        return boto3.session.Session().client(service, region_name=region, config=config)
 
 
 @contextlib.contextmanager
 def _asking(what: str) -> Iterator[None]:
     """AWS's refusals as RefusedError, FullError for its limits; HpcddpError where it is not known what became of a request."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
     try:
         yield
     except ClientError as error:
         code, text = error.response["Error"]["Code"], error.response["Error"].get("Message")
         unsure = error.response["ResponseMetadata"].get("HTTPStatusCode", 400) >= 500
-        kind = HpcddpError if unsure else FullError if code in LIMITS else RefusedError
+        quota = re.search(r"limit .* is (\d+) .* request delta of (\d+) ", text or "")
+        fits = quota is None or int(quota[2]) <= int(quota[1])  # once other jobs have ended
+        kind = HpcddpError if unsure else FullError if code in LIMITS and fits else RefusedError
         raise kind(f"{what}: {text} ({code})") from error
+    except ParamValidationError as error:
+        raise RefusedError(f"{what}: {error}") from error
     except BotoCoreError as error:
         raise HpcddpError(f"{what}: {error}") from error

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from textwrap import fill
 
+from hpcddp.cluster.hosts import ON
 from hpcddp.core.errors import UsageError
 from hpcddp.core.prediction import PredictedPoint
 from hpcddp.core.text import count, duration, table, thousands
@@ -21,8 +22,6 @@ WIDTH = 80
 
 MOST_NODES, PAYS = 1024, 0.8
 """How far beyond a sweep is looked, for the efficiency below which more nodes do not pay."""
-
-ONE_NODE = "--where 'layout.nodes == 1'"
 
 BLOCKS = 4
 """Anchors that a screen has room for."""
@@ -45,7 +44,8 @@ def expected_text(predictions: Predictions, found: Sequence[Expected], chosen: S
         comm = [] if predictions.link(lacking[0]).buckets else ["--comm", "on"]
         groups = next(each.groups for each in predictions.points if each.point == lacking[0])
         group = ["--group", groups[0]] if groups and "--group" not in chosen else []
-        measure = [f"Measure one node:\n  {_command(predictions.sweep, [*chosen, *group, *comm])} \\\n    {ONE_NODE}"]
+        command = _command(predictions.sweep, [*chosen, *group, *comm])
+        measure = [f"Measure one node:\n  {command} \\\n    --where 'layout.nodes == 1'"]
     shown = [_block(predictions, [*rows.values()]) for rows in [*blocks.values()][:BLOCKS]]
     more = [f"and {count(len(blocks) - BLOCKS, 'more block')}: --format json"] * (len(blocks) > BLOCKS)
     return "\n".join([*shown, *more, *map(_filled, sentences.values()), *measure])
@@ -154,9 +154,9 @@ def _unmeasured(predictions: Predictions, each: Expected) -> tuple[str, str]:
 
 
 def _command(sweep: SweepFile, chosen: Sequence[str]) -> str:
-    cluster = ["--cluster", sweep.options.cluster] if sweep.options.cluster else []
-    settings = [word for text in sweep.options.settings for word in ("--set", text)]
-    return shlex.join(["hpcddp", "submit", str(sweep.file), *cluster, *settings, *chosen])
+    name, _, hosts = (sweep.options.cluster or "").partition(ON)
+    given = ("--cluster", name), ("--hosts", hosts), *(("--set", text) for text in sweep.options.settings)
+    return shlex.join(["hpcddp", "submit", str(sweep.file), *(word for pair in given if pair[1] for word in pair), *chosen])
 
 
 def with_given(predictions: Predictions, text: str) -> Predictions:

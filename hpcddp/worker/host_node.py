@@ -77,9 +77,8 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
     """Ends torchrun and all that it started: by SIGTERM, then by SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + GRACE_S
-    while process.poll() is None and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

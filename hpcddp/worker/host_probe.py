@@ -5,6 +5,7 @@ The text of this file is sent to each host before the first run, where nothing o
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -26,12 +27,25 @@ def host_facts() -> dict[str, object]:
         version, gpus = torch.__version__, torch.cuda.device_count()
     except ImportError:
         version, gpus = None, 0
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").partition("-")[0]
+    machine = f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"  # as host_node.py has it
     return {
-        **{"python": platform.python_version(), "torch": version, "gpus": gpus, "busy": _busy()},
-        **{"machine": f"{boot} {os.stat('/proc/self/ns/pid').st_ino}", "rsync": shutil.which("rsync") is not None},
+        **{"python": platform.python_version(), "torch": version, "gpus": gpus, "busy": 0 if _has_run(machine) else _busy()},
+        **{"machine": machine, "rsync": shutil.which("rsync") is not None},
         "free_bytes": shutil.disk_usage(Path.home()).free,
     }
+
+
+def _has_run(machine: str) -> bool:
+    """Whether a run of hpcddp has the host. The next one waits for it."""
+    try:
+        with (Path.home() / ".cache" / "hpcddp" / f"host-{machine}.lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _busy() -> int:

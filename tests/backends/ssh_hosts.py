@@ -43,8 +43,9 @@ Host {name}
 
 @dataclass(frozen=True)
 class Hosts:
-    """`env` finds an ssh that knows them."""
+    """`env` finds an ssh that knows them, by key and client configuration in the folder."""
 
+    folder: Path
     env: Mapping[str, str]
     sshd: Mapping[str, subprocess.Popen[bytes]]
     """Each is the first process of its host."""
@@ -93,7 +94,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     try:
         for name in ADDRESSES:
             wait_until_there(name, env)
-        yield Hosts(env, sshd)
+        yield Hosts(folder, env, sshd)
     finally:
         for process in sshd.values():
             with contextlib.suppress(ProcessLookupError):

@@ -24,6 +24,8 @@ from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.study_files import name_elsewhere
+from hpcddp.worker.host_node import take_host
+from hpcddp.worker.host_probe import host_facts
 from tests import check_golden
 from tests.backends.ssh_hosts import Hosts, two_hosts
 from tests.commands.conftest import JOBS, Run, refused, run
@@ -204,9 +206,16 @@ def test_hosts_that_cannot_train_together_are_refused_before_anything_begins(use
     def says(*arguments: str) -> str:
         return user.hpcddp("submit", "small.yaml", *arguments, "-y", code=2)
 
+    client = user.hosts.folder / "client"
+    client.write_text(client.read_text().replace("StrictHostKeyChecking no", "StrictHostKeyChecking yes"))
+    assert "node1 does not answer: Host key verification failed. Run `ssh node1` once, and check the key." in says()
+    client.write_text(client.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking no"))
     gone = says("--hosts", "node1,nowhere.invalid")
     assert "nowhere.invalid does not answer: " in gone
     assert "Test it with `ssh -o BatchMode=yes nowhere.invalid true`." in gone
+    (user.home / "pair.yaml").write_text(PROFILE % "/nowhere/python")
+    bare = says()
+    assert re.search(r"node2 has no Python that answers: .*No such file .*\. Test `ssh node2 /nowhere/python -V`\.", bare)
     (user.home / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     (user.home / "python3").chmod(0o755)
     (user.home / "pair.yaml").write_text(PROFILE % f"'{user.home}/python3'")
@@ -275,7 +284,7 @@ def test_a_copy_has_a_name_that_no_shell_takes_apart_and_no_later_study_has(tmp_
     assert name_elsewhere(study) != name
 
 
-@pytest.mark.parametrize("given", ["-oProxyCommand=x", "fe80::1", "a;b", "$(b)"])
+@pytest.mark.parametrize("given", ["-oProxyCommand=x", "fe80::1", "a;b", "$(b)", "a:22", "a[1-2]", "user@@a", "@a", ".", "-x@a"])
 def test_what_is_no_name_of_a_host_reaches_no_shell(given: str) -> None:
     with pytest.raises(UsageError, match="is no host's name"):
         cluster_on(None, given)
@@ -309,6 +318,29 @@ def test_records_that_cannot_be_fetched_fail_the_run_with_the_reason(user: User)
 
 
 @pytest.mark.dear
+def test_a_key_that_goes_is_not_needed_again(user: User) -> None:
+    """Somebody logs out, and the agent goes: runs begin and end by the connection that is there."""
+    user.hpcddp("submit", "small.yaml", "--set", "repeat=2", "-y")
+    wait_for(lambda: list((user.home / "small").glob("n02*/r1/*/launch.json")))
+    (user.hosts.folder / "key").unlink()
+    wait_for(lambda: len(list((user.home / "small").glob("n02*/r*/*/end.json"))) == 2)
+
+
+@pytest.mark.dear
 def test_one_machine_by_two_names_is_refused(user: User) -> None:
     twice = user.hpcddp("submit", "small.yaml", "--hosts", "node1,root@node1", "-y", code=2)
     assert "root@node1 and node1 are one machine. Name it once." in twice
+
+
+def test_gpus_of_a_host_that_another_run_has_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes on them are that run's own; of anybody else's a run would be slowed down."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 41\necho 42\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert host_facts()["busy"] == 2
+    held = take_host("small, n02")
+    assert isinstance(held, int)
+    assert host_facts()["busy"] == 0
+    os.close(held)
+    assert host_facts()["busy"] == 2

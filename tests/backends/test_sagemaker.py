@@ -281,6 +281,12 @@ def test_submission_killed_ten_times_has_each_job_once(aws: StandIn, tmp_path: P
     kill_and_go_on(aws, tmp_path, [kills(before=False, late_s=None), *faults])
 
 
+QUOTA = (
+    "The account-level service limit 'ml.p3.8xlarge for training job usage' is {} Instances, with current utilization of {} "
+    "Instances and a request delta of 1 Instances."
+)
+
+
 @pytest.mark.parametrize(
     ("operation", "faults", "code", "words"),
     [
@@ -289,8 +295,13 @@ def test_submission_killed_ten_times_has_each_job_once(aws: StandIn, tmp_path: P
         ("CreateTrainingJob", [refuse("ThrottlingException", "Rate exceeded")] * 9, 3, "Rate exceeded (ThrottlingException)"),
         (
             "CreateTrainingJob",
-            [refuse("ResourceLimitExceeded", "The account-level service limit for ml.p3.8xlarge is 0 Instances")],
-            *(3, "limit for ml.p3.8xlarge is 0 Instances (ResourceLimitExceeded)"),
+            [refuse("ResourceLimitExceeded", QUOTA.format(2, 2))],
+            *(3, "with current utilization of 2 Instances and a request delta of 1 Instances. (ResourceLimitExceeded)"),
+        ),
+        (
+            "CreateTrainingJob",
+            [refuse("ResourceLimitExceeded", QUOTA.format(0, 0))],
+            *(5, "is 0 Instances, with current utilization of 0 Instances"),
         ),
         ("CreateTrainingJob", [refuse("AccessDeniedException", "not authorized to PassRole")], 5, "not authorized to PassRole"),
         ("CreateTrainingJob", [refuse("InternalFailure", "It failed", 500)] * 9, 1, "It failed (InternalFailure)"),
@@ -317,13 +328,20 @@ def test_what_aws_answers(  # noqa: PLR0913, PLR0917 - what is asked, what is an
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("bucket: my-bucket", "bucket: other", "bucket other in us-east-1: Not Found (404)"),
+        ("bucket: my-bucket", "bucket: other", "bucket other in us-east-1 (test `aws s3 ls s3://other`): Not Found (404)"),
+        ("bucket: my-bucket", "bucket: far", "Bucket far is in eu-west-1, and sagemaker.region is us-east-1."),
+        ("region: us-east-1", "region: US East (N. Virginia)", "boto3 cannot reach s3 in US East (N. Virginia): "),
+        ("role: arn:aws:iam::123456789012:role/train", "role: train", "Give its ARN: `aws iam get-role --role-name train`."),
         ("  region: us-east-1\n", "", "mine does not define sagemaker.region. Write a profile that extends it and does."),
         ("region: us-east-1", "region: us-east-1\n  spots: true", "unknown key `spots` in sagemaker; did you mean `spot`?"),
     ],
 )
 def test_profile_that_lacks_something(aws: StandIn, old: str, new: str, words: str) -> None:
+    assert old in PROFILE
     Path("mine.yaml").write_text(PROFILE.replace(old, new))
+    sagemaker._client("s3", "eu-west-1").create_bucket(
+        Bucket="far", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+    )
     assert words in submit("--group", "one", code=2).output
     assert not aws.jobs
     assert not Path("small").exists()
@@ -333,6 +351,11 @@ def test_no_credentials(aws: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     assert "Unable to locate credentials" in submit("--group", "one", code=2).output
     assert not Path("small").exists()
+
+
+def test_unknown_profile_of_credentials(aws: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nope")
+    assert "The config profile (nope) could not be found" in submit("--group", "one", code=2).output
 
 
 def test_unknown_instance_type(aws: StandIn) -> None:
