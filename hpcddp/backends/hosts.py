@@ -100,10 +100,6 @@ def _hosts(submission: Submission) -> list[str]:
     return split_hosts(types[submission.spec.point.layout.node_type or submission.spec.profile["default_node_type"]]["names"])
 
 
-def _gpus(submission: Submission) -> int:
-    return submission.spec.point.layout.gpus_per_node if submission.spec.point.device == "cuda" else 0
-
-
 def _script(submission: Submission, command: str, spec: str | None = None) -> str:
     assert submission.render_text is not None
     return submission.render_text(ScriptLaunch(command=command, spec=spec))
@@ -116,7 +112,8 @@ def _problems(hosts: Sequence[str], submission: Submission) -> Iterator[str]:
             test = f"Test it with `ssh -o BatchMode=yes {host} true`"
             yield f"{host} does not answer: {why}. {f'Run `ssh {host}` once, and check the key' if why == NEW_KEY else test}."
         return
-    first, address, gpus = hosts[0], address_of(hosts[0]), _gpus(submission)
+    first, address, point = hosts[0], address_of(hosts[0]), submission.spec.point
+    gpus = point.layout.gpus_per_node if point.device == "cuda" else 0
     listening = _probe(first, submission, "listen", len(hosts) - 1)
     found = {first: _answer(listening)}
     others = {host: _probe(host, submission, "connect", address, found[first].get("port", 0)) for host in hosts[1:]}

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import DEVNULL
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_ranks import EXIT_FILE, RanksExit
@@ -228,11 +229,15 @@ def ssh(*options: str) -> tuple[str, ...]:
 def reach(host: str) -> str | None:
     """Makes the connection that is shared; why there is none."""
     with tempfile.TemporaryFile() as said:  # a pipe would be open for as long as the connection is
-        command = [*ssh(*SHARED), host, "true"]
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, check=False).returncode
+        try:
+            done = subprocess.run(
+                [*ssh(*SHARED), host, "true"], stdin=DEVNULL, stdout=DEVNULL, stderr=said, timeout=START_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"no command ended there within {START_S:.0f} s"
         said.seek(0)
         lines = said.read().decode(errors="replace").split("\n")
-    return first_line("\n".join(reversed(lines))) if code == LOST else None  # ssh's own reason is its last line
+    return first_line("\n".join(reversed(lines))) if done.returncode == LOST else None  # ssh's own reason is its last line
 
 
 def _shell() -> tuple[str, str]:

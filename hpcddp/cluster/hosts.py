@@ -18,7 +18,7 @@ def cluster_on(cluster: str | None, given: str) -> str:
     """What names that cluster on these hosts: `a,user@b`, or a file with a line for each; UsageError where there is none."""
     hosts = split_hosts(Path(given).read_text(encoding="utf-8", errors="replace") if Path(given).is_file() else given)
     if odd := next((host for host in hosts if not re.fullmatch(r"(\w[\w.%-]*@)?\w[\w.%-]*", host)), None):
-        where = "Ports, IPv6 addresses and options belong into ~/.ssh/config"
+        where = "Ports, IPv6 addresses and options belong in ~/.ssh/config"
         raise UsageError(f"--hosts {given}: {odd[:40]!r} is no host's name, as in `--hosts a,user@b`. {where}.")
     if not hosts:
         raise UsageError(f"--hosts {given}: no host. Give names, as in `--hosts a,user@b`, or a file with a line for each.")

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.backends import hosts_run
 from hpcddp.cluster.hosts import cluster_on, hosts_of, split_hosts
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
@@ -330,6 +331,14 @@ def test_a_key_that_goes_is_not_needed_again(user: User) -> None:
 def test_one_machine_by_two_names_is_refused(user: User) -> None:
     twice = user.hpcddp("submit", "small.yaml", "--hosts", "node1,root@node1", "-y", code=2)
     assert "root@node1 and node1 are one machine. Name it once." in twice
+
+
+def test_a_shell_that_hangs_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(hosts_run, "START_S", 0.4)
+    assert hosts_run.reach("node1") == "no command ended there within 0 s"
 
 
 def test_gpus_of_a_host_that_another_run_has_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
