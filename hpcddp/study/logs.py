@@ -105,7 +105,7 @@ def job_logs(study: Study, job: str, rank: int) -> list[Path]:
     files += [each / name for each in (folder, *([folder.parent] if "+" in job else [])) for name in ("batch.out", "batch.err")]
     written = [file for file in files if file.is_file() and file.stat().st_size]
     if not written:
-        raise UsageError(f"{folder}: the job wrote no logs; `hpcddp status` shows why it ended")
+        raise UsageError(f"{folder}: the job has no logs; `hpcddp status` shows its state")
     return written
 
 
