@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends import hosts_run
+from hpcddp.backends import hosts, hosts_run
 from hpcddp.cluster.hosts import cluster_on, hosts_of, split_hosts
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
@@ -339,6 +339,25 @@ def test_a_shell_that_hangs_is_no_answer(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(hosts_run, "START_S", 0.4)
     assert hosts_run.reach("node1") == "no command ended there within 0 s"
+
+
+def test_no_connection_is_kept_where_others_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_321)
+    folder = Path("/tmp/hpcddp-4000000321")
+    folder.mkdir()
+    folder.chmod(0o777)
+    try:
+        with pytest.raises(hosts_run.HostError, match="is not a folder of yours alone"):
+            hosts_run.ssh("LogLevel=ERROR")
+    finally:
+        folder.rmdir()
+
+
+@pytest.mark.parametrize(("printed", "greeting"), [("hello\n", "hello"), ("\x1b]0;title\x07", r"\x1b]0;title\x07"), ("", "")])
+def test_what_a_shell_prints_is_told_from_the_answer(printed: str, greeting: str) -> None:
+    command = ["printf", "%s", printed + '{"python": "3.11"}\n']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert hosts._answer(process) == {"python": "3.11", "greeting": greeting}
 
 
 def test_gpus_of_a_host_that_another_run_has_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

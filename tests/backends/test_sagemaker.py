@@ -358,6 +358,13 @@ def test_unknown_profile_of_credentials(aws: StandIn, monkeypatch: pytest.Monkey
     assert "The config profile (nope) could not be found" in submit("--group", "one", code=2).output
 
 
+def test_what_boto3_does_not_send_is_refused(aws: StandIn) -> None:
+    """Its state is known: nothing was asked for."""
+    Path("mine.yaml").write_text(PROFILE.replace("role: arn:aws:iam::123456789012:role/train", "role: arn:aws"))
+    assert "Invalid length for parameter RoleArn" in submit("--group", "one", code=5).output
+    assert "fix what the reason names" in hpcddp("status", "small", code=3).output
+
+
 def test_unknown_instance_type(aws: StandIn) -> None:
     Path("mine.yaml").write_text(f"{PROFILE}node_types: {{ml.p3.9xlarge: {{gpus: 4, physical_cores: 16}}}}\n")
     output = submit("--group", "one", "--set", "layout.node_type=ml.p3.9xlarge", code=2).output
